@@ -1,0 +1,55 @@
+"""Guess with some of the target's own layers."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.drafters.base import Accepted, DraftSession, Request
+from draftwood.drafters.draft_model import draft_probs
+from draftwood.sampling import Context
+from draftwood.shapes import Shape, Widths
+from draftwood.tree import DraftTree
+
+
+@dataclass(frozen=True)
+class LayerSkip:
+    """The target without some layers drafts, reading the target's own cache of the prefix in the layers it keeps.
+
+    Draft & Verify (Zhang et al. 2024, arXiv:2309.08168), SWIFT (Xia et al. 2025, arXiv:2410.06916). No second model, no
+    second cache: what the draft writes behind the committed tokens is overwritten when the target runs the tree.
+
+    Differs from the papers: whole layers are left out, not attention and MLP separately, and the set is given.
+
+    Args:
+        skipped: decoder layers to leave out.
+        shape: the tree to grow.
+    """
+
+    name: ClassVar[str] = "layer-skip"
+    needs_logits: ClassVar[bool] = False
+    needs_hidden: ClassVar[tuple[int, ...]] = ()
+    skipped: frozenset[int]
+    shape: Shape = field(default_factory=Widths)
+
+    def start(self, request: Request) -> DraftSession:
+        return _LayerSkipSession(self, request)
+
+
+class _LayerSkipSession:
+    def __init__(self, config: LayerSkip, request: Request) -> None:
+        self.shape, self.rng = config.shape, request.rng
+        self.sampler = request.sampler.for_drafting()
+        self.vocab = request.target.model.vocab_size
+        self.session = request.target.skipping(config.skipped)
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
+            logits = self.session.forward(tree, first).logits
+            return draft_probs(logits, self.sampler, self.vocab, tree, first, context)
+
+        return self.shape.grow(root, expand, self.rng)
+
+    def update(self, accepted: Accepted) -> None:
+        """Nothing to learn: the target's cache is the draft's cache."""

@@ -1,0 +1,26 @@
+"""No guesses: plain decoding."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from draftwood.drafters.base import Accepted, DraftSession, Request
+from draftwood.sampling import Context
+from draftwood.tree import DraftTree
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Draft nothing, so that every run of the target gives one token. The base line of every comparison."""
+
+    name: ClassVar[str] = "nothing"
+    needs_logits: ClassVar[bool] = False
+    needs_hidden: ClassVar[tuple[int, ...]] = ()
+
+    def start(self, request: Request) -> DraftSession:
+        return self
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        return DraftTree.of([root], [-1])
+
+    def update(self, accepted: Accepted) -> None:
+        """Nothing to learn."""

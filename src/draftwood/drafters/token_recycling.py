@@ -1,0 +1,97 @@
+"""Guess with what the target itself thought likely after each token, the last time it saw it."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.drafters.base import Accepted, DraftSession, Request
+from draftwood.sampling import Context, likeliest
+from draftwood.shapes import Paths
+from draftwood.tree import DraftTree
+
+# Children per rank path of the published 80-node tree, level by level; paths not named have none.
+_CHILDREN = {
+    (): 8,
+    **{(0,): 8, (1,): 4, (2,): 3, (3,): 2, (4,): 1, (5,): 1, (6,): 1, (7,): 1},
+    **{(0, 0): 8, (0, 1): 3, (0, 2): 2, (0, 3): 1, (0, 4): 1, (0, 5): 1, (0, 6): 1, (0, 7): 1},
+    **{(1, 0): 2, (1, 1): 1, (2, 0): 1, (3, 0): 1, (4, 0): 1, (5, 0): 1},
+    **{(0, 0, 0): 5, (0, 0, 1): 2, (0, 0, 2): 1, (0, 0, 3): 1, (0, 0, 4): 1},
+    **{(0, 1, 0): 1, (0, 2, 0): 1, (1, 0, 0): 1, (2, 0, 0): 1, (3, 0, 0): 1},
+    **{(0, 0, 0, 0): 3, (0, 0, 0, 1): 1, (0, 0, 1, 0): 1, (0, 1, 0, 0): 1, (1, 0, 0, 0): 1},
+    **{(0, 0, 0, 0, 0): 2, (0, 0, 0, 1, 0): 1},
+}
+
+
+def published_tree() -> Paths:
+    """The 80-node tree of the paper: 8, 21, 25, 15, 8 and 3 nodes on six levels."""
+    return Paths(tuple((*path, rank) for path, count in _CHILDREN.items() for rank in range(count)))
+
+
+class Adjacency:
+    """For every token the likeliest successors, best first; -1 where the token has not been seen."""
+
+    def __init__(self, vocab: int, ranks: int) -> None:
+        self.table = torch.full((vocab, ranks), -1)
+
+    def __getitem__(self, tokens: Int[Tensor, " nodes"]) -> Int[Tensor, "nodes ranks"]:
+        return self.table[tokens]
+
+    def learn(self, tokens: list[int], successors: Int[Tensor, "nodes ranks"]) -> None:
+        """Later entries win over earlier ones with the same token, on every device."""
+        newest = {token: row for row, token in enumerate(tokens)}
+        self.table[list(newest)] = successors[list(newest.values())]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRecycling:
+    """A fixed tree filled from a table of the likeliest successors of each token, renewed at every node of every run.
+
+    Luo et al. 2024, arXiv:2408.08696.
+
+    Differs from the paper: the prompt's logits fill the table too, tokens not seen yet draft nothing instead of token
+    0, and where a token stands twice in a tree the accepted node's logits win, then the later node's.
+
+    Args:
+        shape: the tree of ranks.
+        ranks: successors kept for each token.
+        keep: carry the table over from request to request. Faster on like texts; the tokens stay exact, but how fast
+            they come then depends on earlier requests.
+    """
+
+    name: ClassVar[str] = "token-recycling"
+    needs_logits: ClassVar[bool] = True
+    needs_hidden: ClassVar[tuple[int, ...]] = ()
+    shape: Paths = field(default_factory=published_tree)
+    ranks: int = 8
+    keep: bool = False
+    _kept: list[Adjacency] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        wanted = 1 + max(rank for level in self.shape.levels for rank in level.ranks)
+        if self.ranks < wanted:
+            raise ValueError(f"the tree asks for {wanted} ranks, the table holds {self.ranks}; raise ranks")
+
+    def start(self, request: Request) -> DraftSession:
+        if self.keep and self._kept:
+            return _TokenRecyclingSession(self, self._kept[0])
+        adjacency = Adjacency(request.target.model.vocab_size, self.ranks)
+        if self.keep:
+            self._kept.append(adjacency)
+        return _TokenRecyclingSession(self, adjacency)
+
+
+class _TokenRecyclingSession:
+    def __init__(self, config: TokenRecycling, adjacency: Adjacency) -> None:
+        self.config, self.adjacency = config, adjacency
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        return self.config.shape.fill(root, self.adjacency.__getitem__)
+
+    def update(self, accepted: Accepted) -> None:
+        successors = likeliest(accepted.logits, self.config.ranks).cpu()
+        kept = set(accepted.path)
+        order = [node for node in range(len(accepted.tree)) if node not in kept] + list(accepted.path)
+        self.adjacency.learn([accepted.tree.token_list[node] for node in order], successors[order])

@@ -1,0 +1,193 @@
+"""The loop: guess, run the target once over the guesses, keep what it agrees with."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from draftwood.drafters.base import Accepted, Drafter, Request
+from draftwood.models.base import Model, Output, Run, chunks
+from draftwood.rng import Rng
+from draftwood.sampling import Context, LazyProbs, Sampler, Sampling
+from draftwood.stats import Step
+from draftwood.tree import DraftTree
+from draftwood.verifiers.base import NodeProbs, Verifier
+
+FinishReason = Literal["stop", "length"]
+Bound = Callable[[DraftTree, NodeProbs], float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """What a request asks for.
+
+    Args:
+        sampler: from logits to the distribution to sample from.
+        max_new_tokens: most tokens to emit.
+        stop_tokens: the text ends right after any of these.
+        seed: makes the request reproducible; None takes one from the system.
+        exact: refuse a verifier that is not exact for the trees it gets.
+        bound: computes the greatest acceptance possible at the root of a tree, to report beside the realised one.
+    """
+
+    sampler: Sampler = field(default_factory=Sampling)
+    max_new_tokens: int = 128
+    stop_tokens: frozenset[int] = frozenset()
+    seed: int | None = None
+    exact: bool = True
+    bound: Bound | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+
+
+class Decoding:
+    """One request under way: prefill once, then propose and settle until ``finish_reason`` is set.
+
+    Raises:
+        ValueError: for an empty prompt or one that does not fit the context.
+    """
+
+    def __init__(
+        self, target: Model, drafter: Drafter, verifier: Verifier, prompt: Sequence[int], options: Options
+    ) -> None:
+        self.target, self.drafter, self.verifier, self.options = target, drafter, verifier, options
+        self.limit = target.context_length
+        _check_prompt(prompt, target.vocab_size, self.limit)
+        self.prompt = list(prompt)
+        self.context = Context(list(prompt), len(prompt))  # all tokens before the root
+        self.rng = Rng(options.seed, noise=not options.sampler.greedy)
+        self.session = target.start()
+        self.draft = drafter.start(Request(options.sampler, self.rng, self.session))
+        self.root = -1
+        self.emitted = 0
+        self.finish_reason: FinishReason | None = None
+
+    def prefill(self) -> Step:
+        """Run the prompt and draw the first token."""
+        watch = _Watch()
+        output = None
+        for chunk in chunks(self.prompt):
+            keep = "all" if self.drafter.needs_logits else "last"
+            output = self.session.extend(chunk, keep, self.drafter.needs_hidden)
+            watch.lap("target")
+            seen = output if self.drafter.needs_logits or self.drafter.needs_hidden else None
+            self.draft.update(Accepted(DraftTree.chain(chunk), range(len(chunk)), seen))
+            watch.lap("draft")
+        assert output is not None  # the prompt is not empty
+        contexts = [self.context] if self.options.sampler.reads_context else []
+        self.root = self.rng.draw(self.options.sampler.probs(output.logits[-1:].cpu(), contexts)[0])
+        watch.lap("verify")
+        return Step(self._emit([self.root]), seconds=watch.seconds)
+
+    def propose(self) -> tuple[Run, dict[str, float]]:
+        """The tree to run next, and the seconds it took."""
+        watch = _Watch()
+        tree = self.draft.propose(self.root, self.context)
+        room = self.options.max_new_tokens - self.emitted - 1  # the run emits one token more than it accepts
+        if self.limit is not None:
+            room = min(room, self.limit - 1 - len(self.context.tokens))
+        if room < len(tree):  # otherwise no path is that long, and asking for the depth could wait for a device
+            tree = tree.cut(max(room, 0))
+        if self.options.exact and len(tree) > 1 and tree.draw not in self.verifier.exact_for:
+            raise ValueError(
+                f"{self.verifier.name} verification changes what the model would say on {tree.draw} drafts; "
+                f"pass exact=False to allow it, or use a verifier that is exact for them"
+            )
+        watch.lap("draft")
+        return Run(self.session, tree), watch.seconds
+
+    def settle(self, run: Run, output: Output, seconds: dict[str, float]) -> Step:
+        """Verify the tree, keep the accepted path and tell the drafter."""
+        watch = _Watch(seconds)
+        tree = run.tree.to("cpu")  # with the logits below the one place where the host waits for the device
+        probs = LazyProbs(output.logits.cpu(), self.options.sampler, tree, self.context)
+        bound = self.options.bound(tree, probs) if self.options.bound and len(tree) > 1 else None
+        verdict = self.verifier(tree, probs, self.rng)
+        path = [0, *verdict.path]
+        self.session.commit(path)
+        accepted = [tree.token_list[node] for node in path]
+        self.context.tokens.extend(accepted)
+        self.root = verdict.next_token
+        watch.lap("verify")
+        self.draft.update(Accepted(tree, path, output))
+        watch.lap("draft")
+        tokens = self._emit([*accepted[1:], self.root])
+        kept = min(len(verdict.path), len(tokens))
+        return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(verdict.path[:kept]), bound)
+
+    def close(self) -> None:
+        """Give the cache back."""
+        self.session.close()
+
+    def _emit(self, tokens: list[int]) -> list[int]:
+        """The tokens up to the end of the text, which this finds."""
+        tokens = tokens[: self.options.max_new_tokens - self.emitted]
+        for place, token in enumerate(tokens):
+            if token in self.options.stop_tokens:
+                tokens, self.finish_reason = tokens[: place + 1], "stop"
+                break
+        self.emitted += len(tokens)
+        full = self.limit is not None and len(self.context.tokens) >= self.limit
+        if self.finish_reason is None and (self.emitted >= self.options.max_new_tokens or full):
+            self.finish_reason = "length"
+        return tokens
+
+
+def generate(
+    target: Model, drafter: Drafter, verifier: Verifier, prompt: Sequence[int], options: Options
+) -> Iterator[Step]:
+    """Decode one prompt; yields a step per run of the target, the prompt's run first.
+
+    Raises:
+        ValueError: for a prompt that is empty or too long, or a verifier that is not exact for the drafts.
+    """
+    return (step for _, step in generate_batch([Decoding(target, drafter, verifier, prompt, options)]))
+
+
+def generate_batch(decodings: Sequence[Decoding]) -> Iterator[tuple[int, Step]]:
+    """Decode several prompts with one padded run of the target per round; yields (number of the prompt, step).
+
+    Each text is the same as alone, whatever else is in the batch, up to rounding of the target's arithmetic.
+    """
+    try:
+        for number, decoding in enumerate(decodings):
+            yield number, decoding.prefill()
+        while active := [number for number, decoding in enumerate(decodings) if decoding.finish_reason is None]:
+            proposals = [decodings[number].propose() for number in active]
+            watch = _Watch()
+            first = decodings[active[0]]
+            outputs = first.target.forward([run for run, _ in proposals], first.drafter.needs_hidden)
+            watch.lap("target")
+            for number, (run, seconds), output in zip(active, proposals, outputs, strict=True):
+                shared = {"draft": seconds["draft"], "target": watch.seconds["target"] / len(active)}
+                yield number, decodings[number].settle(run, output, shared)
+    finally:
+        for decoding in decodings:
+            decoding.close()
+
+
+class _Watch:
+    """Seconds by phase."""
+
+    def __init__(self, seconds: dict[str, float] | None = None) -> None:
+        self.seconds = {"draft": 0.0, "target": 0.0, "verify": 0.0, **(seconds or {})}
+        self._since = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] += now - self._since
+        self._since = now
+
+
+def _check_prompt(prompt: Sequence[int], vocab: int, limit: int | None) -> None:
+    if not prompt:
+        raise ValueError("the prompt has no tokens; give at least one, for instance the model's begin-of-text token")
+    if min(prompt) < 0 or max(prompt) >= vocab:
+        raise ValueError(f"the prompt has token ids outside 0..{vocab - 1}: it was made for another model")
+    if limit is not None and len(prompt) >= limit:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens and the model's context is {limit}; shorten the prompt to at most "
+            f"{limit - 1} tokens"
+        )

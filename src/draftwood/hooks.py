@@ -1,0 +1,132 @@
+"""Tree decoding inside Transformers' own ``generate``."""
+
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from draftwood import methods
+from draftwood.engine import Decoding, Options, generate_batch
+from draftwood.methods import Method
+from draftwood.models.transformers import TransformersModel
+from draftwood.sampling import ProcessorSampling
+from draftwood.stats import Stats
+
+# How many tokens the engine may emit is Transformers' stopping criteria's business; this only bounds the loop.
+_UNBOUNDED = 1 << 30
+
+
+def custom_generate(
+    method: str | Method = "lookup",
+    draft_model: PreTrainedModel | None = None,
+    report: Callable[[Stats], None] | None = None,
+) -> Callable[..., Tensor | GenerateDecoderOnlyOutput]:
+    """A decoding loop for ``model.generate(**inputs, custom_generate=draftwood.custom_generate("recycling"))``.
+
+    Transformers prepares everything as usual: logits processors run on each node's own context, stopping criteria after
+    every token, streamers get tokens as they are accepted, left-padded batches share the target's runs. With sampling,
+    ``torch.manual_seed`` before the call makes it reproducible.
+
+    Args:
+        method: a name of ``draftwood.methods`` or a ``Method`` built by hand.
+        draft_model: for methods that draft with a second model.
+        report: called with the call's ``Stats`` at its end.
+
+    Raises:
+        ValueError: by the returned function, for options of ``generate`` that make no sense here.
+    """
+    wrapped: WeakKeyDictionary[PreTrainedModel, TransformersModel] = WeakKeyDictionary()
+
+    def wrap(model: PreTrainedModel) -> TransformersModel:
+        if model not in wrapped:
+            wrapped[model] = TransformersModel(model)
+        return wrapped[model]
+
+    def decode(
+        model: PreTrainedModel,
+        input_ids: Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        streamer: object = None,
+        **model_kwargs: object,
+    ) -> Tensor | GenerateDecoderOnlyOutput:
+        _refuse(generation_config)
+        target = wrap(model)
+        draft = None if draft_model is None else wrap(draft_model)
+        chosen = method if isinstance(method, Method) else methods.build(method, target, draft)
+        sampler = ProcessorSampling(logits_processor, greedy=not generation_config.do_sample)
+        mask = model_kwargs.get("attention_mask")
+        rows = _unpadded(input_ids, mask if isinstance(mask, Tensor) else None)
+        decodings = [
+            Decoding(target, chosen.drafter, chosen.verifier, row, Options(sampler, _UNBOUNDED, seed=_seed()))
+            for row in rows
+        ]
+        answers, stats = _decode(decodings, input_ids, stopping_criteria, streamer)
+        if report is not None:
+            report(stats)
+        sequences = _sequences(input_ids, answers, generation_config)
+        if generation_config.return_dict_in_generate:
+            return GenerateDecoderOnlyOutput(sequences=sequences)  # type: ignore[arg-type]
+        return sequences
+
+    return decode
+
+
+def _refuse(config: GenerationConfig) -> None:
+    wanted = [
+        name
+        for name in ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+        if getattr(config, name, False)
+    ]
+    if wanted:
+        raise ValueError(f"{', '.join(wanted)} cannot be had from tree decoding; leave it out")
+    if (config.num_beams or 1) > 1 or (config.num_return_sequences or 1) > 1 and not config.do_sample:
+        raise ValueError("tree decoding writes one text per prompt: num_beams and num_return_sequences must be 1")
+
+
+def _seed() -> int:
+    return int(torch.randint(1 << 62, ()))
+
+
+def _unpadded(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
+    if mask is None or mask.shape != input_ids.shape:
+        return input_ids.tolist()
+    return [row[kept.bool()].tolist() for row, kept in zip(input_ids, mask, strict=True)]
+
+
+def _decode(
+    decodings: list[Decoding], input_ids: Tensor, criteria: StoppingCriteriaList, streamer: object
+) -> tuple[list[list[int]], Stats]:
+    """Answers of all rows; each ends with the token at which the stopping criteria say so."""
+    answers: list[list[int]] = [[] for _ in decodings]
+    stats = Stats()
+    put = getattr(streamer, "put", None)
+    if put is not None:
+        put(input_ids.cpu())
+    for number, step in generate_batch(decodings):
+        stats.add(step)
+        for token in step.tokens:
+            answers[number].append(token)
+            if put is not None:
+                put(torch.tensor([token]))
+            so_far = torch.cat([input_ids[number], torch.tensor(answers[number], device=input_ids.device)])
+            if bool(criteria(so_far[None], None)[0]):  # type: ignore[arg-type]
+                decodings[number].finish_reason = "stop"
+                break
+    end = getattr(streamer, "end", None)
+    if end is not None:
+        end()
+    return answers, stats
+
+
+def _sequences(input_ids: Tensor, answers: list[list[int]], config: GenerationConfig) -> Tensor:
+    """Prompts and answers in one rectangle, padded on the right as Transformers pads."""
+    longest = max(map(len, answers))
+    pad = config.pad_token_id if isinstance(config.pad_token_id, int) else 0
+    rows = [answer + [pad] * (longest - len(answer)) for answer in answers]
+    return torch.cat([input_ids, torch.tensor(rows, device=input_ids.device, dtype=input_ids.dtype)], dim=1)

@@ -1,0 +1,272 @@
+"""A model, its tokenizer and a method: text in, text out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from draftwood import methods
+from draftwood.engine import Decoding, Options, generate_batch
+from draftwood.methods import Method
+from draftwood.models import hub
+from draftwood.models.base import Model
+from draftwood.models.transformers import TransformersModel
+from draftwood.models.vocabulary import require_same_vocabulary
+from draftwood.sampling import Sampling
+from draftwood.stats import Stats, Step
+from draftwood.text import TextBuilder
+
+DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_METHOD = "lookup"
+
+Message = Mapping[str, str]
+Prompt = str | Sequence[Message]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished text.
+
+    Attributes:
+        text: the answer, without stop strings and special tokens.
+        token_ids: every emitted token, an end-of-text token included.
+        finish_reason: ``stop`` where the model or a stop string ended the text, else ``length``.
+        model: name of the target.
+        method: name of the method.
+        stats: what it took.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: Literal["stop", "length"]
+    model: str
+    method: str
+    stats: Stats
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "text": self.text,
+            "token_ids": self.token_ids,
+            "finish_reason": self.finish_reason,
+            "model": self.model,
+            "method": self.method,
+            "stats": self.stats.as_json(),
+        }
+
+
+class Stream:
+    """A text under way: iterate for its pieces as they are accepted, then read ``result``.
+
+    ``steps`` holds the steps so far. Closing the stream early is safe.
+    """
+
+    def __init__(self, decoding: Decoding, builder: TextBuilder, model: str, method: str) -> None:
+        self.steps: list[Step] = []
+        self._decoding, self._builder = decoding, builder
+        self._names = (model, method)
+        self._pieces = self._run()
+
+    def __iter__(self) -> Iterator[str]:
+        return self._pieces
+
+    @property
+    def result(self) -> Generation:
+        """The text so far, or the whole of it once the iteration is over."""
+        reason = "stop" if self._builder.stopped else self._decoding.finish_reason or "length"
+        model, method = self._names
+        tokens = list(self._builder.tokens)
+        return Generation(self._builder.text, tokens, reason, model, method, Stats.of(self.steps))
+
+    def _run(self) -> Iterator[str]:
+        for _, step in generate_batch([self._decoding]):
+            taken = self._builder.add(step.tokens)
+            if self._builder.stopped:
+                kept = min(step.accepted, taken)
+                step = replace(step, tokens=step.tokens[:taken], accepted=kept, path=step.path[:kept])
+            self.steps.append(step)
+            if piece := self._builder.new_text():
+                yield piece
+            if self._builder.stopped:
+                break
+        self._builder.finish()
+        if piece := self._builder.new_text(final=True):
+            yield piece
+
+
+class LanguageModel:
+    """A model that writes faster and says the same.
+
+    Made by ``draftwood.load``; build it by hand to combine parts of your own.
+
+    Args:
+        model: the target.
+        tokenizer: of the target.
+        method: a drafter and a verifier.
+        name: for reports.
+    """
+
+    def __init__(self, model: Model, tokenizer: PreTrainedTokenizerBase, method: Method, name: str) -> None:
+        self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
+
+    def with_method(self, method: str | Method, draft_model: Model | None = None) -> "LanguageModel":
+        """The same model, decoded by another method."""
+        chosen = method if isinstance(method, Method) else methods.build(method, self.model, draft_model)
+        return LanguageModel(self.model, self.tokenizer, chosen, self.name)
+
+    def encode(self, prompt: Prompt, raw: bool = False) -> list[int]:
+        """Token ids of a prompt: as a chat where the tokenizer has a chat template, unless ``raw``."""
+        if not prompt:
+            raise ValueError("the prompt is empty; give some text or at least one message")
+        if not raw and self.tokenizer.chat_template is not None:
+            messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
+        if not isinstance(prompt, str):
+            raise ValueError(f"{self.name} has no chat template, so it takes a text, not a list of messages")
+        return list(self.tokenizer(prompt)["input_ids"])
+
+    def stream(
+        self,
+        prompt: Prompt | Sequence[int],
+        *,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        raw: bool = False,
+        exact: bool = True,
+        ignore_eos: bool = False,
+    ) -> Stream:
+        """Decode a prompt; iterate over the result for text as it is accepted.
+
+        Args:
+            prompt: a text, a list of messages with ``role`` and ``content``, or token ids.
+            max_new_tokens: most tokens to emit.
+            temperature: 0 is greedy decoding; see ``Sampling`` for this and the options up to ``logit_bias``.
+            seed: the same seed gives the same text.
+            stop: strings that end the text.
+            raw: do not wrap the prompt in the chat template.
+            exact: False allows methods that change what the model says.
+            ignore_eos: go on after the model's own end of text.
+
+        Raises:
+            ValueError: for a prompt that is empty or too long, and for options out of range.
+        """
+        stops = [stop] if isinstance(stop, str) else list(stop)
+        if "" in stops:
+            raise ValueError("a stop string must not be empty")
+        sampling = Sampling(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=logit_bias or {},
+        )
+        ends = frozenset() if ignore_eos else self.end_tokens
+        options = Options(sampling, max_new_tokens, ends, seed, exact)
+        tokens = list(prompt) if _is_tokens(prompt) else self.encode(prompt, raw)  # type: ignore[arg-type]
+        decoding = Decoding(self.model, self.method.drafter, self.method.verifier, tokens, options)  # type: ignore[arg-type]
+        return Stream(decoding, TextBuilder(self.tokenizer, stops), self.name, self.method.name)
+
+    def generate(self, prompt: Prompt | Sequence[int], **options: object) -> Generation:
+        """Decode a prompt to its end; takes the options of ``stream``."""
+        stream = self.stream(prompt, **options)  # type: ignore[arg-type]
+        for _ in stream:
+            pass
+        return stream.result
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Tokens with which the model ends its text."""
+        return self.model.end_tokens | ({self.tokenizer.eos_token_id} - {None})  # type: ignore[operator]
+
+
+def load(
+    model: str | PreTrainedModel = DEFAULT_MODEL,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    method: str | Method = DEFAULT_METHOD,
+    draft_model: str | PreTrainedModel | Model | None = None,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+) -> LanguageModel:
+    """A language model by name, or around a Transformers model already in memory.
+
+    Args:
+        model: a folder, a GGUF file, a Hugging Face id, a built-in name, or a Transformers model.
+        tokenizer: needed with a Transformers model.
+        method: a name of ``draftwood.methods`` or a ``Method`` built by hand.
+        draft_model: for methods that draft with a second model, given like ``model``.
+        dtype: for instance ``float32``; None takes the weights' own.
+        device: for instance ``cuda``; None takes the CPU.
+
+    Raises:
+        ValueError: for unknown names, unsupported architectures and mismatched vocabularies.
+    """
+    if not isinstance(method, Method):
+        needs = methods.recipe(method).drafter == "draft-model"  # before anything is loaded
+        if needs != (draft_model is not None):
+            methods.build(method, None, None if draft_model is None else draft_model)  # type: ignore[arg-type]
+    target, name = _model(model, tokenizer, dtype, device)
+    if isinstance(method, Method):
+        return LanguageModel(target.model, target.tokenizer, method, name)
+    draft: Model | None = None
+    if isinstance(draft_model, (str, PreTrainedModel)):
+        draft = load_draft_model(draft_model, target.tokenizer, dtype, device)
+    elif draft_model is not None:
+        draft = draft_model
+    return LanguageModel(target.model, target.tokenizer, methods.build(method, target.model, draft), name)
+
+
+def load_draft_model(
+    draft_model: str | PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+) -> Model:
+    """A draft model for a target with this tokenizer.
+
+    Raises:
+        ValueError: where its vocabulary differs, naming the first differing tokens.
+    """
+    if isinstance(draft_model, PreTrainedModel):
+        return TransformersModel(draft_model)
+    loaded = hub.load_pretrained(draft_model, dtype=dtype, device=device)
+    require_same_vocabulary(tokenizer, loaded.tokenizer)
+    return TransformersModel(loaded.model)
+
+
+@dataclass(frozen=True, eq=False)
+class _Target:
+    model: Model
+    tokenizer: PreTrainedTokenizerBase
+
+
+def _model(
+    model: str | PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    dtype: str | torch.dtype | None,
+    device: str | torch.device | None,
+) -> tuple[_Target, str]:
+    if isinstance(model, str):
+        loaded = hub.load_pretrained(model, dtype=dtype, device=device)
+        return _Target(TransformersModel(loaded.model), tokenizer or loaded.tokenizer), model
+    if tokenizer is None:
+        raise ValueError("a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)")
+    return _Target(TransformersModel(model), tokenizer), model.config.name_or_path or type(model).__name__
+
+
+def _is_tokens(prompt: object) -> bool:
+    return isinstance(prompt, Sequence) and not isinstance(prompt, str) and all(isinstance(t, int) for t in prompt)

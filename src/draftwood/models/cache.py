@@ -1,0 +1,125 @@
+"""A preallocated KV cache that holds several sequences, a tree behind each of them, and keeps one path of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+Shape = tuple[int, int]  # heads, dim
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """Shapes of one decoder layer's keys and values, each (heads, dim)."""
+
+    key: Shape
+    value: Shape
+
+
+class CachePool:
+    """Keys and values of every layer for a number of slots, one slot per sequence.
+
+    Tensors of equal shape live in one block [tensors slots heads capacity dim], so that keeping a path moves the tail
+    of all layers with one operation. Slots and capacity grow geometrically; unused places are zero, since what a
+    padded run reads by accident must be finite.
+    """
+
+    def __init__(self, layers: Sequence[LayerShape], dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype, self.device = dtype, device
+        self.slots, self.capacity = 0, 0
+        self.free: list[int] = []
+        places: dict[Shape, int] = {}
+        self._where: list[tuple[tuple[Shape, int], tuple[Shape, int]]] = []
+        for layer in layers:
+            pair = []
+            for shape in (layer.key, layer.value):
+                pair.append((shape, places.get(shape, 0)))
+                places[shape] = places.get(shape, 0) + 1
+            self._where.append((pair[0], pair[1]))
+        self._blocks = {shape: self._zeros(count, shape) for shape, count in places.items()}
+
+    def acquire(self) -> int:
+        """A free slot."""
+        if not self.free:
+            self.free = list(range(max(1, 2 * self.slots) - 1, self.slots - 1, -1))
+            self.slots = max(1, 2 * self.slots)
+            self._reallocate()
+        return self.free.pop()
+
+    def release(self, slot: int) -> None:
+        self.free.append(slot)
+
+    def reserve(self, length: int) -> None:
+        """Make room for this many tokens in every slot."""
+        if length > self.capacity:
+            self.capacity = max(128, 2 * self.capacity, length)
+            self._reallocate()
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer, each [slots heads capacity dim]."""
+        (key_shape, key), (value_shape, value) = self._where[index]
+        return self._blocks[key_shape][key], self._blocks[value_shape][value]
+
+    def keep(self, slot: int, start: int, path: Sequence[int]) -> None:
+        """Move the tokens at ``start + path`` to ``start``, in order. Whatever lies behind them is garbage."""
+        if list(path) == list(range(len(path))):
+            return
+        nodes = torch.tensor(path, device=self.device) + start
+        for block in self._blocks.values():
+            block[:, slot, :, start : start + len(path)] = block[:, slot].index_select(2, nodes)
+
+    def _zeros(self, count: int, shape: Shape) -> Tensor:
+        heads, dim = shape
+        return torch.zeros(count, self.slots, heads, self.capacity, dim, dtype=self.dtype, device=self.device)
+
+    def _reallocate(self) -> None:
+        for shape, old in self._blocks.items():
+            new = self._zeros(len(old), shape)
+            new[:, : old.shape[1], :, : old.shape[3]] = old
+            self._blocks[shape] = new
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one sequence's part of a run goes: ``count`` new tokens in ``slot`` from ``start`` on."""
+
+    slot: int
+    start: int
+    count: int
+
+
+class RunCache(Cache):
+    """What Transformers sees of the pool during one run."""
+
+    def __init__(self, pool: CachePool, places: Sequence[Place]) -> None:
+        super().__init__(layers=[])
+        self.pool, self.places = pool, places
+        self.width = max(place.start + place.count for place in places)
+        slots = [place.slot for place in places]
+        self.adjacent = slots == list(range(slots[0], slots[0] + len(slots)))
+        self.index = None if self.adjacent else torch.tensor(slots, device=pool.device)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        """Store the new tokens' keys and values [batch heads tokens dim]; give back all of the sequences so far."""
+        keys, values = self.pool.layer(layer_idx)
+        for row, place in enumerate(self.places):
+            end = place.start + place.count
+            keys[place.slot, :, place.start : end] = key_states[row, :, : place.count]
+            values[place.slot, :, place.start : end] = value_states[row, :, : place.count]
+        return self._rows(keys), self._rows(values)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return max(place.start for place in self.places)
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
+        return self.width, 0
+
+    def _rows(self, tensor: Tensor) -> Tensor:
+        if self.index is not None:
+            return tensor[self.index, :, : self.width]
+        first = self.places[0].slot
+        return tensor[first : first + len(self.places), :, : self.width]

@@ -1,0 +1,111 @@
+"""Checkpoints of llama2.c (legacy format, version 0): read and rewritten as a Transformers folder in float32."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+HEADER = struct.Struct("<7i")
+
+
+def convert_llama2c(checkpoint: Path, folder: Path) -> None:
+    """Write config.json, generation_config.json and model.safetensors into `folder`; the tokenizer is the caller's.
+
+    Raises ValueError when the file is not a whole llama2.c checkpoint.
+    """
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    sizes, weights = read_llama2c(checkpoint)
+    config = LlamaConfig(**sizes, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2, dtype="float32")
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    model.load_state_dict(weights, strict=not config.tie_word_embeddings, assign=True)
+    model.tie_weights()
+    # Training texts were joined by the begin token alone, so the model ends a story with it.
+    model.generation_config = GenerationConfig(bos_token_id=1, eos_token_id=[1, 2])
+    model.save_pretrained(folder)
+
+
+def read_llama2c(checkpoint: Path) -> tuple[dict, dict[str, Tensor]]:
+    """The arguments for LlamaConfig and the weights under the names of LlamaForCausalLM."""
+    data = np.memmap(checkpoint, dtype=np.uint8, mode="r") if checkpoint.stat().st_size else np.empty(0, np.uint8)
+    if data.size < HEADER.size:
+        raise ValueError(f"{checkpoint} has {data.size} bytes, too few for a llama2.c checkpoint; fetch it again")
+    dim, hidden, layers, heads, kv_heads, vocab, length = HEADER.unpack(data[: HEADER.size].tobytes())
+    tied = vocab > 0  # a negative vocabulary size is the format's mark for a separate output matrix
+    vocab = abs(vocab)
+    if min(dim, hidden, layers, heads, kv_heads, vocab, length) < 1 or dim % heads or heads % kv_heads:
+        raise ValueError(f"{checkpoint} does not begin with the header of a llama2.c checkpoint; fetch it again")
+    head = dim // heads
+    shapes = _shapes(dim, hidden, layers, kv_heads * head, vocab, length, head, tied)
+    needed = HEADER.size + 4 * sum(int(np.prod(shape)) for shape in shapes.values())
+    if data.size < needed:
+        raise ValueError(f"{checkpoint} has {data.size} bytes, its header promises {needed}; fetch it again")
+    values = torch.from_numpy(np.frombuffer(data[HEADER.size : needed].tobytes(), dtype="<f4").copy())
+    pieces = values.split([int(np.prod(shape)) for shape in shapes.values()])
+    tensors = {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+    sizes = {
+        "hidden_size": dim,
+        "intermediate_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "vocab_size": vocab,
+        "max_position_embeddings": length,
+        "tie_word_embeddings": tied,
+    }
+    return sizes, _rename(tensors, heads, kv_heads)
+
+
+def _shapes(
+    dim: int, hidden: int, layers: int, kv_dim: int, vocab: int, length: int, head: int, tied: bool
+) -> dict[str, tuple[int, ...]]:
+    """The tensors in the order of the file."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding": (vocab, dim),
+        "attention_norm": (layers, dim),
+        "q": (layers, dim, dim),
+        "k": (layers, kv_dim, dim),
+        "v": (layers, kv_dim, dim),
+        "o": (layers, dim, dim),
+        "ffn_norm": (layers, dim),
+        "gate": (layers, hidden, dim),
+        "down": (layers, dim, hidden),
+        "up": (layers, hidden, dim),
+        "final_norm": (dim,),
+        "cosines": (length, head // 2),
+        "sines": (length, head // 2),
+    }
+    return shapes if tied else {**shapes, "output": (vocab, dim)}
+
+
+def _rename(tensors: dict[str, Tensor], heads: int, kv_heads: int) -> dict[str, Tensor]:
+    weights = {"model.embed_tokens.weight": tensors["embedding"], "model.norm.weight": tensors["final_norm"]}
+    if "output" in tensors:
+        weights["lm_head.weight"] = tensors["output"]
+    names = {
+        "attention_norm": "input_layernorm",
+        "q": "self_attn.q_proj",
+        "k": "self_attn.k_proj",
+        "v": "self_attn.v_proj",
+        "o": "self_attn.o_proj",
+        "ffn_norm": "post_attention_layernorm",
+        "gate": "mlp.gate_proj",
+        "down": "mlp.down_proj",
+        "up": "mlp.up_proj",
+    }
+    for source, name in names.items():
+        for layer, tensor in enumerate(tensors[source]):
+            if source in ("q", "k"):
+                tensor = _halves_from_pairs(tensor, heads if source == "q" else kv_heads)
+            weights[f"model.layers.{layer}.{name}.weight"] = tensor.contiguous()
+    return weights
+
+
+def _halves_from_pairs(weight: Float[Tensor, "rows dim"], heads: int) -> Float[Tensor, "rows dim"]:
+    """Reorder the rows of each head: llama2.c rotates neighbours (0, 1), Transformers rotates (0, head // 2)."""
+    rows, dim = weight.shape
+    return weight.view(heads, rows // heads // 2, 2, dim).transpose(1, 2).reshape(rows, dim)

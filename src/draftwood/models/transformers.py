@@ -1,0 +1,289 @@
+"""Any causal language model of Transformers, unmodified: a 4-D mask and a cache that holds trees."""
+
+import copy
+import inspect
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedModel
+
+from draftwood.models.base import Keep, Output, Run
+from draftwood.models.cache import CachePool, LayerShape, Place, RunCache
+from draftwood.tree import DraftTree
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+class TransformersModel:
+    """A causal language model of Transformers behind the ``Model`` protocol.
+
+    Args:
+        hf_model: the model, in eval mode; it is not changed.
+
+    Raises:
+        ValueError: for architectures whose cache cannot drop nodes or whose attention cannot take a tree mask; the
+            message says which and why.
+    """
+
+    def __init__(self, hf_model: PreTrainedModel) -> None:
+        _refuse_unsupported(hf_model)
+        self.hf_model = hf_model
+        self.config = hf_model.config.get_text_config()
+        self.attentions = _attentions(self.config)
+        self.takes_logits_to_keep = "logits_to_keep" in inspect.signature(hf_model.forward).parameters
+        self.pool = CachePool(_layer_shapes(hf_model), hf_model.dtype, hf_model.device)
+        self._without: dict[frozenset[int], TransformersModel] = {}
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def context_length(self) -> int | None:
+        return getattr(self.config, "max_position_embeddings", None)
+
+    @property
+    def layers(self) -> int:
+        return self.config.num_hidden_layers
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        ends = self.hf_model.generation_config.eos_token_id if self.hf_model.generation_config else None
+        return frozenset([ends] if isinstance(ends, int) else ends or ())
+
+    @property
+    def device(self) -> torch.device:
+        return self.hf_model.device
+
+    def start(self) -> "TransformersSession":
+        return TransformersSession(self)
+
+    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+        parts = []
+        for run in runs:
+            if not isinstance(run.session, TransformersSession) or run.session.model.pool is not self.pool:
+                raise ValueError("all sessions of a run must belong to the model that runs them")
+            parts.append(run.session.part(run.tree, run.first))
+        return self.run(parts, hidden=hidden)
+
+    @torch.no_grad()
+    def run(self, parts: Sequence["_Part"], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
+        """One padded run of Transformers over the parts."""
+        self.pool.reserve(max(part.place.start + part.place.count for part in parts))
+        cache = RunCache(self.pool, [part.place for part in parts])
+        options: dict[str, object] = {"output_hidden_states": True} if hidden else {}
+        if keep == "last" and self.takes_logits_to_keep:
+            options["logits_to_keep"] = 1
+        out = self.hf_model(
+            input_ids=_padded([part.tokens for part in parts]).to(self.device),
+            position_ids=_padded([part.positions for part in parts]).to(self.device),
+            attention_mask=self._masks(parts, cache.width),
+            past_key_values=cache,
+            use_cache=True,
+            **options,
+        )
+        outputs = []
+        for row, part in enumerate(parts):
+            count = part.place.count
+            logits = out.logits[row, -1:] if keep == "last" else out.logits[row, :count]
+            states = {layer: out.hidden_states[layer][row, :count] for layer in hidden}
+            outputs.append(Output(logits, states))
+        return outputs
+
+    def without(self, layers: frozenset[int]) -> "TransformersModel":
+        """A model that shares these weights and this cache but leaves out some decoder layers."""
+        if layers not in self._without:
+            smaller = copy.copy(self)
+            smaller.hf_model = _without_layers(self.hf_model, layers)
+            self._without[layers] = smaller
+        return self._without[layers]
+
+    def _masks(self, parts: Sequence["_Part"], width: int) -> Tensor | dict[str, Tensor]:
+        masks = {}
+        for attention, window in self.attentions.items():
+            longest = max(part.place.count for part in parts)
+            sees = torch.zeros(len(parts), 1, longest, width, dtype=torch.bool)
+            sees[..., 0] = True  # rows of padding must see something, or their softmax is not a number
+            for row, part in enumerate(parts):
+                sees[row, 0, : part.place.count, : part.sees.shape[1]] = part.within(window)
+            floor = torch.finfo(self.pool.dtype).min
+            mask = torch.zeros(sees.shape, dtype=self.pool.dtype).masked_fill_(~sees, floor)
+            masks[attention] = mask.to(self.device)
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One sequence's share of a run: which tokens, at which positions, where in the cache, seeing what."""
+
+    tokens: Int[Tensor, " nodes"]
+    positions: Int[Tensor, " nodes"]
+    place: Place
+    sees: Bool[Tensor, "nodes width"]
+    sees_positions: Int[Tensor, " width"]
+
+    def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
+        """What each node sees if attention reaches back ``window`` positions, itself included."""
+        if window is None:
+            return self.sees
+        return self.sees & (self.sees_positions[None] > self.positions[:, None] - window)
+
+
+class TransformersSession:
+    """One sequence: a slot of the model's cache and the number of tokens committed there."""
+
+    def __init__(self, model: TransformersModel, origin: "TransformersSession | None" = None) -> None:
+        self.model = model
+        self._origin = origin
+        self._length = 0
+        self._ran = 0  # nodes behind the committed tokens whose keys and values are in the cache
+        if origin is None:
+            self.slot = model.pool.acquire()
+            self._give_back = weakref.finalize(self, model.pool.release, self.slot)
+        else:
+            self.slot = origin.slot
+
+    @property
+    def length(self) -> int:
+        return self._origin.length if self._origin else self._length
+
+    def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
+        start, count = self.length, len(tokens)
+        positions = torch.arange(start + count)
+        part = _Part(
+            tokens=torch.tensor(tokens),
+            positions=positions[start:],
+            place=Place(self.slot, start, count),
+            sees=positions[None] <= positions[start:, None],
+            sees_positions=positions,
+        )
+        output = self.model.run([part], keep, hidden)[0]
+        self._length += count
+        self._ran = 0
+        return output
+
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+        return self.model.run([self.part(tree, first)], hidden=hidden)[0]
+
+    def part(self, tree: DraftTree, first: int) -> _Part:
+        """This sequence's share of a run over ``tree`` from node ``first`` on."""
+        if first > self._ran:
+            raise ValueError(f"nodes before {first} must be run first; {self._ran} were run since the last commit")
+        self._ran = len(tree)
+        start, positions = self.length, self.length + tree.depths
+        before = torch.ones(len(tree) - first, start, dtype=torch.bool, device=positions.device)
+        return _Part(
+            tokens=tree.tokens[first:],
+            positions=positions[first:],
+            place=Place(self.slot, start + first, len(tree) - first),
+            sees=torch.cat([before, tree.ancestors[first:]], dim=1),
+            sees_positions=torch.cat([torch.arange(start, device=positions.device), positions]),
+        )
+
+    def commit(self, path: Sequence[int]) -> None:
+        if path and max(path) >= self._ran:
+            raise ValueError(f"node {max(path)} cannot be kept: only {self._ran} nodes were run")
+        self.model.pool.keep(self.slot, self._length, path)
+        self._length += len(path)
+        self._ran = 0
+
+    def rewind(self, count: int) -> None:
+        if not 0 <= count <= self._length:
+            raise ValueError(f"cannot take back {count} of {self._length} tokens")
+        self._length -= count
+        self._ran = count
+
+    def skipping(self, layers: frozenset[int]) -> "TransformersSession":
+        return TransformersSession(self.model.without(layers), origin=self)
+
+    def close(self) -> None:
+        self._give_back()
+
+
+def _padded(rows: Sequence[Tensor]) -> Tensor:
+    return rows[0][None] if len(rows) == 1 else nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+
+
+def _attentions(config: object) -> dict[str, int | None]:
+    """Kinds of attention the layers use, each with the length of its window."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        return {SLIDING if window else FULL: window}
+    return {kind: window if kind == SLIDING else None for kind in kinds}
+
+
+def _refuse_unsupported(hf_model: PreTrainedModel) -> None:
+    name, config = type(hf_model).__name__, hf_model.config.get_text_config()
+    strange = sorted(set(getattr(config, "layer_types", None) or ()) - {FULL, SLIDING})
+    parameters = inspect.signature(hf_model.forward).parameters
+    if config.is_encoder_decoder:
+        raise ValueError(f"{name} is an encoder-decoder; draftwood decodes causal language models")
+    if strange or getattr(hf_model, "_is_stateful", False):
+        raise ValueError(
+            f"{name} keeps a running state ({', '.join(strange) or 'a state-space layer'}) that cannot drop the "
+            "rejected nodes of a draft tree; use a model whose layers are all attention"
+        )
+    if "position_ids" not in parameters:
+        raise ValueError(
+            f"{name} does not take position_ids, so the branches of a tree cannot share positions; use a model with "
+            "rotary or learned positions"
+        )
+    if "flash" in (config._attn_implementation or ""):
+        raise ValueError("flash attention takes no tree mask; load the model with attn_implementation='sdpa'")
+
+
+@torch.no_grad()
+def _layer_shapes(hf_model: PreTrainedModel) -> list[LayerShape]:
+    """Shapes of the keys and values each layer caches, found by running one token."""
+    cache = DynamicCache()
+    hf_model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=hf_model.device), past_key_values=cache)
+    shapes = []
+    for layer in cache.layers:
+        keys, values = layer.keys, layer.values
+        if keys is None or values is None or keys.ndim != 4:
+            raise ValueError(f"{type(hf_model).__name__} has a layer that caches no keys and values; it cannot be used")
+        shapes.append(LayerShape((keys.shape[1], keys.shape[3]), (values.shape[1], values.shape[3])))
+    return shapes
+
+
+def _without_layers(hf_model: PreTrainedModel, skipped: frozenset[int]) -> PreTrainedModel:
+    """A shallow copy of the model whose decoder leaves some layers out; weights and layer numbers stay shared."""
+    decoder = hf_model.get_decoder()
+    name, layers = next(
+        ((name, child) for name, child in decoder.named_children() if isinstance(child, nn.ModuleList)), (None, None)
+    )
+    if name is None or layers is None:
+        raise ValueError(f"{type(hf_model).__name__} has no list of layers to leave some out of")
+    if not skipped or not skipped < set(range(len(layers))):
+        raise ValueError(f"layers to skip must be some of 0..{len(layers) - 1} and not all, got {sorted(skipped)}")
+    kept = [index for index in range(len(layers)) if index not in skipped]
+    smaller = _shallow(decoder)
+    smaller._modules[name] = nn.ModuleList([layers[index] for index in kept])
+    smaller.config = copy.copy(decoder.config)
+    smaller.config.num_hidden_layers = len(kept)
+    kinds = getattr(decoder.config, "layer_types", None)
+    if kinds is not None:
+        smaller.config.layer_types = [kinds[index] for index in kept]
+    return _replaced(hf_model, decoder, smaller)
+
+
+def _shallow(module: nn.Module) -> nn.Module:
+    double = copy.copy(module)
+    double._modules = dict(module._modules)
+    return double
+
+
+def _replaced(module: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
+    """A shallow copy of ``module`` with the submodule ``old`` replaced by ``new``, however deep it sits."""
+    if module is old:
+        return new
+    double = _shallow(module)
+    for name, child in module._modules.items():
+        if child is not None and any(part is old for part in child.modules()):
+            double._modules[name] = _replaced(child, old, new)
+    return double

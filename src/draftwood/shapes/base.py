@@ -1,0 +1,98 @@
+"""Which guesses deserve a place in the tree: the rules of the game.
+
+A shape grows a tree by asking ``expand(tree, first)`` for the distribution after each node from ``first`` on. It draws
+from exactly those probabilities and stores exactly those. Which children exist may depend on counts, on perturbed
+values and on other branches, never on a drawn child's identity, or the output law breaks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.rng import Rng
+from draftwood.tree import Draw, DraftTree
+
+Expand = Callable[[DraftTree, int], Float[Tensor, "nodes vocab"]]
+Pick = Callable[[int, Float[Tensor, "leaves vocab"]], tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]]]
+
+
+class Shape(Protocol):
+    """Settings of a tree; ``nodes`` is the most nodes it drafts, the root excluded."""
+
+    name: ClassVar[str]
+
+    @property
+    def nodes(self) -> int: ...
+
+    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree: ...
+
+
+def grow_by_levels(root: int, expand: Expand, depth: int, pick: Pick, draw: Draw, budget: int | None) -> DraftTree:
+    """Grow a tree one level at a time, each level with one call of ``expand``.
+
+    Args:
+        depth: levels to grow.
+        pick: given the level and the distributions after its nodes, the tokens of the next level and for each the
+            position of its parent within the level, in drawing order.
+        budget: most nodes to draft; a level that would exceed it is cut by position, which looks at no token.
+    """
+    tree, first, rows = DraftTree.of([root], [-1]), 0, []
+    for level in range(depth):
+        room = len(tree) - first if budget is None else budget + 1 - len(tree)
+        if room <= 0:
+            break
+        probs = expand(tree, first)
+        tokens, parents = pick(level, probs)
+        if budget is not None:
+            tokens, parents = tokens[:room], parents[:room]
+        rows.append(probs)
+        tree, first = (
+            DraftTree(
+                torch.cat([tree.tokens.to(tokens.device), tokens]),
+                torch.cat([tree.parents.to(tokens.device), parents + first]),
+            ),
+            len(tree),
+        )
+        if len(tree) == first:
+            break
+    stored = None if draw == "chosen" or not rows else rows[0] if len(rows) == 1 else torch.cat(rows)
+    return replace(tree, probs=stored, draw=draw)
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a fixed tree: for each node the position of its parent in the level above, and its rank there."""
+
+    parents: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+
+def levels_of(paths: Sequence[Sequence[int]]) -> list[Level]:
+    """Levels of a tree given by rank paths: (0, 2) is the third child of the first child of the root.
+
+    Raises:
+        ValueError: if a path's parent or an earlier sibling is missing, or a path stands twice.
+    """
+    known = {tuple(path) for path in paths}
+    if len(known) != len(paths) or () in known:
+        raise ValueError("paths must be different from each other and not empty")
+    for path in known:
+        elder = path[:-1] + (path[-1] - 1,)
+        if (path[:-1] and path[:-1] not in known) or (path[-1] > 0 and elder not in known) or path[-1] < 0:
+            raise ValueError(f"path {path} needs its parent and its elder siblings among the paths")
+    levels, above = [], {(): 0}
+    for depth in range(1, max(map(len, known), default=0) + 1):
+        here = sorted(path for path in known if len(path) == depth)
+        levels.append(Level(tuple(above[path[:-1]] for path in here), tuple(path[-1] for path in here)))
+        above = {path: place for place, path in enumerate(here)}
+    return levels
+
+
+def positive(name: str, values: Sequence[int]) -> None:
+    """Raise ValueError unless every value is a whole number above zero."""
+    if not values or any(value < 1 for value in values):
+        raise ValueError(f"{name} must be whole numbers above 0, got {values}")

@@ -1,0 +1,60 @@
+"""The likeliest nodes, whatever their place."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from draftwood.rng import Rng
+from draftwood.shapes.base import Expand, positive
+from draftwood.tree import DraftTree
+
+
+@dataclass(frozen=True)
+class BestFirst:
+    """Expand the ``width`` likeliest leaves ``depth`` times, then keep the ``size`` likeliest nodes of all.
+
+    EAGLE-2 (Li et al. 2024, arXiv:2406.16858). A node's likelihood is the product of its path's probabilities under the
+    drafter, never above its parent's, so what is kept is connected.
+    """
+
+    name: ClassVar[str] = "best-first"
+    depth: int = 4
+    width: int = 4
+    size: int = 16
+
+    def __post_init__(self) -> None:
+        positive("depth, width and size", (self.depth, self.width, self.size))
+
+    @property
+    def nodes(self) -> int:
+        return self.size
+
+    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
+        candidates = DraftTree.of([root], [-1])  # every node seen
+        expanded, scores = candidates, torch.zeros(1)  # those the drafter ran; scores of all candidates
+        leaves = torch.tensor([0])  # candidates at the frontier, in the order in which they stand in `expanded`
+        for level in range(self.depth):
+            probs = expand(expanded, len(expanded) - len(leaves))
+            best = probs.topk(min(self.width, probs.shape[-1]), dim=-1)
+            device, fan = probs.device, best.values.shape[-1]
+            leaves, scores = leaves.to(device), scores.to(device)
+            values = (scores[leaves, None] + best.values.float().clamp(min=1e-30).log()).flatten()
+            first = len(candidates)
+            candidates = DraftTree(
+                torch.cat([candidates.tokens.to(device), best.indices.flatten()]),
+                torch.cat([candidates.parents.to(device), leaves.repeat_interleave(fan)]),
+            )
+            scores = torch.cat([scores, values])
+            if level + 1 == self.depth:
+                break
+            chosen = values.topk(min(self.width, len(values))).indices.sort().values
+            above = len(expanded) - len(leaves)
+            expanded = DraftTree(
+                torch.cat([expanded.tokens.to(device), best.indices.flatten()[chosen]]),
+                torch.cat([expanded.parents.to(device), above + chosen // fan]),
+            )
+            leaves = first + chosen
+        scores[0] = torch.inf
+        order = scores.sort(descending=True, stable=True).indices  # of equal nodes the earlier, hence the parent
+        return candidates.keep(order[: self.size + 1].sort().values)

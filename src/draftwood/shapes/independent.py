@@ -1,0 +1,37 @@
+"""Several chains drawn independently of each other."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from draftwood.rng import Rng
+from draftwood.shapes.base import Expand, positive
+from draftwood.shapes.widths import Widths
+from draftwood.tree import DraftTree
+
+
+@dataclass(frozen=True)
+class Independent:
+    """``chains`` chains of ``length`` tokens, each drawn on its own from the root: the drafts of SpecTr.
+
+    Sun et al. 2023, arXiv:2310.15141. Chains that begin alike stay separate nodes; verifiers treat them as one place
+    in the sequence.
+    """
+
+    name: ClassVar[str] = "independent"
+    chains: int = 4
+    length: int = 4
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        positive("chains and length", (self.chains, self.length))
+
+    @property
+    def nodes(self) -> int:
+        return self._widths.nodes
+
+    @property
+    def _widths(self) -> Widths:
+        return Widths((self.chains,) + (1,) * (self.length - 1), "independent", self.budget)
+
+    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
+        return self._widths.grow(root, expand, rng)

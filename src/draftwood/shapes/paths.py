@@ -1,0 +1,76 @@
+"""A fixed tree of ranks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.rng import Rng
+from draftwood.shapes.base import Expand, Level, grow_by_levels, levels_of
+from draftwood.tree import DraftTree
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The same tree every time; a node is a path of ranks, (0, 2) being the third likeliest after the likeliest.
+
+    Medusa (Cai et al. 2024, arXiv:2401.10774) and Token Recycling (Luo et al. 2024, arXiv:2408.08696) use such trees.
+
+    Args:
+        paths: every node of the tree, the root excluded.
+        budget: keep the first so many nodes, level by level.
+
+    Raises:
+        ValueError: if a node's parent or elder sibling is missing.
+    """
+
+    name: ClassVar[str] = "paths"
+    paths: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        levels_of(self.paths)
+
+    @property
+    def nodes(self) -> int:
+        return len(self.paths) if self.budget is None else min(len(self.paths), self.budget)
+
+    @cached_property
+    def levels(self) -> list[Level]:
+        return levels_of(sorted(self.paths, key=lambda path: (len(path), path))[: self.nodes])
+
+    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
+        def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
+            wanted = self.levels[level]
+            ranked = probs.topk(max(wanted.ranks) + 1, dim=-1).indices
+            return ranked[list(wanted.parents), list(wanted.ranks)], torch.tensor(wanted.parents, device=probs.device)
+
+        return grow_by_levels(root, expand, len(self.levels), pick, "chosen", None)
+
+    def fill(self, root: int, successors: Callable[[Tensor], Int[Tensor, "nodes ranks"]]) -> DraftTree:
+        """The tree whose nodes take their tokens from a table of ranked successors.
+
+        Args:
+            root: token of the root.
+            successors: for tokens [nodes], the tokens that may follow each, best first, -1 where none is known; nodes
+                without a token are left out, and so is what would stand below them.
+        """
+        tokens, parents, first = [torch.tensor([root])], [torch.tensor([-1])], 0
+        for level in self.levels:
+            above = tokens[-1]
+            known = successors(above.clamp(min=0)).masked_fill(above[:, None] < 0, -1)
+            place = torch.tensor(level.parents)
+            tokens.append(known[place, torch.tensor(level.ranks)])
+            parents.append(place + first)
+            first += len(above)
+        flat = torch.cat(tokens)
+        return _without_gaps(flat, torch.cat(parents))
+
+
+def _without_gaps(tokens: Int[Tensor, " nodes"], parents: Int[Tensor, " nodes"]) -> DraftTree:
+    tree = DraftTree(tokens, parents)
+    return tree if bool((tokens >= 0).all()) else tree.keep((tokens >= 0).nonzero().flatten())

@@ -1,0 +1,82 @@
+"""Stochastic Beam Search: whole drafted sequences without replacement."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.rng import Rng
+from draftwood.shapes.base import Expand, grow_by_levels, positive
+from draftwood.tree import DraftTree
+
+
+@dataclass(frozen=True)
+class StochasticBeam:
+    """Keep at each level the ``width`` continuations of largest perturbed log-probability: the tree of RSD-S.
+
+    Jeon et al. 2024, arXiv:2402.14160; Stochastic Beam Search by Kool et al. 2019, arXiv:1903.06059. A beam may end
+    with 0 to ``width`` children; beams that lose stay in the tree as leaves. Siblings stand in falling perturbed value,
+    which is their drawing order, so recursive rejection stays exact although their number is random.
+
+    Differs from the paper: perturbed values are drawn from the largest downwards, each a Gumbel truncated at the one
+    before, instead of one for every vocabulary entry that is then shifted to its parent's maximum. The law is the same
+    and a beam needs ``width`` random numbers instead of two per vocabulary entry.
+    """
+
+    name: ClassVar[str] = "stochastic-beam"
+    width: int = 4
+    depth: int = 4
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        positive("width and depth", (self.width, self.depth))
+
+    @property
+    def nodes(self) -> int:
+        every = self.width * self.depth
+        return every if self.budget is None else min(every, self.budget)
+
+    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
+        log_prob = torch.zeros(1, dtype=torch.float64)  # of each beam under the drafter
+        perturbed = torch.zeros(1, dtype=torch.float64)
+
+        def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
+            nonlocal log_prob, perturbed
+            width = min(self.width, probs.shape[-1])
+            drawn = rng.draw_distinct(probs, width)
+            chance = probs.gather(-1, drawn).double()
+            child_log_prob = log_prob.to(probs.device)[:, None] + chance.log()
+            values = child_log_prob
+            if rng.noise:
+                values = perturbed_values(log_prob.to(probs.device), perturbed.to(probs.device), chance, rng)
+            best = values.flatten().topk(min(self.width, values.numel()))
+            log_prob, perturbed = child_log_prob.flatten()[best.indices], best.values
+            return drawn.flatten()[best.indices], best.indices // width
+
+        return grow_by_levels(root, expand, self.depth, pick, "distinct", self.budget)
+
+
+def perturbed_values(
+    log_prob: Float[Tensor, " beams"],
+    perturbed: Float[Tensor, " beams"],
+    chance: Float[Tensor, "beams width"],
+    rng: Rng,
+) -> Float[Tensor, "beams width"]:
+    """Gumbel-perturbed log-probabilities of children drawn without replacement, in falling order.
+
+    The largest among a beam's children equals the beam's own value. Each next one is Gumbel with location
+    log_prob + log(mass not drawn yet), truncated at the one before: v' = v - softplus(log E + v - location) with E
+    standard exponential, which neither overflows nor cancels. A child without mass gets minus infinity.
+    """
+    noise = rng.exponential(*chance.shape).to(chance.device).log()
+    left = (1.0 - chance.cumsum(-1) + chance).clamp(min=0.0)  # before each draw
+    left = torch.where(chance > 0, left.maximum(chance), 0.0)
+    location = log_prob[:, None] + left.log()
+    values = [torch.where(chance[:, 0] > 0, perturbed, -torch.inf)]
+    for child in range(1, chance.shape[-1]):
+        bound = values[-1]
+        step = torch.nn.functional.softplus(noise[:, child] + bound - location[:, child])
+        values.append(torch.where((chance[:, child] > 0) & (bound > -torch.inf), bound - step, -torch.inf))
+    return torch.stack(values, dim=-1)

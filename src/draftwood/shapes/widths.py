@@ -1,0 +1,60 @@
+"""A fixed number of children for every node of a level; a chain is the narrowest such tree."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.rng import Rng
+from draftwood.shapes.base import Expand, grow_by_levels, positive
+from draftwood.tree import DraftTree
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Give every node at depth d ``widths[d]`` children. (1, 1, 1) is a chain of three.
+
+    Drawn without replacement this is RSD-C (Jeon et al. 2024, arXiv:2402.14160), drawn independently the expansion
+    tree of SpecInfer (Miao et al. 2024, arXiv:2305.09781), drawn greedy-plus-one the draft that Hu et al. (2025) pair
+    with their verifier.
+
+    Args:
+        widths: children per node, level by level.
+        draw: how siblings are drawn.
+        budget: most nodes to draft; None for all.
+    """
+
+    name: ClassVar[str] = "widths"
+    widths: tuple[int, ...] = (1, 1, 1, 1)
+    draw: Literal["distinct", "independent", "greedy-plus-one"] = "distinct"
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        positive("widths", self.widths)
+        if self.draw == "greedy-plus-one" and self.budget is not None:
+            raise ValueError("a budget would cut off the drawn sibling that greedy-plus-one ends with; use none")
+
+    @property
+    def nodes(self) -> int:
+        every = sum(prod(self.widths[: level + 1]) for level in range(len(self.widths)))
+        return every if self.budget is None else min(every, self.budget)
+
+    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
+        def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
+            width = min(self.widths[level], probs.shape[-1])
+            drawn = self._draw(probs, width, rng)
+            parents = torch.arange(len(probs), device=probs.device).repeat_interleave(width)
+            return drawn.flatten(), parents
+
+        return grow_by_levels(root, expand, len(self.widths), pick, self.draw, self.budget)
+
+    def _draw(self, probs: Float[Tensor, "rows vocab"], width: int, rng: Rng) -> Int[Tensor, "rows {width}"]:
+        if self.draw == "independent":
+            return rng.draw_independent(probs, width)
+        if self.draw == "distinct" or width == 1:
+            return rng.draw_distinct(probs, width)
+        top = probs.topk(width - 1, dim=-1).indices
+        return torch.cat([top, rng.draw_distinct(probs.scatter(-1, top, 0.0), 1)], dim=-1)

@@ -1,0 +1,153 @@
+"""What a step did, and sums over steps: the only definition of every number draftwood reports."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from draftwood.tree import DraftTree
+
+PHASES = ("draft", "target", "verify")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of the target and what came of it.
+
+    Attributes:
+        tokens: emitted, in order: the accepted guesses and one token more; fewer where the text ended within them.
+        drafted: guesses in the tree.
+        accepted: guesses among ``tokens``.
+        seconds: by phase: draft (proposing and learning), target (its run), verify (probabilities, verdict, cache).
+        tree: what was run; None for the prompt's run.
+        path: accepted nodes of the tree.
+        bound: greatest acceptance any rule could reach at the root, where the engine was asked to compute it.
+    """
+
+    tokens: list[int]
+    drafted: int = 0
+    accepted: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    tree: DraftTree | None = None
+    path: tuple[int, ...] = ()
+    bound: float | None = None
+
+    @property
+    def is_prefill(self) -> bool:
+        """Whether this is the prompt's run, which emits the first token and drafts nothing."""
+        return self.tree is None
+
+
+@dataclass
+class Stats:
+    """Sums over the steps of one or more texts.
+
+    The prompt's run emits a token without a choice of method, so block efficiency leaves it and its token out; seconds
+    and ``tokens`` include it.
+
+    Attributes:
+        tokens: emitted.
+        target_runs: runs of the target after the prompt's.
+        drafted: guesses run by the target.
+        accepted: guesses kept.
+        accepted_by_depth: entry d counts the runs that accepted at least d + 1 guesses.
+        seconds: by phase; ``prefill`` is the prompt's run.
+        bounds: greatest possible acceptance at the root, summed over ``bounded`` runs.
+        accepted_at_root: of these runs, how many accepted a guess.
+    """
+
+    tokens: int = 0
+    prefills: int = 0
+    target_runs: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    accepted_by_depth: list[int] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("prefill", *PHASES), 0.0))
+    bounds: float = 0.0
+    bounded: int = 0
+    accepted_at_root: int = 0
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> "Stats":
+        stats = cls()
+        for step in steps:
+            stats.add(step)
+        return stats
+
+    def add(self, step: Step) -> None:
+        """Count one step."""
+        self.tokens += len(step.tokens)
+        if step.is_prefill:
+            self.prefills += 1
+            self.seconds["prefill"] += sum(step.seconds.values())
+            return
+        self.target_runs += 1
+        self.drafted += step.drafted
+        self.accepted += step.accepted
+        for depth in range(step.accepted):
+            if depth == len(self.accepted_by_depth):
+                self.accepted_by_depth.append(0)
+            self.accepted_by_depth[depth] += 1
+        for phase, seconds in step.seconds.items():
+            self.seconds[phase] += seconds
+        if step.bound is not None:
+            self.bounds += step.bound
+            self.bounded += 1
+            self.accepted_at_root += bool(step.accepted)
+
+    def __add__(self, other: "Stats") -> "Stats":
+        deep = max(self.accepted_by_depth, other.accepted_by_depth, key=len)
+        short = min(self.accepted_by_depth, other.accepted_by_depth, key=len)
+        return Stats(
+            tokens=self.tokens + other.tokens,
+            prefills=self.prefills + other.prefills,
+            target_runs=self.target_runs + other.target_runs,
+            drafted=self.drafted + other.drafted,
+            accepted=self.accepted + other.accepted,
+            accepted_by_depth=[n + (short[d] if d < len(short) else 0) for d, n in enumerate(deep)],
+            seconds={phase: self.seconds[phase] + other.seconds[phase] for phase in self.seconds},
+            bounds=self.bounds + other.bounds,
+            bounded=self.bounded + other.bounded,
+            accepted_at_root=self.accepted_at_root + other.accepted_at_root,
+        )
+
+    @property
+    def block_efficiency(self) -> float:
+        """Tokens emitted per run of the target; plain decoding has exactly 1. Others call it mean acceptance length."""
+        return (self.tokens - self.prefills) / self.target_runs if self.target_runs else 1.0
+
+    @property
+    def decode_seconds(self) -> float:
+        """Seconds after the prompt's run."""
+        return sum(self.seconds[phase] for phase in PHASES)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens after the first per second after the prompt's run: decoding speed."""
+        return (self.tokens - self.prefills) / self.decode_seconds if self.decode_seconds else 0.0
+
+    @property
+    def root_acceptance(self) -> float | None:
+        """Share of runs that accepted a guess, over the runs whose bound is known."""
+        return self.accepted_at_root / self.bounded if self.bounded else None
+
+    @property
+    def root_acceptance_bound(self) -> float | None:
+        """Mean of the greatest acceptance that any verifier could reach on the same drafts' law (alpha*)."""
+        return self.bounds / self.bounded if self.bounded else None
+
+    def as_json(self) -> dict[str, object]:
+        """The numbers in the form that every command prints."""
+        seconds = {phase: round(value, 6) for phase, value in self.seconds.items()}
+        numbers: dict[str, object] = {
+            "tokens": self.tokens,
+            "target_runs": self.target_runs,
+            "block_efficiency": round(self.block_efficiency, 4),
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "accepted_by_depth": self.accepted_by_depth,
+            "seconds": {**seconds, "total": round(sum(self.seconds.values()), 6)},
+            "tokens_per_second": round(self.tokens_per_second, 3),
+        }
+        if self.bounded:
+            numbers["root_acceptance"] = self.root_acceptance
+            numbers["root_acceptance_bound"] = self.root_acceptance_bound
+        return numbers

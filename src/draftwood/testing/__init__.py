@@ -1,0 +1,42 @@
+"""For people who add methods: exact laws by enumeration, models of known law, and the checks every method must pass."""
+
+from draftwood.testing.checks import check_verifier
+from draftwood.testing.laws import (
+    Law,
+    Rule,
+    Walk,
+    at_nodes,
+    distance,
+    drafting,
+    emitted_law,
+    law_of,
+    mean_accepted,
+    plain_tree,
+    target_law,
+    walks,
+)
+from draftwood.testing.models import TableModel, TableSession, tiny_llama
+from draftwood.testing.outcomes import ScriptedRng, outcomes
+from draftwood.testing.statistics import chi_square
+
+__all__ = [
+    "Law",
+    "Rule",
+    "ScriptedRng",
+    "TableModel",
+    "TableSession",
+    "Walk",
+    "at_nodes",
+    "check_verifier",
+    "chi_square",
+    "distance",
+    "drafting",
+    "emitted_law",
+    "law_of",
+    "mean_accepted",
+    "outcomes",
+    "plain_tree",
+    "target_law",
+    "tiny_llama",
+    "walks",
+]

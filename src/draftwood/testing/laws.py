@@ -1,0 +1,144 @@
+"""Exact laws of emitted text, for targets and drafts that are small tables."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.rng import Rng
+from draftwood.shapes.base import Expand, Shape
+from draftwood.testing.outcomes import outcomes
+from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers.base import NodeProbs, Verdict
+
+Table = Float[Tensor, "vocab vocab"] | Float[Tensor, "vocab vocab vocab"]
+"""Distribution of the next token, by the last token or by the last two."""
+
+Law = dict[tuple[int, ...], float]
+Grow = Callable[[Rng], DraftTree]
+Rule = Callable[[DraftTree, NodeProbs, Rng], Verdict]
+"""A verifier, or any function that stands in for one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """One way in which a block of drafting and verifying can fall, and its probability."""
+
+    probability: float
+    tree: DraftTree
+    verdict: Verdict
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return (*(self.tree.token_list[node] for node in self.verdict.path), self.verdict.next_token)
+
+
+def after(table: Table, tokens: tuple[int, ...]) -> Float[Tensor, " vocab"]:
+    """The table's row after these tokens; before the first of them the same token is taken to stand."""
+    order = table.ndim - 1
+    return table[((tokens[0],) * order + tokens)[-order:]]
+
+
+def at_nodes(table: Table, tree: DraftTree, first: int = 0) -> Float[Tensor, "nodes vocab"]:
+    """The table's rows after each node from ``first`` on."""
+    texts: list[tuple[int, ...]] = []
+    for token, parent in zip(tree.token_list, tree.parents.tolist(), strict=True):
+        texts.append((*(texts[parent] if parent >= 0 else ()), token))
+    return torch.stack([after(table, text) for text in texts[first:]])
+
+
+def drafting(shape: Shape, draft: Table, root: int = 0) -> Grow:
+    """Grow this shape below ``root`` with a table for a draft model."""
+
+    def grow(rng: Rng) -> DraftTree:
+        expand: Expand = lambda tree, first: at_nodes(draft, tree, first)  # noqa: E731
+        return shape.grow(root, expand, rng)
+
+    return grow
+
+
+def plain_tree(widths: tuple[int, ...], draw: Draw, draft: Table, root: int = 0) -> Grow:
+    """The plainest way to grow a tree of given widths, with any draw; ``chosen`` takes the likeliest tokens."""
+
+    def grow(rng: Rng) -> DraftTree:
+        tokens, parents, level, rows = [root], [-1], [0], []
+        for width in widths:
+            above, level = level, []
+            probs = at_nodes(draft, DraftTree.of(tokens, parents), above[0])
+            rows.append(probs)
+            for node, row in zip(above, probs, strict=True):
+                level += range(len(tokens), len(tokens) + width)
+                tokens += _children(row, width, draw, rng)
+                parents += [node] * width
+        return DraftTree(torch.tensor(tokens), torch.tensor(parents), torch.cat(rows) if rows else None, draw)
+
+    return grow
+
+
+def _children(row: Float[Tensor, " vocab"], width: int, draw: Draw, rng: Rng) -> list[int]:
+    if draw == "independent":
+        return rng.draw_independent(row[None], width)[0].tolist()
+    if draw == "distinct":
+        return rng.draw_distinct(row[None], width)[0].tolist()
+    if draw == "chosen":
+        return row.topk(width).indices.tolist()
+    certain = row.topk(width - 1).indices
+    return [*certain.tolist(), int(rng.draw_distinct(row.index_fill(0, certain, 0.0)[None], 1))]
+
+
+def walks(verifier: Rule, grow: Grow, target: Table) -> list[Walk]:
+    """Every way in which drafting and verifying one block can fall."""
+    found = []
+    for drafted, tree in outcomes(grow):
+        rows = at_nodes(target, tree)
+        for decided, verdict in outcomes(lambda rng, tree=tree, rows=rows: verifier(tree, rows, rng)):
+            found.append(Walk(drafted * decided, tree, verdict))
+    return found
+
+
+def target_law(target: Table, length: int, start: tuple[int, ...] = (0,)) -> Law:
+    """Exact law of the next ``length`` tokens of the target itself."""
+    law: Law = {(): 1.0}
+    for _ in range(length):
+        law = {
+            (*tokens, token): probability * chance
+            for tokens, probability in law.items()
+            for token, chance in enumerate(after(target, (*start, *tokens)).tolist())
+            if chance > 0.0
+        }
+    return law
+
+
+def emitted_law(verifier: Rule, grow: Grow, target: Table, length: int) -> Law:
+    """Exact law of the first ``length`` tokens after the root: one block, then the target itself.
+
+    Equals ``target_law`` for every length exactly if the verifier loses nothing. Lengths up to one more than the
+    tree is deep see all of the verifier's work.
+    """
+    return law_of(walks(verifier, grow, target), target, length)
+
+
+def law_of(found: list[Walk], target: Table, length: int) -> Law:
+    """The same from walks that are already enumerated."""
+    emitted: Law = {}
+    for walk in found:
+        start = (walk.tree.token_list[0], *walk.tokens)[: length + 1]
+        emitted[start] = emitted.get(start, 0.0) + walk.probability
+    law: Law = {}
+    for start, probability in emitted.items():
+        for rest, chance in target_law(target, length + 1 - len(start), start).items():
+            tokens = (*start, *rest)[1:]
+            law[tokens] = law.get(tokens, 0.0) + probability * chance
+    return law
+
+
+def mean_accepted(verifier: Rule, grow: Grow, target: Table) -> float:
+    """Exact mean number of drafted tokens that one block keeps."""
+    return sum(walk.probability * len(walk.verdict.path) for walk in walks(verifier, grow, target))
+
+
+def distance(law: Mapping[tuple[int, ...], float], other: Mapping[tuple[int, ...], float]) -> float:
+    """Total variation distance, between 0 and 1."""
+    return sum(abs(law.get(tokens, 0.0) - other.get(tokens, 0.0)) for tokens in {*law, *other}) / 2

@@ -1,0 +1,127 @@
+"""Models small enough to know everything about."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.models.base import Keep, Output, Run
+from draftwood.tree import DraftTree
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A language model whose next token depends on the last one alone: ``logits[i]`` are the logits after token i.
+
+    It has no layers and no cache, but its sessions insist on the order of calls that models with a cache need.
+    """
+
+    logits: Float[Tensor, "vocab vocab"]
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.logits)
+
+    @property
+    def context_length(self) -> int | None:
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        return self.logits.device
+
+    def start(self) -> "TableSession":
+        return TableSession(self)
+
+    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+        return [run.session.forward(run.tree, run.first, hidden) for run in runs]
+
+
+@dataclass(eq=False)
+class TableSession:
+    """One sequence on a TableModel.
+
+    Attributes:
+        tokens: committed so far.
+        run: (token, parent) of each node run since the last commit.
+    """
+
+    model: TableModel
+    tokens: list[int] = field(default_factory=list)
+    run: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
+        _no_hidden(hidden)
+        if len(tokens) == 0:
+            raise ValueError("extend needs at least one token")
+        self.tokens += list(tokens)
+        self.run = []
+        return Output(self.model.logits[torch.tensor(list(tokens) if keep == "all" else [tokens[-1]])])
+
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+        _no_hidden(hidden)
+        nodes = list(zip(tree.token_list, tree.parents.tolist(), strict=True))
+        if nodes[:first] != self.run[:first]:
+            raise ValueError(f"nodes before {first} must have been run since the last commit, {self.run} were")
+        self.run = nodes
+        return Output(self.model.logits[tree.tokens[first:]])
+
+    def commit(self, path: Sequence[int]) -> None:
+        chosen = [self.run[node] for node in path]
+        before = [-1, *path[:-1]]
+        if [parent for _, parent in chosen] != before:
+            raise ValueError(f"a commit keeps a path from the root down, got nodes {list(path)} of {self.run}")
+        self.tokens += [token for token, _ in chosen]
+        self.run = []
+
+    def rewind(self, count: int) -> None:
+        if not 0 <= count <= len(self.tokens):
+            raise ValueError(f"cannot take back {count} of {len(self.tokens)} tokens")
+        taken = self.tokens[len(self.tokens) - count :]
+        del self.tokens[len(self.tokens) - count :]
+        self.run = [(token, place - 1) for place, token in enumerate(taken)]
+
+    def skipping(self, layers: frozenset[int]) -> "TableSession":
+        raise ValueError(f"a table has no decoder layers to leave out, asked to skip {sorted(layers)}")
+
+    def close(self) -> None:
+        self.tokens, self.run = [], []
+
+
+def _no_hidden(layers: Sequence[int]) -> None:
+    if layers:
+        raise ValueError(f"a table has no hidden states, asked for those of layers {list(layers)}")
+
+
+def tiny_llama(
+    seed: int = 0, layers: int = 2, vocab: int = 64, dim: int = 32, heads: int = 4, context: int = 512
+) -> "LlamaForCausalLM":
+    """A random Llama that runs in a millisecond and writes varied text, for tests. Nothing ends its text."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=dim,
+        intermediate_size=2 * dim,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 2),
+        max_position_embeddings=context,
+        initializer_range=0.3,  # with the usual 0.02 every context gives nearly the same logits
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config).eval()

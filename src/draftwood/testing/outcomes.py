@@ -1,0 +1,104 @@
+"""Every outcome of a random act, with its exact probability."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.rng import Rng
+
+T = TypeVar("T")
+Choice = TypeVar("Choice")
+
+
+def outcomes(act: Callable[[Rng], T]) -> list[tuple[float, T]]:
+    """Run ``act`` once for every way its random choices can fall.
+
+    Args:
+        act: anything that takes all its randomness from ``accept``, ``draw``, ``draw_distinct`` and
+            ``draw_independent`` of the Rng it is given, and does nothing else by chance.
+
+    Returns:
+        (probability, result) pairs, one per sequence of choices; choices of probability 0 are left out. The
+        probabilities are 64-bit and sum to 1.
+
+    Raises:
+        ValueError: if the act draws from weights that are not numbers, negative or all zero.
+        NotImplementedError: if it asks for continuous noise.
+    """
+    found, script = [], []
+    while True:
+        rng = ScriptedRng(script)
+        result = act(rng)
+        found.append((rng.probability, result))
+        script = [taken for taken, _ in rng.taken]
+        widths = [width for _, width in rng.taken]
+        while script and script[-1] + 1 == widths[len(script) - 1]:
+            script.pop()
+        if not script:
+            return found
+        script[-1] += 1
+
+
+class ScriptedRng(Rng):
+    """Falls as the script says, then takes the first choice each time, and remembers what else was possible.
+
+    Attributes:
+        probability: of all that happened so far.
+        taken: for each choice which one was taken, and how many there were.
+    """
+
+    def __init__(self, script: Sequence[int] = ()) -> None:
+        super().__init__(0)
+        self.probability = 1.0
+        self.taken: list[tuple[int, int]] = []
+        self._script = script
+
+    def uniform(self) -> float:
+        raise NotImplementedError("a uniform number has too many values to enumerate; use accept or draw")
+
+    def exponential(self, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
+        raise NotImplementedError("exponential numbers have too many values to enumerate; test this one by sampling")
+
+    def accept(self, probability: float) -> bool:
+        if math.isnan(probability):
+            raise ValueError("asked to accept with a probability that is not a number")
+        probability = min(1.0, max(0.0, float(probability)))
+        return self._choose([(probability, True), (1.0 - probability, False)])
+
+    def draw(self, probs: Float[Tensor, " vocab"]) -> int:
+        return self._choose(_support(probs))
+
+    def draw_distinct(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
+        drawn = []
+        for row in probs:
+            left, tokens = row.clone(), []
+            for _ in range(count):
+                tokens.append(self.draw(left) if left.sum() > 0 else len(left) - 1)  # as Rng fills up
+                left[tokens[-1]] = 0.0
+            drawn.append(tokens)
+        return torch.tensor(drawn, device=probs.device).reshape(len(probs), count)
+
+    def draw_independent(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
+        drawn = [[self.draw(row) for _ in range(count)] for row in probs]
+        return torch.tensor(drawn, device=probs.device).reshape(len(probs), count)
+
+    def _choose(self, choices: Sequence[tuple[float, Choice]]) -> Choice:
+        possible = [(probability, choice) for probability, choice in choices if probability > 0.0]
+        place = len(self.taken)
+        taken = self._script[place] if place < len(self._script) else 0
+        probability, choice = possible[taken]
+        self.taken.append((taken, len(possible)))
+        self.probability *= probability
+        return choice
+
+
+def _support(probs: Float[Tensor, " vocab"]) -> list[tuple[float, int]]:
+    weights = probs.tolist()
+    total = math.fsum(weights)
+    if not total > 0.0 or min(weights) < 0.0:
+        raise ValueError(f"asked to draw a token with the weights {weights}")
+    return [(weight / total, token) for token, weight in enumerate(weights)]

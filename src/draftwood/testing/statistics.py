@@ -1,0 +1,29 @@
+"""Does a sample follow a law?"""
+
+from collections.abc import Hashable, Mapping
+
+import torch
+
+
+def chi_square(counts: Mapping[Hashable, int], law: Mapping[Hashable, float]) -> float:
+    """Probability that a sample from ``law`` is at least this far from it, by Pearson's chi-square.
+
+    Cells that expect fewer than 5 are merged. A sample holding something of probability 0 gives 0. A correct program
+    gives any value below x with probability x, so tests compare with something like 1e-4 and use a fixed seed.
+
+    Raises:
+        ValueError: for an empty sample.
+    """
+    total = sum(counts.values())
+    if total == 0:
+        raise ValueError("chi_square needs at least one observation, got none")
+    if any(count > 0 and law.get(outcome, 0.0) <= 0.0 for outcome, count in counts.items()):
+        return 0.0
+    cells = [(total * chance, counts.get(outcome, 0)) for outcome, chance in law.items() if chance > 0.0]
+    cells.sort(reverse=True)
+    while len(cells) > 1 and cells[-1][0] < 5.0:  # the smallest goes to the next smallest
+        (expected, seen), (expected_next, seen_next) = cells.pop(), cells.pop()
+        cells.append((expected + expected_next, seen + seen_next))
+    statistic = sum((seen - expected) ** 2 / expected for expected, seen in cells)
+    half = torch.tensor([(len(cells) - 1) / 2, statistic / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1])) if len(cells) > 1 else 1.0

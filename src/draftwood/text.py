@@ -1,0 +1,72 @@
+"""From tokens to text, a few at a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from transformers import PreTrainedTokenizerBase
+
+
+@dataclass
+class TextBuilder:
+    """Decodes a growing list of tokens and finds the first stop string.
+
+    Args:
+        tokenizer: decodes tokens.
+        stop: strings that end the text; they are not part of it.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    stop: Sequence[str] = ()
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    stopped: bool = False
+    _start: int = 0  # decoding begins here, far enough back for spaces and merged bytes to come out right
+    _done: int = 0  # tokens whose text is in `text`
+    _given: int = 0  # characters handed out
+
+    def add(self, tokens: Sequence[int]) -> int:
+        """Take tokens one by one until a stop string is complete; says how many were taken."""
+        for taken, token in enumerate(tokens, start=1):
+            self.tokens.append(token)
+            before = len(self.text)
+            self._decode(final=False)
+            if self._find_stop(before):
+                return taken
+        return len(tokens)
+
+    def finish(self) -> None:
+        """No more tokens will come: incomplete characters are shown as they are."""
+        if not self.stopped:
+            before = len(self.text)
+            self._decode(final=True)
+            self._find_stop(before)
+
+    def new_text(self, final: bool = False) -> str:
+        """Text not handed out yet; until the end it holds back what may become a stop string."""
+        end = len(self.text)
+        if not final and not self.stopped:
+            end -= max((_overlap(self.text, stop) for stop in self.stop), default=0)
+        piece, self._given = self.text[self._given : end], max(self._given, end)
+        return piece
+
+    def _decode(self, final: bool) -> None:
+        old = self._text(self.tokens[self._start : self._done])
+        new = self._text(self.tokens[self._start :])
+        if len(new) > len(old) and (final or not new.endswith("\ufffd")):  # a character may lack bytes yet
+            self.text += new[len(old) :]
+            self._start, self._done = self._done, len(self.tokens)
+
+    def _text(self, tokens: list[int]) -> str:
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def _find_stop(self, before: int) -> bool:
+        for stop in self.stop:
+            place = self.text.find(stop, max(0, before - len(stop)))
+            if place >= 0 and (not self.stopped or place < len(self.text)):
+                self.text, self.stopped = self.text[:place], True
+        return self.stopped
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of ``text`` that begins ``stop``."""
+    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

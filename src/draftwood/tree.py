@@ -1,0 +1,141 @@
+"""Draft trees: what every drafter returns and every verifier reads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Draw = Literal["chosen", "distinct", "independent", "greedy-plus-one"]
+"""How the children of a node came about, in the order in which they stand.
+
+* ``chosen``: by any rule at all, for instance the likeliest first; nothing is promised.
+* ``distinct``: drawn one after the other from the node's row of ``probs``, without replacement.
+* ``independent``: drawn one after the other from the node's row of ``probs``, with replacement.
+* ``greedy-plus-one``: the likeliest tokens of the row, then one drawn from what is left of it.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class DraftTree:
+    """Guesses at how a sequence continues, as flat tensors.
+
+    Node 0 is the root: the newest token of the sequence, chosen but not yet in the KV cache. Every other node is a
+    guess and comes after its parent; siblings stand in the order in which they were drawn. A chain is a tree with one
+    branch, and a lone root is plain decoding.
+
+    Attributes:
+        tokens: token id of each node.
+        parents: index of each node's parent, -1 for the root.
+        probs: row i is the distribution the children of node i were drawn from. Nodes without a row are leaves, so
+            the rows may stop at the last inner node. None where nothing was drawn.
+        draw: how siblings were drawn; a verifier states the draws for which it keeps the target's law.
+
+    Raises:
+        ValueError: if the root is not first or a node stands before its parent.
+    """
+
+    tokens: Int[Tensor, " nodes"]
+    parents: Int[Tensor, " nodes"]
+    probs: Float[Tensor, "inner vocab"] | None = None
+    draw: Draw = "chosen"
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) == 0 or len(self.tokens) != len(self.parents):
+            raise ValueError(
+                f"a draft tree needs a root and one parent per token, got {len(self.tokens)} tokens and "
+                f"{len(self.parents)} parents"
+            )
+        if self.parents.device.type == "cpu":  # elsewhere looking would wait for the device
+            order = torch.arange(len(self))
+            if self.parents[0] != -1 or bool(((self.parents >= order) | (self.parents < 0))[1:].any()):
+                raise ValueError(f"every node must come after its parent and only the root has parent -1, got {self}")
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], parents: Sequence[int], draw: Draw = "chosen") -> "DraftTree":
+        """A tree from plain lists."""
+        return cls(torch.tensor(tokens), torch.tensor(parents), draw=draw)
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], draw: Draw = "chosen") -> "DraftTree":
+        """A tree with one branch: ``tokens[0]`` is the root, each further token the child of the one before."""
+        return cls.of(tokens, range(-1, len(tokens) - 1), draw)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"DraftTree(tokens={self.tokens.tolist()}, parents={self.parents.tolist()}, draw={self.draw!r})"
+
+    @cached_property
+    def token_list(self) -> list[int]:
+        """Token ids on the host."""
+        return self.tokens.tolist()
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """Children of every node, in drawing order, on the host."""
+        children: list[list[int]] = [[] for _ in range(len(self))]
+        for node, parent in enumerate(self.parents.tolist()):
+            if parent >= 0:
+                children[parent].append(node)
+        return children
+
+    @cached_property
+    def ancestors(self) -> Bool[Tensor, "nodes nodes"]:
+        """Entry (i, j) says that j is i or lies between i and the root. Computed without waiting for the device."""
+        size, device = len(self), self.parents.device
+        steps = torch.zeros(size, size + 1, device=device)  # the root steps to the extra column, cut off below
+        steps.scatter_(1, self.parents.where(self.parents >= 0, size)[:, None], 1.0)
+        reach = steps[:, :size] + torch.eye(size, device=device)
+        length = 1  # steps that `reach` covers; squaring doubles them
+        while length < size - 1:
+            reach = (reach @ reach).clamp(max=1.0)
+            length *= 2
+        return reach > 0
+
+    @cached_property
+    def depths(self) -> Int[Tensor, " nodes"]:
+        """Edges between each node and the root."""
+        return self.ancestors.sum(-1) - 1
+
+    @cached_property
+    def depth(self) -> int:
+        """Edges between the root and the deepest node."""
+        return int(self.depths.max())
+
+    def path_to(self, node: int) -> list[int]:
+        """Nodes from the root's child down to ``node``; empty for the root itself."""
+        parents, path = self.parents.tolist(), []
+        while node > 0:
+            path.append(node)
+            node = parents[node]
+        return path[::-1]
+
+    def keep(self, nodes: Sequence[int] | Int[Tensor, " kept"]) -> "DraftTree":
+        """The tree of these nodes only, in this order; each node's parent must be kept too and stand before it."""
+        kept = torch.as_tensor(nodes)
+        place = torch.full((len(self) + 1,), len(self))  # the last entry stands for the parent of the root
+        place[kept] = torch.arange(len(kept))
+        place[-1] = -1
+        probs = None
+        if self.probs is not None:
+            rows = kept[kept < len(self.probs)]
+            probs = self.probs[rows] if bool((kept[: len(rows)] == rows).all()) else None
+            if probs is None:
+                raise ValueError("nodes with a row of probabilities must stand before those without")
+        return replace(self, tokens=self.tokens[kept], parents=place[self.parents[kept]], probs=probs)
+
+    def cut(self, depth: int) -> "DraftTree":
+        """The tree without the nodes deeper than ``depth``; exact for every draw, as it looks at no token."""
+        return self if self.depth <= depth else self.keep((self.depths <= depth).nonzero().flatten())
+
+    def to(self, device: torch.device | str) -> "DraftTree":
+        """The same tree on another device."""
+        if self.tokens.device == torch.device(device):
+            return self
+        probs = None if self.probs is None else self.probs.to(device)
+        return replace(self, tokens=self.tokens.to(device), parents=self.parents.to(device), probs=probs)

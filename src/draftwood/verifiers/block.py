@@ -1,0 +1,62 @@
+"""A whole chain judged at once."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.rng import Rng
+from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers.base import NodeProbs, Verdict
+
+
+@dataclass(frozen=True)
+class Block:
+    """Keep the longest start of a chain that passes a test of its own, whatever happened to shorter ones.
+
+    A start weighs w = min(1, w(one shorter) p/q): tokens the target likes better than the draft make up for others.
+    Sun et al. 2025 (block verification, arXiv:2403.10444): no exact rule accepts more of a chain.
+
+    Differs from the paper: tests run from the long end and stop at the first success, which is the same law. Chains
+    of any length that depends only on the tokens before are allowed.
+    """
+
+    name: ClassVar[str] = "block"
+    exact_for: ClassVar[frozenset[Draw]] = frozenset({"distinct", "independent"})
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        widest = max(len(children) for children in tree.children)
+        if widest > 1:
+            raise ValueError(
+                f"block verification needs a chain, got a tree with {widest} children below one node; "
+                "use Traversal, which is the same rule for trees"
+            )
+        nodes, weights = _weighted_chain(tree, target_probs)
+        if rng.accept(weights[-1]):
+            return Verdict(nodes[1:], rng.draw(target_probs[nodes[-1]]))
+        for place in reversed(range(len(nodes) - 1)):
+            rest = _left_over(tree, target_probs, nodes[place], weights[place])
+            total = float(rest.sum())
+            if total > 0.0 and rng.accept(total / (total + 1.0 - weights[place])):
+                return Verdict(nodes[1 : place + 1], rng.draw(rest))
+        return Verdict([], rng.draw(target_probs[0]))  # p = q at the root, so only rounding leads here
+
+
+def _weighted_chain(tree: DraftTree, target_probs: NodeProbs) -> tuple[list[int], list[float]]:
+    """Nodes from the root down and their weights, as far as anything can be accepted."""
+    nodes, weights = [0], [1.0]
+    while tree.probs is not None and weights[-1] > 0.0 and (children := tree.children[nodes[-1]]):
+        token = tree.token_list[children[0]]
+        drafted = float(tree.probs[nodes[-1]][token])
+        if drafted == 0.0:
+            break
+        weights.append(min(1.0, weights[-1] * float(target_probs[nodes[-1]][token]) / drafted))
+        nodes.append(children[0])
+    return nodes, weights
+
+
+def _left_over(tree: DraftTree, target_probs: NodeProbs, node: int, weight: float) -> Float[Tensor, " vocab"]:
+    """[w p - q]+, unnormalised."""
+    assert tree.probs is not None, "a chain has inner nodes only where something was drawn"
+    return (weight * target_probs[node] - tree.probs[node]).clamp(min=0.0)

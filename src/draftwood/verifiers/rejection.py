@@ -1,0 +1,44 @@
+"""Rejection sampling: one draft, siblings drawn without replacement, siblings drawn independently."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from draftwood.rng import Rng
+from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers.base import NodeProbs, Verdict, residual, twins, without
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Accept a drafted token with probability min(1, p/q), otherwise go on with what is left of p.
+
+    One child per node is speculative sampling (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023,
+    arXiv:2302.01318). Distinct siblings make it the recursive rejection sampling of RSD (Jeon et al. 2024,
+    arXiv:2402.14160): after each rejection q loses the rejected token as well. Independent siblings make it the
+    multi-step rule of SpecInfer (Miao et al. 2024, arXiv:2305.09781): q stays.
+    """
+
+    name: ClassVar[str] = "rejection"
+    exact_for: ClassVar[frozenset[Draw]] = frozenset({"distinct", "independent"})
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        alive = [0]  # independent siblings that drew the same token are one node of the sequence
+        while True:
+            candidates = [child for node in alive for child in tree.children[node]]
+            p = target_probs[alive[0]]
+            if not candidates or tree.probs is None:
+                return Verdict(tree.path_to(alive[0]), rng.draw(p))
+            q = tree.probs[alive[0]]
+            for child in candidates:
+                token = tree.token_list[child]
+                drafted = float(q[token])
+                if drafted == 0.0:
+                    continue
+                if rng.accept(float(p[token]) / drafted):
+                    break
+                p = residual(p, q)
+                if tree.draw == "distinct":
+                    q = without(q, token)
+            else:
+                return Verdict(tree.path_to(alive[0]), rng.draw(p))
+            alive = twins(tree, candidates, token) if tree.draw == "independent" else [child]

@@ -1,0 +1,64 @@
+"""Medusa's typical acceptance: faster and lossy."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.rng import Rng
+from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers.base import NodeProbs, Verdict
+
+
+@dataclass(frozen=True)
+class Typical:
+    """Keep the longest path of tokens the target finds likely enough, then draw from the target.
+
+    A token passes if p(token) > min(epsilon, delta exp(-entropy of p)): where the target is unsure, less likely
+    tokens are good enough. Lossy: the law of the text is not the target's. Cai et al. 2024 (Medusa,
+    arXiv:2401.10774).
+
+    Differs from the paper: the first token of a step is drawn from p like any other and not taken greedily, and of
+    paths of equal length the first wins.
+
+    Args:
+        epsilon: probability that always suffices, between 0 and 1.
+        delta: factor of the bound that falls with entropy, at least 0.
+
+    Raises:
+        ValueError: for a value outside its range.
+    """
+
+    epsilon: float = 0.09
+    delta: float = 0.3
+
+    name: ClassVar[str] = "typical"
+    exact_for: ClassVar[frozenset[Draw]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.epsilon <= 1.0 or not self.delta >= 0.0:
+            raise ValueError(f"epsilon must be between 0 and 1 and delta at least 0, got {self}")
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        longest, level = 0, [0]
+        while level:
+            longest, level = level[0], [c for node in level for c in self._passing(tree, node, target_probs)]
+        return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
+
+    def _passing(self, tree: DraftTree, node: int, target_probs: NodeProbs) -> list[int]:
+        children = [child for child in tree.children[node] if not _dead(tree, node, child)]
+        if not children:
+            return []
+        p = target_probs[node]
+        bound = self._bound(p)
+        return [child for child in children if float(p[tree.token_list[child]]) > bound]
+
+    def _bound(self, p: Float[Tensor, " vocab"]) -> float:
+        return min(self.epsilon, self.delta * math.exp(-float(torch.special.entr(p).sum())))
+
+
+def _dead(tree: DraftTree, node: int, child: int) -> bool:
+    return tree.probs is not None and float(tree.probs[node][tree.token_list[child]]) == 0.0

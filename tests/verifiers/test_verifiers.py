@@ -1,0 +1,178 @@
+"""What every verifier must do."""
+
+import dataclasses
+
+import pytest
+import torch
+from jaxtyping import Float
+from reference import EXACT, VERIFIERS
+from torch import Tensor
+
+from draftwood.rng import Rng
+from draftwood.testing import (
+    Law,
+    at_nodes,
+    check_verifier,
+    distance,
+    emitted_law,
+    outcomes,
+    plain_tree,
+    target_law,
+    walks,
+)
+from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers import Typical, Verdict, Verifier
+
+by_name = pytest.mark.parametrize("verifier", VERIFIERS, ids=lambda verifier: verifier.name)
+exact = pytest.mark.parametrize(("verifier", "draw"), EXACT, ids=lambda value: getattr(value, "name", value))
+
+
+def tables(seed: int, vocab: int = 3, spread: float = 1.5) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    target, draft = (torch.randn(2, vocab, vocab, dtype=torch.float64, generator=generator) * spread).softmax(-1)
+    return target, draft
+
+
+def widths_for(verifier: Verifier, draw: Draw) -> tuple[int, ...]:
+    return (1, 1) if verifier.name == "block" else (2, 1)
+
+
+@by_name
+def test_keeps_the_law_of_the_target(verifier: Verifier) -> None:
+    check_verifier(verifier)
+
+
+@by_name
+def test_is_a_value_with_a_name_of_its_own(verifier: Verifier) -> None:
+    assert dataclasses.is_dataclass(verifier)
+    assert verifier == type(verifier)()
+    assert hash(verifier) == hash(type(verifier)())
+    assert [other.name for other in VERIFIERS].count(verifier.name) == 1
+
+
+@exact
+def test_works_in_32_bits(verifier: Verifier, draw: Draw) -> None:
+    target, draft = (table.float() for table in tables(1))
+    widths = widths_for(verifier, draw)
+    law = emitted_law(verifier, plain_tree(widths, draw, draft), target, len(widths) + 1)
+    assert distance(law, target_law(target, len(widths) + 1)) < 1e-6
+
+
+@exact
+def test_at_temperature_0_gives_the_greedy_text(verifier: Verifier, draw: Draw) -> None:
+    for seed in range(20):
+        target, draft = tables(seed, vocab=5)
+        certain = torch.zeros_like(target).scatter_(-1, target.argmax(-1, keepdim=True), 1.0)
+        grow = plain_tree(widths_for(verifier, draw), draw, draft)
+        tree = grow(Rng(seed, noise=False))
+        verdict = verifier(tree, at_nodes(certain, tree), Rng(seed, noise=False))
+        token = tree.token_list[0]
+        for emitted in [*(tree.token_list[node] for node in verdict.path), verdict.next_token]:
+            token = int(target[token].argmax())
+            assert emitted == token
+
+
+@by_name
+@pytest.mark.parametrize("draw", ["chosen", "distinct", "independent", "greedy-plus-one"])
+def test_a_lone_root_is_plain_decoding(verifier: Verifier, draw: Draw) -> None:
+    target, _ = tables(2)
+    tree = dataclasses.replace(DraftTree.of([1], [-1]), draw=draw)
+    law: Law = {}
+    for probability, verdict in outcomes(lambda rng: verifier(tree, target[1:2], rng)):
+        assert verdict.path == []
+        law[(verdict.next_token,)] = law.get((verdict.next_token,), 0.0) + probability
+    assert distance(law, target_law(target, 1, start=(1,))) < 1e-12
+
+
+class CountedRows:
+    """The target's rows, and which of them were looked at."""
+
+    def __init__(self, rows: Float[Tensor, "nodes vocab"]) -> None:
+        self.rows, self.seen = rows, set()
+
+    def __getitem__(self, node: int) -> Float[Tensor, " vocab"]:
+        self.seen.add(node)
+        return self.rows[node]
+
+
+@exact
+def test_looks_at_a_leaf_only_for_the_token_after_it(verifier: Verifier, draw: Draw) -> None:
+    target, draft = tables(3)
+    grow = plain_tree(widths_for(verifier, draw), draw, draft)
+
+    def act(rng: Rng) -> tuple[DraftTree, Verdict, set[int]]:
+        tree = grow(rng)
+        rows = CountedRows(at_nodes(target, tree))
+        return tree, verifier(tree, rows, rng), rows.seen
+
+    for _, (tree, verdict, seen) in outcomes(act):
+        leaves = {node for node in seen if not tree.children[node]}
+        assert leaves <= {verdict.path[-1] if verdict.path else 0}
+
+
+@exact
+def test_rows_of_leaves_are_never_used(verifier: Verifier, draw: Draw) -> None:
+    target, draft = tables(4)
+    grow = plain_tree(widths_for(verifier, draw), draw, draft)
+
+    def spoilt(rng: Rng) -> DraftTree:
+        tree = grow(rng)
+        leaves = torch.tensor([not tree.children[node] for node in range(len(tree))])
+        rows = torch.cat([tree.probs, torch.zeros(len(tree) - len(tree.probs), 3, dtype=torch.float64)])
+        return dataclasses.replace(tree, probs=rows.masked_fill(leaves[:, None], torch.nan))
+
+    assert distance(emitted_law(verifier, spoilt, target, 3), target_law(target, 3)) < 1e-12
+
+
+@pytest.mark.parametrize("verifier", [v for v, draw in EXACT if draw == "independent" and v.name != "block"])
+def test_of_twins_the_first_may_be_a_leaf(verifier: Verifier) -> None:
+    target, draft = tables(5)
+
+    def grow(rng: Rng) -> DraftTree:  # two siblings, of which only the second goes on
+        first, second = (rng.draw(draft[0]) for _ in range(2))
+        third = rng.draw(draft[second])
+        rows = torch.stack([draft[0], torch.full((3,), torch.nan, dtype=torch.float64), draft[second]])
+        return DraftTree(torch.tensor([0, first, second, third]), torch.tensor([-1, 0, 0, 2]), rows, "independent")
+
+    found = walks(verifier, grow, target)
+    assert any(walk.verdict.path == [2, 3] and walk.tree.token_list[1] == walk.tree.token_list[2] for walk in found)
+    for length in (1, 2, 3):
+        assert distance(emitted_law(verifier, grow, target, length), target_law(target, length)) < 1e-12
+
+
+@exact
+def test_tokens_the_draft_cannot_draw_are_no_drafts(verifier: Verifier, draw: Draw) -> None:
+    target, _ = tables(6)
+    certain = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64).repeat(3, 1)  # leaves nothing for a second child
+    widths = (1, 1) if verifier.name == "block" else (3, 2)
+    found = walks(verifier, plain_tree(widths, draw, certain), target)
+    if verifier.name != "match":  # which only asks whether a child holds the token it drew
+        assert all(walk.tree.token_list[node] == 1 for walk in found for node in walk.verdict.path)
+    law = emitted_law(verifier, plain_tree(widths, draw, certain), target, 3)
+    assert distance(law, target_law(target, 3)) < 1e-12
+
+
+class TestTypical:
+    def test_keeps_the_longest_path_of_likely_tokens(self) -> None:
+        tree = DraftTree.of([0, 1, 2, 1, 2, 0], [-1, 0, 0, 2, 3, 1])
+        rows = torch.zeros(6, 3)
+        rows[0] = torch.tensor([0.2, 0.3, 0.5])
+        rows[1] = torch.tensor([0.05, 0.9, 0.05])  # the last node below it is too unlikely
+        rows[2] = torch.tensor([0.0, 1.0, 0.0])
+        rows[3] = torch.tensor([0.5, 0.5, 0.0])
+        verdict = Typical()(tree, rows, Rng(0))
+        assert verdict.path == [2, 3]
+        assert verdict.next_token in (0, 1)
+
+    def test_bound_falls_with_entropy(self) -> None:
+        tree = DraftTree.chain([0, 1])
+        uniform = torch.full((2, 16), 1 / 16)  # the bound is delta / 16
+        assert Typical(delta=0.9)(tree, uniform, Rng(0)).path == [1]
+        assert Typical(delta=1.1)(tree, uniform, Rng(0)).path == []
+
+    @pytest.mark.parametrize(
+        "settings", [{"epsilon": -0.1}, {"epsilon": 1.1}, {"delta": -1.0}, {"delta": float("nan")}]
+    )
+    def test_refuses_settings_out_of_range(self, settings: dict[str, float]) -> None:
+        with pytest.raises(ValueError, match="epsilon must be between"):
+            Typical(**settings)
