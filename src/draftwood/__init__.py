@@ -1,15 +1,33 @@
-"""Lossless speculative decoding with draft trees: faster text, the same text."""
+"""Lossless speculative decoding with draft trees: faster text, the same text.
 
-from draftwood.engine import Decoding, Options, generate, generate_batch
-from draftwood.hooks import custom_generate
-from draftwood.language_model import Generation, LanguageModel, Stream, load
-from draftwood.methods import Method
-from draftwood.rng import Rng
-from draftwood.sampling import Sampling
-from draftwood.stats import Stats, Step
-from draftwood.tree import DraftTree
+Names are imported when they are first used, so that ``import draftwood`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from draftwood.version import __version__
 
+if TYPE_CHECKING:
+    from draftwood.engine import Decoding, Options, generate, generate_batch
+    from draftwood.hooks import custom_generate
+    from draftwood.language_model import Generation, LanguageModel, Stream, load
+    from draftwood.methods import Method
+    from draftwood.rng import Rng
+    from draftwood.sampling import Sampling
+    from draftwood.stats import Stats, Step
+    from draftwood.tree import DraftTree
+
+_HOMES = {
+    "engine": ("Decoding", "Options", "generate", "generate_batch"),
+    "hooks": ("custom_generate",),
+    "language_model": ("Generation", "LanguageModel", "Stream", "load"),
+    "methods": ("Method",),
+    "rng": ("Rng",),
+    "sampling": ("Sampling",),
+    "stats": ("Stats", "Step"),
+    "tree": ("DraftTree",),
+}
 
 __all__ = [
     "Decoding",
@@ -29,3 +47,14 @@ __all__ = [
     "generate_batch",
     "load",
 ]
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"draftwood.{home}"), name)
+    raise AttributeError(f"module 'draftwood' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,7 +1,7 @@
 """A model, its tokenizer and a method: text in, text out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -83,8 +83,7 @@ class Stream:
         for _, step in generate_batch([self._decoding]):
             taken = self._builder.add(step.tokens)
             if self._builder.stopped:
-                kept = min(step.accepted, taken)
-                step = replace(step, tokens=step.tokens[:taken], accepted=kept, path=step.path[:kept])
+                step = step.first(taken)
             self.steps.append(step)
             if piece := self._builder.new_text():
                 yield piece

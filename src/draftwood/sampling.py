@@ -1,8 +1,9 @@
 """From logits to the distribution to sample from."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +23,7 @@ class Context:
         return replace(self, tokens=[*self.tokens, *tokens])
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Turns logits into probabilities. ``reads_context`` says whether it needs the tokens before each position."""
 
@@ -74,8 +76,13 @@ class Sampling:
         _require(0.0 < self.top_p <= 1.0, "top_p", "above 0 and at most 1", self.top_p)
         _require(0.0 <= self.min_p <= 1.0, "min_p", "between 0 and 1", self.min_p)
         _require(
-            self.repetition_penalty > 0.0, "repetition_penalty", "above 0 (1 turns it off)", self.repetition_penalty
+            0.0 < self.repetition_penalty < float("inf"),
+            "repetition_penalty",
+            "finite and above 0 (1 turns it off)",
+            self.repetition_penalty,
         )
+        for name in ("presence_penalty", "frequency_penalty"):
+            _require(math.isfinite(getattr(self, name)), name, "a finite number (0 turns it off)", getattr(self, name))
 
     @property
     def greedy(self) -> bool:

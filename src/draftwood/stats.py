@@ -1,7 +1,7 @@
 """What a step did, and sums over steps: the only definition of every number draftwood reports."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from draftwood.tree import DraftTree
 
@@ -34,6 +34,11 @@ class Step:
     def is_prefill(self) -> bool:
         """Whether this is the prompt's run, which emits the first token and drafts nothing."""
         return self.tree is None
+
+    def first(self, count: int) -> "Step":
+        """The same step if the text ends after this many of its tokens."""
+        kept = min(self.accepted, count)
+        return replace(self, tokens=self.tokens[:count], accepted=kept, path=self.path[:kept])
 
 
 @dataclass

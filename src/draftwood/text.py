@@ -60,10 +60,11 @@ class TextBuilder:
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _find_stop(self, before: int) -> bool:
-        for stop in self.stop:
-            place = self.text.find(stop, max(0, before - len(stop)))
-            if place >= 0 and (not self.stopped or place < len(self.text)):
-                self.text, self.stopped = self.text[:place], True
+        """Whether a stop string is complete now; cuts the text before the first of them."""
+        places = [self.text.find(stop, max(0, before - len(stop))) for stop in self.stop]
+        found = [place for place in places if place >= 0]
+        if found:
+            self.text, self.stopped = self.text[: min(found)], True
         return self.stopped
 
 

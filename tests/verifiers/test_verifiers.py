@@ -152,6 +152,15 @@ def test_tokens_the_draft_cannot_draw_are_no_drafts(verifier: Verifier, draw: Dr
     assert distance(law, target_law(target, 3)) < 1e-12
 
 
+@exact
+def test_laws_that_differ_by_rounding_alone(verifier: Verifier, draw: Draw) -> None:
+    draft = torch.tensor([0.5, 0.5], dtype=torch.float64).repeat(2, 1)
+    target = torch.tensor([0.5 - 2**-54, 0.5 + 2**-53], dtype=torch.float64).repeat(2, 1)
+    for widths in ((1, 1), (1, 1, 1)) if verifier.name == "block" else ((1, 1), (2, 1), (1, 2)):
+        law = emitted_law(verifier, plain_tree(widths, draw, draft), target, 2)
+        assert distance(law, target_law(target, 2)) < 1e-12
+
+
 class TestTypical:
     def test_keeps_the_longest_path_of_likely_tokens(self) -> None:
         tree = DraftTree.of([0, 1, 2, 1, 2, 0], [-1, 0, 0, 2, 3, 1])

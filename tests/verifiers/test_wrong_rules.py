@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-import torch
 from reference import ROWS, one_level
 
 from draftwood.rng import Rng
@@ -69,9 +68,9 @@ def writes_to_the_target(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> 
     return verdict
 
 
-def returns_a_tensor(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+def answers_yes_or_no(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
     verdict = Match()(tree, target_probs, rng)
-    return replace(verdict, next_token=torch.tensor(verdict.next_token))
+    return replace(verdict, next_token=verdict.next_token > 0)
 
 
 def refuses(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
@@ -104,7 +103,7 @@ def test_size_of_the_error(rule: Rule, errors: tuple[float, ...]) -> None:
         (forgets_the_residual, "law of the first"),
         (jumps, "no path from the root"),
         (writes_to_the_target, "must not write"),
-        (returns_a_tensor, "must be an int"),
+        (answers_yes_or_no, "must be an int"),
         (refuses, "ValueError: no"),
     ],
 )

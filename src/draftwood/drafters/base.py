@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -57,6 +57,7 @@ class Request:
     target: ModelSession
 
 
+@runtime_checkable
 class DraftSession(Protocol):
     """State of one request. Two methods: the prompt is the first ``update``."""
 
@@ -69,6 +70,7 @@ class DraftSession(Protocol):
         ...
 
 
+@runtime_checkable
 class Drafter(Protocol):
     """Settings and weights, shared by all requests.
 

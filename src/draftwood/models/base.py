@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -26,6 +26,7 @@ class Output:
     hidden: dict[int, Float[Tensor, "nodes dim"]] = field(default_factory=dict)
 
 
+@runtime_checkable
 class ModelSession(Protocol):
     """One sequence on one model, used for targets and for draft models.
 
@@ -79,6 +80,7 @@ class Run:
     first: int = 0
 
 
+@runtime_checkable
 class Model(Protocol):
     """Weights that can run trees."""
 

@@ -13,9 +13,8 @@ from transformers import DynamicCache, PreTrainedModel
 
 from draftwood.models.base import Keep, Output, Run
 from draftwood.models.cache import CachePool, LayerShape, Place, RunCache
+from draftwood.models.support import FULL, SLIDING, context_length, require_tree_support
 from draftwood.tree import DraftTree
-
-FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 class TransformersModel:
@@ -30,7 +29,7 @@ class TransformersModel:
     """
 
     def __init__(self, hf_model: PreTrainedModel) -> None:
-        _refuse_unsupported(hf_model)
+        require_tree_support(hf_model)
         self.hf_model = hf_model
         self.config = hf_model.config.get_text_config()
         self.attentions = _attentions(self.config)
@@ -44,7 +43,7 @@ class TransformersModel:
 
     @property
     def context_length(self) -> int | None:
-        return getattr(self.config, "max_position_embeddings", None)
+        return context_length(self.config)
 
     @property
     def layers(self) -> int:
@@ -152,6 +151,9 @@ class TransformersSession:
         return self._origin.length if self._origin else self._length
 
     def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
+        self._require_all_layers("extend")
+        if len(tokens) == 0:
+            raise ValueError("extend needs at least one token")
         start, count = self.length, len(tokens)
         positions = torch.arange(start + count)
         part = _Part(
@@ -174,6 +176,8 @@ class TransformersSession:
         if first > self._ran:
             raise ValueError(f"nodes before {first} must be run first; {self._ran} were run since the last commit")
         self._ran = len(tree)
+        if self._origin is not None:
+            self._origin._ran = 0  # its nodes are overwritten
         start, positions = self.length, self.length + tree.depths
         before = torch.ones(len(tree) - first, start, dtype=torch.bool, device=positions.device)
         return _Part(
@@ -185,6 +189,7 @@ class TransformersSession:
         )
 
     def commit(self, path: Sequence[int]) -> None:
+        self._require_all_layers("commit")
         if path and max(path) >= self._ran:
             raise ValueError(f"node {max(path)} cannot be kept: only {self._ran} nodes were run")
         self.model.pool.keep(self.slot, self._length, path)
@@ -192,16 +197,23 @@ class TransformersSession:
         self._ran = 0
 
     def rewind(self, count: int) -> None:
+        self._require_all_layers("rewind")
         if not 0 <= count <= self._length:
             raise ValueError(f"cannot take back {count} of {self._length} tokens")
         self._length -= count
         self._ran = count
 
     def skipping(self, layers: frozenset[int]) -> "TransformersSession":
+        self._require_all_layers("skipping")
         return TransformersSession(self.model.without(layers), origin=self)
 
     def close(self) -> None:
-        self._give_back()
+        if self._origin is None:  # otherwise the cache is not ours to give back
+            self._give_back()
+
+    def _require_all_layers(self, act: str) -> None:
+        if self._origin is not None:
+            raise ValueError(f"a session that skips layers only runs trees; call {act} on the session it was made from")
 
 
 def _padded(rows: Sequence[Tensor]) -> Tensor:
@@ -217,26 +229,6 @@ def _attentions(config: object) -> dict[str, int | None]:
     return {kind: window if kind == SLIDING else None for kind in kinds}
 
 
-def _refuse_unsupported(hf_model: PreTrainedModel) -> None:
-    name, config = type(hf_model).__name__, hf_model.config.get_text_config()
-    strange = sorted(set(getattr(config, "layer_types", None) or ()) - {FULL, SLIDING})
-    parameters = inspect.signature(hf_model.forward).parameters
-    if config.is_encoder_decoder:
-        raise ValueError(f"{name} is an encoder-decoder; draftwood decodes causal language models")
-    if strange or getattr(hf_model, "_is_stateful", False):
-        raise ValueError(
-            f"{name} keeps a running state ({', '.join(strange) or 'a state-space layer'}) that cannot drop the "
-            "rejected nodes of a draft tree; use a model whose layers are all attention"
-        )
-    if "position_ids" not in parameters:
-        raise ValueError(
-            f"{name} does not take position_ids, so the branches of a tree cannot share positions; use a model with "
-            "rotary or learned positions"
-        )
-    if "flash" in (config._attn_implementation or ""):
-        raise ValueError("flash attention takes no tree mask; load the model with attn_implementation='sdpa'")
-
-
 @torch.no_grad()
 def _layer_shapes(hf_model: PreTrainedModel) -> list[LayerShape]:
     """Shapes of the keys and values each layer caches, found by running one token."""
@@ -244,7 +236,7 @@ def _layer_shapes(hf_model: PreTrainedModel) -> list[LayerShape]:
     hf_model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=hf_model.device), past_key_values=cache)
     shapes = []
     for layer in cache.layers:
-        keys, values = layer.keys, layer.values
+        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
         if keys is None or values is None or keys.ndim != 4:
             raise ValueError(f"{type(hf_model).__name__} has a layer that caches no keys and values; it cannot be used")
         shapes.append(LayerShape((keys.shape[1], keys.shape[3]), (values.shape[1], values.shape[3])))
@@ -264,12 +256,12 @@ def _without_layers(hf_model: PreTrainedModel, skipped: frozenset[int]) -> PreTr
     kept = [index for index in range(len(layers)) if index not in skipped]
     smaller = _shallow(decoder)
     smaller._modules[name] = nn.ModuleList([layers[index] for index in kept])
-    smaller.config = copy.copy(decoder.config)
+    smaller.config = copy.copy(decoder.config)  # type: ignore[assignment]
     smaller.config.num_hidden_layers = len(kept)
     kinds = getattr(decoder.config, "layer_types", None)
     if kinds is not None:
         smaller.config.layer_types = [kinds[index] for index in kept]
-    return _replaced(hf_model, decoder, smaller)
+    return _replaced(hf_model, decoder, smaller)  # type: ignore[return-value]
 
 
 def _shallow(module: nn.Module) -> nn.Module:

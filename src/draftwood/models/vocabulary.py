@@ -1,8 +1,9 @@
 """Whether two tokenizers speak the same tokens."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Vocabulary(Protocol):
     def get_vocab(self) -> dict[str, int]: ...
 

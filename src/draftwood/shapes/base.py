@@ -7,7 +7,7 @@ values and on other branches, never on a drawn child's identity, or the output l
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -20,6 +20,7 @@ Expand = Callable[[DraftTree, int], Float[Tensor, "nodes vocab"]]
 Pick = Callable[[int, Float[Tensor, "leaves vocab"]], tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]]]
 
 
+@runtime_checkable
 class Shape(Protocol):
     """Settings of a tree; ``nodes`` is the most nodes it drafts, the root excluded."""
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from draftwood.rng import Rng
 from draftwood.testing.laws import Grow, Walk, at_nodes, distance, law_of, plain_tree, target_law
 from draftwood.testing.outcomes import outcomes
+from draftwood.tree import Draw
 from draftwood.verifiers.base import Verifier
 
 TOLERANCE = 1e-9
@@ -28,7 +29,7 @@ def check_verifier(verifier: Verifier) -> None:
         AssertionError: naming the draw, the tree's widths, the tables and what went wrong.
     """
     for draw in sorted(verifier.exact_for) or ["distinct"]:
-        for widths, kind, target, draft in _cases():
+        for widths, kind, target, draft in _cases(draw):
             case = f"{verifier.name}, {draw} draws, widths {widths}, {kind}"
             grow = plain_tree(widths, draw, draft)
             if max(widths, default=1) > 1 and _refuses(verifier, grow, target):
@@ -49,14 +50,15 @@ def _watched_walks(verifier: Verifier, grow: Grow, target: Float[Tensor, "vocab 
     found = []
     for drafted, tree in outcomes(grow):
         rows = at_nodes(target, tree)
-        before = rows.clone(), None if tree.probs is None else tree.probs.clone()
+        read = [rows] if tree.probs is None else [rows, tree.probs]
+        before = torch.cat(read)
         for decided, verdict in outcomes(lambda rng, tree=tree, rows=rows: verifier(tree, rows, rng)):
             path, token = verdict.path, verdict.next_token
             assert path == (tree.path_to(path[-1]) if path else []), f"{path} is no path from the root of {tree}"
             assert type(token) is int, f"next_token must be an int, got {token!r}"
             assert 0 <= token < len(target), f"{token} is no token"
             found.append(Walk(drafted * decided, tree, verdict))
-        unchanged = torch.equal(rows, before[0]) and (tree.probs is None or torch.equal(tree.probs, before[1]))
+        unchanged = torch.equal(torch.cat(read), before)
         assert unchanged, "a verifier must not write to the tree or to the target's rows"
     return found
 
@@ -70,38 +72,38 @@ def _refuses(verifier: Verifier, grow: Grow, target: Float[Tensor, "vocab vocab"
     return False
 
 
-Rows = list[tuple[Float[Tensor, " vocab"], Float[Tensor, " vocab"]]]
+Case = tuple[tuple[int, ...], str, Float[Tensor, "vocab vocab"], Float[Tensor, "vocab vocab"]]
 
 
-def _cases() -> Iterator[tuple[tuple[int, ...], str, Float[Tensor, "vocab vocab"], Float[Tensor, "vocab vocab"]]]:
-    """(widths, kind, target, draft): all tables for small trees, the first for large ones."""
-    tables = _tables()
-    for widths in (*SMALL, *LARGE):
-        for kind, rows in list(tables.items())[: None if widths in SMALL else 1]:
+def _cases(draw: Draw) -> Iterator[Case]:
+    """(widths, kind, target, draft): all tables for small trees, random ones for large trees."""
+    for widths in SMALL:
+        for kind, rows in _tables().items():
             target, draft = (torch.stack(side) for side in zip(*rows, strict=True))
             yield widths, kind, target, draft
+    vocab = 2 if draw == "independent" else 3  # independent trees are too many otherwise
+    for widths in LARGE:
+        target, draft = (torch.stack([_law(seed + row, vocab) for row in range(vocab)]) for seed in (40, 50))
+        yield widths, f"random rows of {vocab} tokens", target, draft
 
 
-def _tables() -> dict[str, Rows]:
+def _law(seed: int, vocab: int = 3) -> Float[Tensor, " vocab"]:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(vocab, dtype=torch.float64, generator=generator) * 1.5).softmax(-1)
+
+
+def _tables() -> dict[str, list[tuple[Float[Tensor, " vocab"], Float[Tensor, " vocab"]]]]:
     """By kind, (target, draft) after each of three tokens. The root is token 0, so its row counts most."""
-    generator = torch.Generator().manual_seed(20)
-
-    def law(spread: float = 1.5) -> Float[Tensor, " vocab"]:
-        return (torch.randn(3, dtype=torch.float64, generator=generator) * spread).softmax(-1)
-
-    same, certain = law(), torch.eye(3, dtype=torch.float64)
+    certain, same = torch.eye(3, dtype=torch.float64), _law(1)
+    random = [(_law(seed), _law(seed + 1)) for seed in range(20, 26, 2)]
     narrow = torch.tensor([0.4, 0.6, 0.0], dtype=torch.float64), torch.tensor([0.0, 0.3, 0.7], dtype=torch.float64)
-    equal, sure_target, sure_draft, apart = (
-        (same, same),
-        (certain[2], law()),
-        (law(), certain[1]),
-        (certain[0], narrow[1]),
-    )
+    equal, apart = (same, same), (certain[0], narrow[1])
+    sure_target, sure_draft = (certain[2], _law(2)), (_law(3), certain[1])
     return {
-        "random rows": [(law(), law()) for _ in range(3)],
-        "rows with different zeros": [narrow, (law(), law()), sure_draft],
-        "rows alike": [equal, equal, (law(), law())],
+        "random rows": random,
+        "rows with different zeros": [narrow, random[1], sure_draft],
+        "rows alike": [equal, equal, random[2]],
         "sure target": [sure_target, apart, sure_target],
         "sure draft": [sure_draft, narrow, apart],
-        "nothing in common": [apart, (law(), law()), equal],
+        "nothing in common": [apart, random[1], equal],
     }

@@ -33,6 +33,14 @@ class TableModel:
         return None
 
     @property
+    def layers(self) -> int:
+        return 0
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        return frozenset()
+
+    @property
     def device(self) -> torch.device:
         return self.logits.device
 

@@ -3,9 +3,14 @@
 from collections.abc import Hashable, Mapping
 
 import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+Amounts = Mapping[Hashable, float] | Shaped[Tensor, " outcomes"]
+"""One number per outcome; in a tensor, outcomes are numbered."""
 
 
-def chi_square(counts: Mapping[Hashable, int], law: Mapping[Hashable, float]) -> float:
+def chi_square(counts: Amounts, law: Amounts) -> float:
     """Probability that a sample from ``law`` is at least this far from it, by Pearson's chi-square.
 
     Cells that expect fewer than 5 are merged. A sample holding something of probability 0 gives 0. A correct program
@@ -14,6 +19,7 @@ def chi_square(counts: Mapping[Hashable, int], law: Mapping[Hashable, float]) ->
     Raises:
         ValueError: for an empty sample.
     """
+    counts, law = _by_outcome(counts), _by_outcome(law)
     total = sum(counts.values())
     if total == 0:
         raise ValueError("chi_square needs at least one observation, got none")
@@ -27,3 +33,7 @@ def chi_square(counts: Mapping[Hashable, int], law: Mapping[Hashable, float]) ->
     statistic = sum((seen - expected) ** 2 / expected for expected, seen in cells)
     half = torch.tensor([(len(cells) - 1) / 2, statistic / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1])) if len(cells) > 1 else 1.0
+
+
+def _by_outcome(amounts: Amounts) -> dict[Hashable, float]:
+    return dict(amounts) if isinstance(amounts, Mapping) else dict(enumerate(amounts.tolist()))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -11,6 +11,7 @@ from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 
 
+@runtime_checkable
 class NodeProbs(Protocol):
     """The target's distribution at each node, by node number; a tensor [nodes vocab] is one.
 
@@ -34,6 +35,7 @@ class Verdict:
     next_token: int
 
 
+@runtime_checkable
 class Verifier(Protocol):
     """A pure function from a tree and the target's probabilities to a verdict, with printable settings.
 

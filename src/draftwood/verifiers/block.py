@@ -38,7 +38,7 @@ class Block:
         for place in reversed(range(len(nodes) - 1)):
             rest = _left_over(tree, target_probs, nodes[place], weights[place])
             total = float(rest.sum())
-            if total > 0.0 and rng.accept(total / (total + 1.0 - weights[place])):
+            if total > 0.0 and rng.accept(total / (total + (1.0 - weights[place]))):
                 return Verdict(nodes[1 : place + 1], rng.draw(rest))
         return Verdict([], rng.draw(target_probs[0]))  # p = q at the root, so only rounding leads here
 

@@ -51,7 +51,7 @@ def optimal_acceptance(
 
 
 def _greedy_plus_one(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], count: int) -> float:
-    certain = q.topk(min(count - 1, len(q))).indices
+    certain = q.topk(min(count - 1, int((q > 0).sum()))).indices
     accepted = float(p[certain].sum())
     left = q.clone()
     left[certain] = 0.0

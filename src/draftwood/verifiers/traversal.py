@@ -85,6 +85,6 @@ class _Open:
         total = float(rest.sum())
         if total > 0.0:
             self._p = rest / total
-        self.weight = total / (total + 1.0 - self.weight) if total > 0.0 else 0.0
+        self.weight = total / (total + (1.0 - self.weight)) if total > 0.0 else 0.0
         if self._tree.draw == "distinct":
             self._q = without(self._q, self._tree.token_list[child])

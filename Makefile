@@ -1,0 +1,58 @@
+# Everything a newcomer needs: `make demo` shows the library at work, `make test` proves it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-rsd bench-spec clean
+
+help:  ## list the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip setuptools
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,bench]'
+	touch $(READY)
+
+demo: $(READY)  ## decode a prompt plainly and with a draft tree, and show both
+	$(BIN)/draftwood demo
+
+test: $(READY)  ## style, types and the whole test suite
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest
+
+test-core: $(READY)  ## the tests of the core alone, in under 90 seconds
+	$(BIN)/python -m pytest -m "not slow and not model"
+
+test-gpu: $(READY)  ## the tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+check: $(READY)  ## prove greedy identity and output laws on the built-in model
+	$(BIN)/draftwood check
+
+format: $(READY)  ## bring the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY)  ## write the generated pages anew
+	$(BIN)/python docs/generate.py
+
+bench-overhead: $(READY)  ## time per step outside model runs
+	$(BIN)/python benchmarks/overhead.py
+
+bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours; resumable)
+	$(BIN)/python benchmarks/fetch_models.py
+	$(BIN)/python benchmarks/rsd.py run --temperature 1.0 --output benchmarks/results/rsd.jsonl
+	$(BIN)/python benchmarks/rsd.py run --temperature 0.3 --output benchmarks/results/rsd.jsonl
+	$(BIN)/python benchmarks/rsd.py report benchmarks/results/rsd.jsonl
+
+bench-spec: $(READY)  ## block efficiency of training-free methods on the built-in model
+	$(BIN)/python benchmarks/training_free.py --output benchmarks/results/training_free.jsonl
+
+clean:  ## forget the virtual environment
+	rm -rf $(VENV)

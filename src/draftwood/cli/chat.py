@@ -1,0 +1,186 @@
+"""`draftwood chat`: a conversation."""
+
+import difflib
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.generate import details
+from draftwood.cli.terminal import notes, say_summary, summary
+
+if TYPE_CHECKING:
+    from draftwood.language_model import Stream
+
+HELP = {
+    "/help": "this list",
+    "/method NAME": "decode by another method; without a name says which is in use",
+    "/stats": "what the conversation took so far",
+    "/clear": "forget the conversation",
+    "/exit": "leave; so does Ctrl-D",
+}
+
+
+@click.command(short_help="Talk with a model.")
+@options.model_options
+@click.option(
+    "--method", default=options.DEFAULT_METHOD, show_default=True, help="How to decode; see 'draftwood methods'."
+)
+@options.max_new_tokens(512)
+@options.sampling_options
+@click.option("--stop", multiple=True, help="End an answer before this string. Repeatable.")
+@click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
+def chat(
+    model: str,
+    draft_model: str | None,
+    dtype: str | None,
+    device: str | None,
+    method: str,
+    inexact: bool,
+    **decoding: object,
+) -> None:
+    """Talk with a model. It remembers the conversation; Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.
+
+    Where standard input is no terminal, every line of it is one turn.
+
+    \b
+    Examples:
+      draftwood chat --method recycling --temperature 0.7
+      printf 'Name a colour.\\nAnother one.\\n' | draftwood chat
+    """
+    from draftwood import methods
+
+    needs = methods.recipe(method).drafter == "draft-model"  # a draft model may be there for a later /method
+    options.check_methods([method], draft_model if needs else None, inexact)
+    loaded = options.Loaded(model, draft_model, dtype, device)
+    interactive = sys.stdin.isatty()
+    conversation = Conversation(loaded, method, {"exact": not inexact, **decoding}, interactive)
+    if interactive:
+        notes().print(f"{model}, {method}. /help lists commands, Ctrl-D leaves.", style="dim")
+    for line in _lines(interactive):
+        if line.strip() and not conversation.take(line.strip()):
+            break
+
+
+def _lines(interactive: bool) -> Iterator[str]:
+    """What the user enters, with a prompt and line editing on a terminal."""
+    if not interactive:
+        yield from sys.stdin
+        return
+    with suppress(ImportError):  # not on every system; its import gives input() line editing and history
+        import readline  # noqa: F401
+    while True:
+        try:
+            yield input("> ")
+        except KeyboardInterrupt:
+            notes().print("\n/exit or Ctrl-D leaves", style="dim")
+        except EOFError:
+            click.echo("", err=True)
+            return
+
+
+class Conversation:
+    """Messages so far, and the method that answers.
+
+    Raises:
+        ValueError: where the model cannot hold a conversation.
+    """
+
+    def __init__(self, loaded: options.Loaded, method: str, decoding: dict[str, object], interactive: bool) -> None:
+        from draftwood.stats import Stats
+
+        self.loaded, self.lm = loaded, loaded.using(method)
+        if self.lm.tokenizer.chat_template is None:
+            raise ValueError(
+                f"{self.lm.name} has no chat template, so it cannot hold a conversation; "
+                "use draftwood generate --raw, or a model tuned for chat"
+            )
+        self.decoding, self.interactive = decoding, interactive
+        self.messages: list[dict[str, str]] = []
+        self.stats = Stats()
+
+    def take(self, line: str) -> bool:
+        """Obey a command or answer; False ends the conversation."""
+        if re.fullmatch(r"/\w+(\s.*)?", line):  # "/usr/bin is what?" is a question
+            return self._obey(*line.split(maxsplit=1))
+        self._answer(line)
+        return True
+
+    def _obey(self, command: str, argument: str = "") -> bool:
+        if command in ("/exit", "/quit"):
+            return False
+        if command == "/clear":
+            self.messages = []
+            self._say("the conversation is forgotten")
+        elif command == "/stats":
+            for text in [summary(self.stats, self.lm.method.name), *details(self.stats)]:
+                self._say(text)
+        elif command == "/method":
+            self._change_method(argument.strip())
+        elif command == "/help":
+            for name, meaning in HELP.items():
+                self._say(f"{name:14}{meaning}")
+        else:
+            near = difflib.get_close_matches(command, [name.split()[0] for name in HELP], n=1)
+            self._say(f"there is no command {command}; {f'did you mean {near[0]}?' if near else '/help lists them'}")
+        return True
+
+    def _change_method(self, name: str) -> None:
+        try:
+            self.lm = self.loaded.using(name) if name else self.lm
+        except ValueError as error:
+            self._say(str(error))
+        else:
+            self._say(f"method: {self.lm.method.name}")
+
+    def _answer(self, text: str) -> None:
+        question = {"role": "user", "content": text}
+        if not self._fits([*self.messages, question]):
+            return
+        stream = self.lm.stream([*self.messages, question], **self.decoding)  # type: ignore[arg-type]
+        stopped = self._print(stream)
+        result = stream.result
+        self.stats += result.stats
+        if result.text:  # a question without an answer would break templates in which the roles take turns
+            self.messages += [question, {"role": "assistant", "content": result.text}]
+        if stopped:
+            self._say("stopped")
+        elif result.finish_reason == "length":
+            self._explain_cut(len(result.token_ids))
+        if self.interactive:
+            say_summary(result.stats, result.method)
+
+    def _print(self, stream: "Stream") -> bool:
+        """Show the answer as it comes; True if the user stopped it."""
+        try:
+            for piece in stream:
+                click.echo(piece, nl=False)
+        except KeyboardInterrupt:
+            click.echo()
+            if not self.interactive:  # nobody is there to go on
+                raise
+            return True
+        click.echo()
+        return False
+
+    def _fits(self, messages: list[dict[str, str]]) -> bool:
+        limit, tokens = self.lm.model.context_length, len(self.lm.encode(messages))
+        if limit is None or tokens < limit:
+            return True
+        self._say(
+            f"the conversation would have {tokens} tokens, the model reads at most {limit}; /clear starts a new one"
+        )
+        return False
+
+    def _explain_cut(self, written: int) -> None:
+        if written >= int(self.decoding["max_new_tokens"]):  # type: ignore[call-overload]
+            self._say(f"cut after {written} tokens; --max-new-tokens allows more")
+        else:
+            self._say(f"the model's context of {self.lm.model.context_length} tokens is full; /clear starts a new one")
+
+    def _say(self, text: str) -> None:
+        notes().print(text, style="dim", soft_wrap=True, markup=False)

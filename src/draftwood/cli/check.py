@@ -1,0 +1,139 @@
+"""`draftwood check`: proof, on the machine at hand, that the methods leave the text alone."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.terminal import output, progress
+
+if TYPE_CHECKING:
+    from draftwood.checking import Finding
+
+TITLES = {
+    "identity": "Greedy text on {model} in {dtype}: the same as plain decoding",
+    "law": "Output law at temperature 1 on a model of known law: chi-square over the whole engine",
+    "control": "Rules known to be wrong: the chi-square must catch them",
+}
+
+
+@click.command(short_help="Prove that the methods leave the text alone.")
+@click.option(
+    "--methods",
+    callback=options.method_names,
+    metavar="A,B,C",
+    help="Which to check.  [default: all that are lossless]",
+)
+@options.model_options
+@options.max_new_tokens(24)
+@options.as_json
+@click.pass_context
+def check(
+    context: click.Context,
+    methods: list[str] | None,
+    model: str,
+    draft_model: str | None,
+    dtype: str | None,
+    device: str | None,
+    max_new_tokens: int,
+    as_json: bool,
+) -> None:
+    """Check that methods write what plain decoding writes, and that the check would notice if they did not.
+
+    The model runs in float32 unless --dtype says otherwise: there the texts must be equal to the last token. In
+    bfloat16 and float16 two texts may part where the two top logits are a tie within rounding, at most 4 spacings of
+    the type apart. Methods that draft with a model are run on the real one only with --draft-model.
+
+    The exit code is 1 if anything fails.
+
+    \b
+    Examples:
+      draftwood check
+      draftwood check --methods rsd-s,spectr --model TARGET --draft-model SMALLER
+    """
+    from draftwood import checking
+
+    names = methods or checking.lossless_names()
+    _require_lossless(names, draft_model)
+    dtype = dtype or "float32"
+    findings: list[Finding] = []
+    with progress() as bar:
+        task = bar.add_task("wrong rules", total=2 * len(names) + checking.CONTROLS)
+        steps = _steps(names, options.Loaded(model, draft_model, dtype, device), max_new_tokens)
+        for following, finding in steps:
+            findings.append(finding)
+            bar.update(task, advance=1, description=following)
+    passed = all(finding.passed is not False for finding in findings)
+    if as_json:
+        report = {"passed": passed, "model": model, "dtype": dtype, "findings": [f.as_json() for f in findings]}
+        click.echo(json.dumps(report))
+    else:
+        _print(findings, model, dtype, passed)
+    context.exit(0 if passed else 1)
+
+
+def _require_lossless(names: list[str], draft_model: str | None) -> None:
+    from draftwood import methods
+
+    recipes = [methods.recipe(name) for name in names]
+    for recipe in recipes:
+        if not recipe.lossless:
+            raise ValueError(
+                f"{recipe.name} changes what the model says by design, so there is nothing to check; leave it out"
+            )
+    if draft_model is not None and all(recipe.drafter != "draft-model" for recipe in recipes):
+        options.check_methods(names, draft_model)
+
+
+def _steps(names: list[str], loaded: options.Loaded, max_new_tokens: int) -> Iterator[tuple[str, "Finding"]]:
+    """(what comes next, finding), the quick checks first."""
+    from draftwood import checking, methods
+
+    for finding in checking.check_controls():
+        yield "output laws", finding
+    for name in names:
+        yield f"output law of {name}", checking.check_law(methods.recipe(name))
+    runnable = []
+    for name in names:
+        if methods.recipe(name).drafter == "draft-model" and loaded.draft is None:
+            yield "greedy texts", checking.Finding("identity", name, None, "needs --draft-model")
+            continue
+        try:
+            runnable.append(loaded.using(name))
+        except ValueError as error:  # for instance too few layers to skip any
+            yield "greedy texts", checking.Finding("identity", name, None, str(error))
+    for finding in checking.check_identity(loaded.plain, runnable, max_new_tokens):
+        yield f"greedy texts, after {finding.name}", finding
+
+
+def _print(findings: list["Finding"], model: str, dtype: str, passed: bool) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    console = output()
+    for kind, title in TITLES.items():
+        rows = [finding for finding in findings if finding.check == kind]
+        made = [finding for finding in rows if finding.passed is not None]
+        console.print(title.format(model=model, dtype=dtype), style="bold", soft_wrap=True)
+        table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
+        for finding in made:
+            mark = "[green]✓[/]" if finding.passed else "[red]✗[/]"
+            value = "" if finding.p_value is None else f"p = {finding.p_value:.2g}"
+            table.add_row(mark, finding.name, *([finding.detail] if kind == "identity" else [value, _verdict(finding)]))
+        if made:
+            console.print(table)
+        for reason in dict.fromkeys(finding.detail for finding in rows if finding.passed is None):
+            left_out = [finding.name for finding in rows if finding.passed is None and finding.detail == reason]
+            console.print(f"not run: {', '.join(left_out)} ({reason})\n", style="dim", markup=False)
+    ran = [finding for finding in findings if finding.passed is not None]
+    failed = sum(not finding.passed for finding in ran)
+    verdict = f"[green]all {len(ran)} checks passed[/]" if passed else f"[red]{failed} of {len(ran)} checks failed[/]"
+    console.print(verdict, style="bold")
+
+
+def _verdict(finding: "Finding") -> str:
+    if finding.check == "control":
+        return finding.detail
+    return "as the model's own" if finding.passed else "not the model's law"

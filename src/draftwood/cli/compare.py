@@ -1,0 +1,193 @@
+"""`draftwood compare`: several methods on the same prompts."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.terminal import depths, output, progress
+from draftwood.cli.tree_view import visible
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from draftwood.checking import Divergence
+    from draftwood.language_model import LanguageModel
+    from draftwood.stats import Stats
+
+WARM_UP_TOKENS = 8
+
+
+@dataclass
+class Result:
+    """What one method made of all prompts.
+
+    Attributes:
+        stats: summed over the prompts.
+        identical_to_plain: whether every text is; None at a temperature above 0, where texts are drawn.
+        divergences: (prompt's number, place) of each text that differs.
+    """
+
+    stats: "Stats"
+    identical_to_plain: bool | None
+    divergences: list[tuple[int, "Divergence"]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, object]:
+        found = [{"prompt": number, **asdict(place)} for number, place in self.divergences]
+        numbers = {**self.stats.as_json(), "identical_to_plain": self.identical_to_plain}
+        return {**numbers, "divergences": found} if found else numbers
+
+
+@click.command(short_help="Compare methods: speed, acceptance, same text or not.")
+@click.argument("prompts", nargs=-1, metavar="PROMPT...")
+@click.option(
+    "--methods", required=True, callback=options.method_names, metavar="A,B,C", help="Plain is always run too."
+)
+@click.option(
+    "--prompts-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="One prompt per line; with the ending .jsonl one object per line, with prompt or turns.",
+)
+@options.model_options
+@options.max_new_tokens(64)
+@options.temperature
+@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same texts.")
+@click.option("--raw", is_flag=True, help="Go on with the prompts as they stand, without the chat template.")
+@click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
+@options.as_json
+@click.pass_context
+def compare(
+    context: click.Context,
+    prompts: tuple[str, ...],
+    methods: list[str],
+    prompts_file: Path | None,
+    model: str,
+    draft_model: str | None,
+    dtype: str | None,
+    device: str | None,
+    inexact: bool,
+    as_json: bool,
+    **decoding: object,
+) -> None:
+    """Decode every PROMPT by plain decoding and by other methods, in turn, and compare speed and text.
+
+    The exit code is 1 if a greedy text differs from the plain one.
+
+    \b
+    Examples:
+      draftwood compare "Count to thirty." "Name the planets." --methods lookup,recycling
+      draftwood compare --prompts-file prompts.txt --methods rsd-s --draft-model SMALLER --json
+    """
+    wanted = _prompts(prompts, prompts_file)
+    options.check_methods(methods, draft_model, inexact)
+    loaded = options.Loaded(model, draft_model, dtype, device)
+    models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}
+    results = run(models, wanted, {"exact": not inexact, **decoding})
+    if as_json:
+        report = {"prompts": wanted, "results": {name: result.as_json() for name, result in results.items()}}
+        click.echo(json.dumps(report))
+    else:
+        _print_table(results)
+        _print_divergences(results, loaded.plain.tokenizer)
+    if any(result.identical_to_plain is False for result in results.values()):
+        context.exit(1)
+
+
+def run(models: dict[str, "LanguageModel"], prompts: Sequence[str], decoding: dict[str, object]) -> dict[str, Result]:
+    """Every prompt by every model in turn, so that a machine that slows down slows all of them.
+
+    Args:
+        models: by method, the same target; one of them is ``plain``.
+        prompts: texts.
+        decoding: options of ``LanguageModel.generate``.
+    """
+    from draftwood.checking import first_divergence
+    from draftwood.stats import Stats
+
+    plain, greedy, raw = models["plain"], decoding["temperature"] == 0.0, bool(decoding["raw"])
+    encoded = [plain.encode(prompt, raw) for prompt in prompts]
+    results = {name: Result(Stats(), True if greedy else None) for name in models}
+    order = ["plain", *(name for name in models if name != "plain")]
+    with progress() as bar:
+        task = bar.add_task("warming up", total=len(order) * (len(prompts) + 1))
+        for name in order:
+            models[name].generate(encoded[0], **{**decoding, "max_new_tokens": WARM_UP_TOKENS})
+            bar.advance(task)
+        for number, prompt in enumerate(encoded):
+            texts: dict[str, list[int]] = {}
+            for name in order:
+                bar.update(task, description=f"prompt {number + 1}, {name}")
+                made = models[name].generate(prompt, **decoding)
+                texts[name] = made.token_ids
+                results[name].stats += made.stats
+                found = first_divergence(plain.model, prompt, texts["plain"], made.token_ids) if greedy else None
+                if found is not None:
+                    results[name].identical_to_plain = False
+                    results[name].divergences.append((number, found))
+                bar.advance(task)
+    return results
+
+
+def _prompts(given: Sequence[str], file: Path | None) -> list[str]:
+    prompts = [*given, *(_from_file(file) if file else [])]
+    if not prompts:
+        raise ValueError("there is nothing to compare; give at least one prompt, or --prompts-file")
+    if any(not prompt.strip() for prompt in prompts):
+        raise ValueError(f"prompt {[bool(p.strip()) for p in prompts].index(False) + 1} is empty; give some text")
+    return prompts
+
+
+def _from_file(file: Path) -> list[str]:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    if file.suffix != ".jsonl":
+        return [line for line in lines if line.strip()]
+    return [_from_json(line, f"{file}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _from_json(line: str, place: str) -> str:
+    try:
+        record = json.loads(line)
+        return str(record["prompt"] if "prompt" in record else record["turns"][0])
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise ValueError(f"{place} is no JSON object with the field prompt, or turns with at least one") from None
+
+
+def _print_table(results: dict[str, Result]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("method", no_wrap=True)
+    for title in ("tokens/s", "speed-up", "tokens\n/run", "guesses\n/run"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("accepted by depth", no_wrap=True)
+    table.add_column("same\ntext", justify="center")
+    base = results["plain"].stats.tokens_per_second
+    for name, result in results.items():
+        stats = result.stats
+        speed_up = f"{stats.tokens_per_second / base:.2f}x" if base else "-"
+        per_run = f"{stats.drafted / stats.target_runs:.1f}" if stats.target_runs else "-"
+        same = {True: "[green]✓[/]", False: "[red]✗[/]", None: "drawn"}[result.identical_to_plain]
+        speed = f"{stats.tokens_per_second:.1f}"
+        table.add_row(name, speed, speed_up, f"{stats.block_efficiency:.2f}", per_run, depths(stats), same)
+    output().print(table)
+
+
+def _print_divergences(results: dict[str, Result], tokenizer: "PreTrainedTokenizerBase") -> None:
+    def word(token: int | None) -> str:
+        return "the end of the text" if token is None else f"'{visible(token, tokenizer)}' ({token})"
+
+    for name, result in results.items():
+        for number, found in result.divergences:
+            tie = "a tie within rounding" if found.tie else "no tie within rounding"
+            output().print(
+                f"{name}, prompt {number + 1}: differs first at token {found.position}: {word(found.plain_token)} in "
+                f"plain decoding, {word(found.other_token)} here; the model's two top logits are {found.margin:.3g} "
+                f"apart there, {tie}",
+                markup=False,
+                soft_wrap=True,
+            )

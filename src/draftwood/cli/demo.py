@@ -1,0 +1,135 @@
+"""`draftwood demo`: the same text, written twice."""
+
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.terminal import output, progress
+from draftwood.cli.tree_view import best_step, draw_step
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from draftwood.language_model import Generation, LanguageModel
+    from draftwood.stats import Step
+
+PROMPT = "What are the months of the year?"
+TREE = (  # ranks; the published tree of 80 nodes is for GPUs, on a few CPU cores each node costs time
+    *((0,), (1,), (2,), (3,)),
+    *((0, 0), (0, 1), (0, 2), (1, 0), (2, 0)),
+    *((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)),
+    *((0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 0, 0, 0)),
+)
+RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slow one down
+
+
+@click.command(short_help="See one text written twice, plainly and with draft trees.")
+@options.model_options
+@click.option("--prompt", default=PROMPT, help="Another prompt than the built-in one.")
+@options.max_new_tokens(64)
+def demo(
+    model: str, draft_model: str | None, dtype: str | None, device: str | None, prompt: str, max_new_tokens: int
+) -> None:
+    """Write one text plainly and with draft trees: the same text, both speeds, and one of the trees.
+
+    With --draft-model the trees are drawn from that model, by rsd-s; without one they are recycled from what the model
+    itself thought likely before.
+
+    \b
+    Example:
+      draftwood demo
+    """
+    loaded = options.Loaded(model, draft_model, dtype, device)
+    plain, drafted = loaded.plain, loaded.using("rsd-s") if draft_model else _recycling(loaded.plain)
+    written, redone, steps = _run(plain, drafted, prompt, max_new_tokens)
+    console = output()
+    console.print(f"[bold]draftwood[/]  {model}, {_hardware(plain)}\n", soft_wrap=True)
+    console.print(prompt, style="cyan", markup=False)
+    console.print(written.text.strip(), markup=False)
+    _print_speeds(console, written, redone)
+    _print_sameness(console, plain, prompt, written, redone)
+    step = best_step(steps)
+    if step is not None:
+        console.print(
+            f"\n[bold]One of the {redone.stats.target_runs} draft trees[/]: {step.drafted} guesses, "
+            f"[bold green]{step.accepted} accepted[/], {len(step.tokens)} tokens in one model run"
+        )
+        console.print(draw_step(step, plain.tokenizer))
+
+
+def _recycling(plain: "LanguageModel") -> "LanguageModel":
+    from draftwood.drafters import TokenRecycling
+    from draftwood.methods import Method
+    from draftwood.shapes import Paths
+    from draftwood.verifiers import Match
+
+    return plain.with_method(Method(TokenRecycling(Paths(TREE)), Match(), "recycling"))
+
+
+def _run(
+    plain: "LanguageModel", drafted: "LanguageModel", prompt: str, max_new_tokens: int
+) -> tuple["Generation", "Generation", list["Step"]]:
+    """The plain text, the same with drafts, and the steps of the latter: the fastest of some runs of each."""
+    best: dict[LanguageModel, tuple[Generation, list[Step]]] = {}
+    with progress() as bar:
+        task = bar.add_task("warming up", total=2 * RUNS + 2)
+        for lm in (plain, drafted):
+            lm.generate(prompt, max_new_tokens=8)
+            bar.advance(task)
+        for lm in (plain, drafted) * RUNS:
+            bar.update(task, description=f"writing, {lm.method.name}")
+            stream = lm.stream(prompt, max_new_tokens=max_new_tokens)
+            for _ in stream:
+                pass
+            made = stream.result
+            if lm not in best or made.stats.tokens_per_second > best[lm][0].stats.tokens_per_second:
+                best[lm] = made, stream.steps
+            bar.advance(task)
+    return best[plain][0], *best[drafted]
+
+
+def _hardware(lm: "LanguageModel") -> str:
+    """What the speeds were measured on."""
+    import torch
+
+    if lm.model.device.type == "cuda":
+        return torch.cuda.get_device_name(lm.model.device)
+    threads = torch.get_num_threads()
+    return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _print_speeds(console: "Console", written: "Generation", redone: "Generation") -> None:
+    fastest = max(written.stats.tokens_per_second, redone.stats.tokens_per_second, 1e-9)
+    console.print()
+    for title, made in (("one by one", written), ("with trees", redone)):
+        speed = made.stats.tokens_per_second
+        bar = "█" * max(1, round(28 * speed / fastest))
+        console.print(
+            f"{title}  [green]{bar:28}[/] [bold]{speed:6.1f}[/] tokens/s  {made.stats.block_efficiency:.2f} tokens/run"
+        )
+
+
+def _print_sameness(
+    console: "Console", plain: "LanguageModel", prompt: str, written: "Generation", redone: "Generation"
+) -> None:
+    from draftwood.checking import describe, first_divergence
+
+    found = first_divergence(plain.model, plain.encode(prompt), written.token_ids, redone.token_ids)
+    if found is None:
+        console.print(f"[bold green]✓[/] the same {len(written.token_ids)} tokens, ", end="")
+        ratio = redone.stats.tokens_per_second / max(written.stats.tokens_per_second, 1e-9)
+        console.print(f"[bold]{ratio:.2f}x[/] the speed ({redone.method})")
+    else:
+        console.print(f"[bold yellow]![/] the texts part at {describe(found)}", soft_wrap=True)

@@ -1,0 +1,130 @@
+"""`draftwood`: the commands, and the one place that turns errors into lines and exit codes."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from draftwood.cli.chat import chat
+from draftwood.cli.check import check
+from draftwood.cli.compare import compare
+from draftwood.cli.demo import demo
+from draftwood.cli.generate import generate
+from draftwood.cli.methods import methods
+from draftwood.version import __version__
+
+# Command modules import torch and everything that needs it inside their functions, so that help answers at once.
+
+BAD_INPUT, INTERRUPTED, BUG = 2, 130, 1
+EXPECTED = (ValueError, TypeError, OSError, ImportError)  # what the library raises for input it cannot take
+
+
+class ErrorPolicy(click.Group):
+    """One clear line for what a user can mend, a traceback only with ``--debug``, 130 after Ctrl-C."""
+
+    def main(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        _never_fail_to_print()
+        arguments = list(sys.argv[1:] if args is None else args)
+        try:
+            outcome = super().main(arguments, prog_name or "draftwood", standalone_mode=False, **extra)
+            sys.stdout.flush()
+        except (Exception, KeyboardInterrupt) as error:
+            if _wants_traceback(arguments) and not isinstance(error, click.ClickException | click.Abort):
+                raise
+            sys.exit(_explain(error))
+        sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+def _wants_traceback(arguments: list[str]) -> bool:
+    return arguments[:1] == ["--debug"]
+
+
+def _never_fail_to_print() -> None:
+    """Where the terminal cannot show a character, it shows a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def _explain(error: BaseException) -> int:
+    """Say in one line what happened; the exit code."""
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        _complain("stopped")
+        return INTERRUPTED
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else "draftwood"
+        _complain(f"error: {_line(error.format_message()).rstrip('.')} (see '{path} --help')")
+        return BAD_INPUT
+    if isinstance(error, click.ClickException):
+        _complain(f"error: {_line(error.format_message())}")
+        return BAD_INPUT
+    if isinstance(error, BrokenPipeError):
+        _drop_output()
+        return BUG  # as other filters: the reader left, nothing is said
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        _complain("error: out of memory; try a smaller model, a shorter prompt or --dtype bfloat16")
+        return BAD_INPUT
+    if isinstance(error, EXPECTED):
+        _complain(f"error: {_line(str(error)) or type(error).__name__}")
+        return BAD_INPUT
+    _complain(
+        f"error: this is a bug in draftwood: {type(error).__name__}: {_line(str(error))[:200]}; "
+        f"'draftwood --debug ...' shows where; please report it"
+    )
+    return BUG
+
+
+def _complain(message: str) -> None:
+    try:
+        click.echo(f"draftwood: {message}", err=True)
+    except OSError:  # nobody listens to stderr either
+        _drop_output()
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _drop_output() -> None:
+    """Keep the interpreter from flushing into a closed pipe at its end."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # not a real file, as under tests
+        return
+
+
+@click.group(
+    cls=ErrorPolicy,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "--version", prog_name="draftwood", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show tracebacks. Stands before the command's name.")
+@click.pass_context
+def main(context: click.Context, debug: bool) -> None:
+    """Faster text from a language model, the same text: lossless speculative decoding with draft trees.
+
+    \b
+    Examples:
+      draftwood demo
+      draftwood generate "Why is the sky blue?"
+      draftwood compare "Count to ten." --methods lookup,recycling
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (generate, chat, methods, compare, check, demo):
+    main.add_command(command)
+
+if __name__ == "__main__":
+    main()

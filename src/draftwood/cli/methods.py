@@ -1,0 +1,68 @@
+"""`draftwood methods`: what there is to choose from."""
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.terminal import output
+
+if TYPE_CHECKING:
+    from draftwood.methods import Recipe
+
+
+@click.command(short_help="List the methods and where they come from.")
+@options.as_json
+def methods(as_json: bool) -> None:
+    """List the methods: where each takes its guesses from, the shape of its tree, and what keeps the text the same.
+
+    \b
+    Examples:
+      draftwood methods
+      draftwood methods --json
+    """
+    from draftwood.methods import RECIPES
+
+    if as_json:
+        click.echo(json.dumps([describe(recipe) for recipe in RECIPES.values()]))
+    else:
+        _print_table([describe(recipe) for recipe in RECIPES.values()])
+
+
+def describe(recipe: "Recipe") -> dict[str, object]:
+    """A recipe in the form that ``--json`` prints."""
+    return {
+        "name": recipe.name,
+        "drafter": recipe.drafter,
+        "shape": None if recipe.shape is None else recipe.shape.name,
+        "nodes": None if recipe.shape is None else recipe.shape.nodes,
+        "verifier": recipe.verifier.name,
+        "lossless": recipe.lossless,
+        "needs_draft_model": recipe.drafter == "draft-model",
+        "summary": recipe.summary,
+        "source": recipe.source,
+    }
+
+
+def _print_table(rows: list[dict[str, object]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    parts = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for title in ("method", "drafter", "shape", "verifier", "lossless"):
+        parts.add_column(title, no_wrap=True)
+    about = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    about.add_column("method", no_wrap=True)
+    about.add_column("what it does")
+    about.add_column("source", overflow="fold")
+    for row in rows:
+        style = "" if row["lossless"] else "yellow"
+        lossless = "yes" if row["lossless"] else "no"
+        parts.add_row(*(str(row[key] or "") for key in ("name", "drafter", "shape", "verifier")), lossless, style=style)
+        about.add_row(str(row["name"]), str(row["summary"]), str(row["source"]), style=style)
+    console = output()
+    console.print(parts)
+    console.print()
+    console.print(about)
+    console.print("Methods whose drafter is draft-model need --draft-model.", style="dim")

@@ -1,0 +1,147 @@
+"""Options that several commands share, and what they turn into."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from draftwood.language_model import LanguageModel
+    from draftwood.models.base import Model
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_MODEL = "smollm2-135m"  # as in draftwood.language_model, which takes seconds to import
+DEFAULT_METHOD = "lookup"
+
+temperature = click.option(
+    "--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy decoding."
+)
+seed = click.option("--seed", type=int, help="The same seed gives the same text.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+
+
+def max_new_tokens(default: int) -> Callable[[Command], Command]:
+    """Most tokens to write."""
+    return click.option(
+        "--max-new-tokens", type=click.IntRange(min=1), default=default, show_default=True, help="Most tokens to write."
+    )
+
+
+def model_options(command: Command) -> Command:
+    """Which weights, and how they run."""
+    for option in (
+        click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]"),
+        click.option("--dtype", help="For instance float32.  [default: that of the weights]"),
+        click.option("--draft-model", help="A smaller model of the same vocabulary, for methods that draft with one."),
+        click.option(
+            "--model",
+            default=DEFAULT_MODEL,
+            show_default=True,
+            help="A built-in name, a folder, a GGUF file or a Hugging Face id.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def sampling_options(command: Command) -> Command:
+    """How the next token is chosen."""
+    for option in (
+        seed,
+        click.option("--frequency-penalty", type=float, default=0.0, help="Taken off for each time a token was said."),
+        click.option("--presence-penalty", type=float, default=0.0, help="Taken off the logits of tokens said."),
+        click.option(
+            "--repetition-penalty",
+            type=click.FloatRange(min=0, min_open=True),
+            default=1.0,
+            help="Above 1 makes tokens of prompt and answer less likely.",
+        ),
+        click.option(
+            "--min-p", type=click.FloatRange(0, 1), default=0.0, help="Drop tokens below this share of the best."
+        ),
+        click.option(
+            "--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Keep this much of the mass."
+        ),
+        click.option(
+            "--top-k", type=click.IntRange(min=0), default=0, help="Keep the k likeliest tokens; 0 keeps all."
+        ),
+        temperature,
+    ):
+        command = option(command)
+    return command
+
+
+def method_names(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    """A comma-separated list of methods, each once and in order; nothing is imported for it."""
+    if value is None:
+        return None
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    if not names:
+        raise click.BadParameter("needs at least one method, for instance lookup,recycling", context, parameter)
+    return list(dict.fromkeys(names))
+
+
+def check_methods(names: Sequence[str], draft_model: str | None, inexact: bool = False) -> None:
+    """Refuse unknown and lossy methods, missing and unused draft models before any weights are loaded.
+
+    Raises:
+        ValueError: with what is wrong and how to mend it.
+    """
+    from draftwood import methods
+
+    lossy = [name for name in names if not methods.recipe(name).lossless]
+    if lossy and not inexact:
+        raise ValueError(f"method {lossy[0]!r} changes what the model would say; --inexact allows that")
+    drafting = [name for name in names if methods.recipe(name).drafter == "draft-model"]
+    if drafting and draft_model is None:
+        raise ValueError(
+            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary; name one with "
+            "--draft-model, or choose methods that need none: lookup, recycling, layer-skip"
+        )
+    if draft_model is not None and not drafting:
+        raise ValueError(
+            f"none of {', '.join(names)} uses a draft model; leave --draft-model out or add one that does, for "
+            "instance rsd-s"
+        )
+
+
+class Loaded:
+    """A target by name, its draft model, and any number of methods on both.
+
+    Args:
+        model: as ``draftwood.load`` takes it.
+        draft_model: likewise; it is loaded at once, but only methods that use it get it.
+    """
+
+    def __init__(self, model: str, draft_model: str | None, dtype: str | None, device: str | None) -> None:
+        import draftwood
+        from draftwood.language_model import load_draft_model
+
+        _check_device(device)
+        self.plain = draftwood.load(model, method="plain", dtype=dtype, device=device)
+        self.draft: Model | None = None
+        if draft_model is not None:
+            self.draft = load_draft_model(draft_model, self.plain.tokenizer, dtype, device)
+
+    def using(self, method: str) -> "LanguageModel":
+        """The target with this method."""
+        from draftwood import methods
+
+        needs = methods.recipe(method).drafter == "draft-model"
+        return self.plain.with_method(method, self.draft if needs else None)
+
+
+def _check_device(device: str | None) -> None:
+    """Raise ValueError unless this machine has the device."""
+    import torch
+
+    if device is None:
+        return
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch has no type of its own for this
+        reason = str(error).splitlines()[0].split(":")[0]
+        raise ValueError(
+            f"there is no device {device!r} to run on ({reason}); leave --device out to take the best"
+        ) from None

@@ -1,0 +1,67 @@
+"""What is said beside the output: always on stderr, and only where someone can see it."""
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from draftwood.stats import Stats
+
+
+def output() -> "Console":
+    """Where results go. Piped, tables stay as wide as they need to be."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _piped_width())
+
+
+def notes() -> "Console":
+    """Where remarks, summaries and drawings beside the text go."""
+    from rich.console import Console
+
+    return Console(file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else _piped_width())
+
+
+def _piped_width() -> int | None:
+    import os
+
+    return None if os.environ.get("COLUMNS") else 120
+
+
+def progress() -> "Progress":
+    """A progress bar on stderr that shows itself on a terminal only and leaves nothing behind."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def summary(stats: "Stats", method: str) -> str:
+    """One line: how much, how fast, how."""
+    return (
+        f"{stats.tokens} tokens, {stats.tokens_per_second:.1f} tokens/s, "
+        f"{stats.block_efficiency:.2f} tokens per model run, {method}"
+    )
+
+
+def say_summary(stats: "Stats", method: str) -> None:
+    """The summary, dim, where stderr is a terminal."""
+    if sys.stderr.isatty():
+        notes().print(summary(stats, method), style="dim", soft_wrap=True)
+
+
+def depths(stats: "Stats", shown: int = 5) -> str:
+    """How often at least one, two, three ... guesses were accepted, as shares of the runs."""
+    shares = [count / stats.target_runs for count in stats.accepted_by_depth[:shown]] if stats.target_runs else []
+    more = " …" if len(stats.accepted_by_depth) > shown else ""
+    return " ".join(f"{share:.2f}".removeprefix("0") for share in shares) + more or "-"

@@ -1,0 +1,56 @@
+"""Models small enough to run a whole command in a moment, saved like real ones."""
+
+import string
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from draftwood.testing import tiny_llama
+
+LETTERS = "Ġ" + "Ċ" + string.digits + string.ascii_letters + string.punctuation  # ByteLevel's space and line break
+MESSAGES = "{% for m in messages %}{{ m['role'][0] }}:{{ m['content'] }};{% endfor %}"
+TEMPLATE = MESSAGES + "{% if add_generation_prompt %}a:{% endif %}"
+
+
+def save_model(
+    folder: Path, letters: str = LETTERS, template: str | None = TEMPLATE, layers: int = 4, context: int = 256
+) -> str:
+    """A random Llama whose tokens are letters; nothing ends its text."""
+    tokenizer = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    whole.chat_template = template
+    whole.save_pretrained(folder)
+    tiny_llama(seed=layers, layers=layers, vocab=len(letters), context=context).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_model(tmp_path_factory.mktemp("models") / "target")
+
+
+@pytest.fixture(scope="session")
+def draft(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_model(tmp_path_factory.mktemp("models") / "draft", layers=1)
+
+
+@pytest.fixture(scope="session")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same letters under other numbers."""
+    return save_model(tmp_path_factory.mktemp("models") / "stranger", letters=LETTERS[::-1], layers=1)
+
+
+@pytest.fixture(scope="session")
+def mute(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that has no chat template."""
+    return save_model(tmp_path_factory.mktemp("models") / "mute", template=None, layers=1)
+
+
+@pytest.fixture(scope="session")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that writes for minutes."""
+    return save_model(tmp_path_factory.mktemp("models") / "endless", layers=2, context=1_000_000)

@@ -1,0 +1,120 @@
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+from command import refused, run
+
+
+def talk(target: str, given: str, *options: str):
+    result = run("chat", "--model", target, "--max-new-tokens", "8", *options, given=given)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_each_line_is_a_turn_and_the_conversation_is_remembered(target):
+    result = talk(target, "hello\n\nhello\n")
+    both = result.stdout
+    once = talk(target, "hello\n").stdout
+    assert both.startswith(once)
+    assert both != once + once
+    assert "> " not in result.stderr  # nobody is there to be prompted
+
+
+def test_clear_forgets(target):
+    once = talk(target, "hello\n").stdout
+    assert talk(target, "hello\n/clear\nhello\n").stdout == once + once
+
+
+def test_commands(target):
+    said = talk(target, "/help\nhello\n/stats\n/method recycling\nhello\n/stats\n/exit\nnever\n").stderr
+    assert "/clear" in said
+    assert "8 tokens" in said
+    assert "16 tokens" in said
+    assert "method: recycling" in said
+
+
+def test_commands_that_do_not_exist_and_methods_that_cannot_be(target):
+    said = talk(target, "/hlep\n/method lokup\n/method rsd-s\n/method\n").stderr.splitlines()
+    assert said[0] == "there is no command /hlep; did you mean /help?"
+    assert "did you mean lookup" in said[1]
+    assert "--draft-model" in said[2]
+    assert said[3] == "method: lookup"
+
+
+def test_method_with_a_draft_model(target, draft):
+    said = talk(target, "/method rsd-s\nhello\n/stats\n", "--draft-model", draft).stderr
+    assert "method: rsd-s" in said
+    assert "tokens per model run, rsd-s" in said
+
+
+def test_paths_are_no_commands(target):
+    assert talk(target, "/usr/bin is what?\n").stdout
+
+
+def test_full_context_is_explained_and_the_chat_goes_on(target):
+    result = talk(target, f"{'a' * 300}\nhello\n")
+    assert "reads at most 256; /clear starts a new one" in result.stderr
+    assert result.stdout == talk(target, "hello\n").stdout
+    result = run("chat", "--model", target, "--max-new-tokens", "400", given="hello\n")
+    assert "context of 256 tokens is full" in result.stderr
+
+
+def test_cut_answers_say_so(target):
+    assert "cut after 8 tokens" in talk(target, "hello\n").stderr
+
+
+def test_bad_input(target, mute):
+    assert "has no chat template" in refused("chat", "--model", mute)
+    assert "did you mean lookup" in refused("chat", "--model", target, "--method", "lokup")
+    assert "--draft-model" in refused("chat", "--model", target, "--method", "rsd-s")
+
+
+class Terminal:
+    """`draftwood chat` on a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.screen, inner = pty.openpty()
+        command = [sys.executable, "-m", "draftwood.cli.main", "chat", *arguments]
+        self.process = subprocess.Popen(
+            command, stdin=inner, stdout=inner, stderr=inner, env={**os.environ, "TERM": "dumb"}, start_new_session=True
+        )
+        os.close(inner)
+        self.seen = ""
+
+    def wait_for(self, text: str, seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < end, self.seen
+            try:
+                self.seen += os.read(self.screen, 4096).decode(errors="replace")
+            except OSError:  # it has left
+                assert text in self.seen, self.seen
+
+    def enter(self, text: str) -> None:
+        self.seen = ""
+        os.write(self.screen, text.encode())
+
+
+def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(endless):
+    terminal = Terminal("--model", endless, "--max-new-tokens", "900000", "--method", "plain")
+    try:
+        terminal.wait_for("> ")
+        terminal.enter("hello\n")
+        terminal.wait_for("hello\r\n")
+        time.sleep(0.5)
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for("stopped")
+        terminal.wait_for("> ")
+        terminal.enter("/stats\n")
+        terminal.wait_for("tokens per model run")
+        terminal.wait_for("> ")
+        terminal.enter("\x04")
+        assert terminal.process.wait(30) == 0
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
+        os.close(terminal.screen)
+    assert "Traceback" not in terminal.seen

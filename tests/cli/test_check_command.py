@@ -1,0 +1,129 @@
+import json
+
+import pytest
+import torch
+from command import refused, run
+
+from draftwood import checking, methods
+from draftwood.methods import Method
+from draftwood.verifiers import Match
+
+options = ("--max-new-tokens", "8")
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Just enough text to catch a wrong rule."""
+    monkeypatch.setattr(checking, "TEXTS", 10)
+
+
+@pytest.fixture
+def hardly_any(monkeypatch):
+    """Text and prompts for tests that look at something else; no wrong rules."""
+    monkeypatch.setattr(checking, "TEXTS", 3)
+    monkeypatch.setattr(checking, "PROMPTS", checking.PROMPTS[:1])
+    monkeypatch.setattr(checking, "check_controls", lambda: iter(()))
+
+
+@pytest.mark.usefixtures("short")
+def test_everything_passes(target, draft):
+    chosen = ("--methods", "recycling,rsd-s")
+    result = run("check", *chosen, "--model", target, "--draft-model", draft, *options)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert "all 7 checks passed" in result.stdout
+    assert "✗" not in result.stdout
+
+
+@pytest.mark.usefixtures("hardly_any")
+def test_json_and_methods_left_out(target):
+    result = run("check", "--methods", "rsd-s,lookup", "--model", target, *options, "--json")
+    report = json.loads(result.stdout)
+    assert report["passed"] is True
+    assert (report["model"], report["dtype"]) == (target, "float32")
+    found = {(finding["check"], finding["name"]): finding for finding in report["findings"]}
+    assert found["identity", "rsd-s"]["passed"] is None
+    assert found["identity", "rsd-s"]["detail"] == "needs --draft-model"
+    assert found["identity", "lookup"]["passed"] is True
+    assert found["law", "rsd-s"]["p_value"] > checking.SIGNIFICANCE
+
+
+@pytest.mark.usefixtures("hardly_any")
+def test_too_few_layers_are_explained(draft):
+    result = run("check", "--methods", "layer-skip", "--model", draft, *options)
+    assert result.exit_code == 0
+    assert "not run: layer-skip (layer-skip needs a model of at least 4 layers" in result.stdout
+
+
+@pytest.mark.usefixtures("hardly_any")
+def test_a_broken_method_fails(target, monkeypatch):
+
+    class Wrong:
+        name = "wrong"
+        exact_for = frozenset({"chosen"})
+
+        def __call__(self, tree, target_probs, rng):
+            rows = [target_probs[node].roll(1) for node in range(len(tree))]
+            return Match()(tree, rows, rng)
+
+    build = methods.build
+
+    def wrongly(name, *rest):
+        made = build(name, *rest)
+        return Method(made.drafter, Wrong(), name) if name == "lookup" else made
+
+    monkeypatch.setattr(methods, "build", wrongly)
+    result = run("check", "--methods", "lookup,recycling", "--model", target, *options)
+    assert result.exit_code == 1
+    assert "2 of 4 checks failed" in result.stdout
+
+
+def test_a_check_that_sees_nothing_fails(target, monkeypatch):
+    monkeypatch.setattr(checking, "chi_square", lambda counts, law: 0.5)
+    monkeypatch.setattr(checking, "TEXTS", 1)
+    result = run("check", "--methods", "lookup", "--model", target, *options)
+    assert result.exit_code == 1
+    assert "not caught" in result.stdout
+
+
+def test_bad_input(target, draft):
+    assert "did you mean lookup" in refused("check", "--methods", "lokup")
+    assert "nothing to check" in refused("check", "--methods", "typical")
+    assert "uses a draft model" in refused("check", "--methods", "lookup", "--draft-model", draft, "--model", target)
+    assert "max-new-tokens" in refused("check", "--max-new-tokens", "0")
+
+
+def test_only_coarse_types_know_ties():
+    assert checking.tie_tolerance(20.0, torch.float32) == 0.0
+    assert checking.tie_tolerance(20.0, torch.bfloat16) == 4 * 0.125
+    assert checking.tie_tolerance(-20.0, torch.float16) == 4 * 2.0**-6
+    assert checking.tie_tolerance(0.0, torch.bfloat16) > 0
+
+
+def test_divergences():
+    target, _ = checking.tables()
+    assert checking.first_divergence(target, [0], [1, 2], [1, 2]) is None
+    found = checking.first_divergence(target, [0], [0, 0, 3], [0, 1, 3])
+    assert found is not None
+    assert (found.position, found.plain_token, found.other_token, found.tie) == (1, 0, 1, False)
+    assert found.margin == pytest.approx(float(target.logits[0, 0] - target.logits[0, 1]))
+    ended = checking.first_divergence(target, [0], [0, 0], [0, 0, 3])
+    assert ended is not None
+    assert (ended.position, ended.plain_token, ended.other_token) == (2, None, 3)
+
+
+@pytest.mark.parametrize(("apart", "tie"), [(0.25, True), (1.0, False)])
+def test_a_tie_in_bfloat16(apart, tie):
+    row = torch.tensor([20.0, 20.0 - apart, 1.0, 0.0]).bfloat16()
+    found = checking.first_divergence(checking.TableModel(row.expand(4, 4)), [0], [0], [1])
+    assert found is not None
+    assert found.tie is tie
+    third = checking.first_divergence(checking.TableModel(row.expand(4, 4)), [0], [0], [2])
+    assert third is not None
+    assert third.tie is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plain", *checking.lossless_names()])
+def test_every_lossless_method_keeps_the_law(name):
+    assert checking.check_law(methods.recipe(name)).passed

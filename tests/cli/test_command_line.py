@@ -1,0 +1,113 @@
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+from command import refused, run
+
+from draftwood.cli import main as module
+from draftwood.cli import options
+from draftwood.cli.main import main
+from draftwood.version import __version__
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_bare_command_and_help_list_every_command():
+    for result in (run(), run("--help"), run("-h")):
+        assert result.exit_code == 0
+        for name in ("generate", "chat", "methods", "compare", "check", "demo"):
+            assert name in result.stdout
+
+
+@pytest.mark.parametrize("name", ["generate", "chat", "methods", "compare", "check", "demo"])
+def test_every_command_explains_itself_with_an_example(name):
+    result = run(name, "--help")
+    assert result.exit_code == 0
+    assert f"draftwood {name}" in result.stdout.split("Example")[1]
+
+
+def test_version():
+    assert run("--version").stdout == f"draftwood {__version__}\n"
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, draftwood.cli.main; print([m for m in ('torch', 'transformers', 'rich') if m in sys.modules])"
+    assert python("-c", code).stdout == "[]\n"
+
+
+def test_defaults_are_the_library_s():
+    from draftwood import language_model
+
+    assert (options.DEFAULT_MODEL, options.DEFAULT_METHOD) == (
+        language_model.DEFAULT_MODEL,
+        language_model.DEFAULT_METHOD,
+    )
+
+
+def test_unknown_command_and_option():
+    assert "nosuch" in refused("nosuch")
+    assert "--nosuch" in refused("generate", "--nosuch", "hi")
+    assert "PROMPT" in refused("generate")
+
+
+def failing(error: BaseException) -> click.Group:
+    """The command line with one more command, which fails like this."""
+    group = module.ErrorPolicy("draftwood", params=[click.Option(["--debug"], is_flag=True)])
+
+    @group.command()
+    def fail() -> None:
+        raise error
+
+    return group
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (ValueError("a\nb"), 2, "draftwood: error: a b\n"),
+        (TypeError("wrong"), 2, "draftwood: error: wrong\n"),
+        (FileNotFoundError("gone"), 2, "draftwood: error: gone\n"),
+        (ImportError("pip install it"), 2, "draftwood: error: pip install it\n"),
+        (ValueError(), 2, "draftwood: error: ValueError\n"),
+        (MemoryError(), 2, "out of memory"),
+        (KeyboardInterrupt(), 130, "draftwood: stopped\n"),
+        (BrokenPipeError(32, "Broken pipe"), 1, ""),
+        (RuntimeError("odd"), 1, "this is a bug in draftwood: RuntimeError: odd; 'draftwood --debug"),
+    ],
+)
+def test_each_error_is_one_line(error, code, words):
+    result = CliRunner().invoke(failing(error), ["fail"])
+    assert result.exit_code == code
+    assert words in result.stderr
+    assert len(result.stderr.strip().splitlines()) == (1 if words else 0)
+
+
+def test_debug_shows_the_traceback():
+    result = CliRunner().invoke(failing(RuntimeError("odd")), ["--debug", "fail"])
+    assert isinstance(result.exception, RuntimeError)
+
+
+def test_a_reader_that_leaves_is_no_error():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "draftwood.cli.main", "methods", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 1
+    assert said == b""
+
+
+def test_main_is_the_console_script():
+    assert main.name == "main"
+    assert isinstance(main, click.Group)

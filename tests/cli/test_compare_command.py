@@ -1,0 +1,107 @@
+import json
+
+import pytest
+from command import refused, run
+
+from draftwood import methods
+from draftwood.drafters import TokenRecycling
+from draftwood.methods import Method
+from draftwood.verifiers import Verdict
+
+
+class AcceptsEverything:
+    """A verifier that follows first children to the leaf: fast and wrong."""
+
+    name = "accepts-everything"
+    exact_for = frozenset({"chosen"})
+
+    def __call__(self, tree, target_probs, rng):
+        node, path = 0, []
+        while tree.children[node]:
+            node = tree.children[node][0]
+            path.append(node)
+        return Verdict(path, rng.draw(target_probs[node]))
+
+
+@pytest.fixture
+def wrong(monkeypatch):
+    """``recycling`` no longer looks at what the target says."""
+    build = methods.build
+
+    def wrongly(name, target, draft_model=None):
+        wrong = Method(TokenRecycling(), AcceptsEverything(), name)
+        return wrong if name == "recycling" else build(name, target, draft_model)
+
+    monkeypatch.setattr(methods, "build", wrongly)
+
+
+def options(target: str) -> tuple[str, ...]:
+    return ("--model", target, "--dtype", "float32", "--max-new-tokens", "20")
+
+
+def test_table(target):
+    result = run("compare", "hello", "abcabc", "--methods", "lookup,recycling", *options(target))
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.strip()}
+    assert rows["plain"].split()[2:4] == ["1.00x", "1.00"]
+    assert all("✓" in rows[name] for name in ("plain", "lookup", "recycling"))
+
+
+def test_json(target, draft):
+    chosen = ("--methods", "recycling,rsd-s,plain,recycling", "--draft-model", draft)
+    result = run("compare", "hello", "abcabc", *chosen, *options(target), "--json")
+    report = json.loads(result.stdout)
+    assert report["prompts"] == ["hello", "abcabc"]
+    assert list(report["results"]) == ["plain", "recycling", "rsd-s"]
+    for numbers in report["results"].values():
+        assert numbers["identical_to_plain"] is True
+        assert numbers["tokens"] == 40
+    assert report["results"]["plain"]["block_efficiency"] == 1.0
+
+
+def test_drawn_texts_are_not_compared(target):
+    arguments = ("hello", "--methods", "lookup", "--temperature", "1", *options(target))
+    result = run("compare", *arguments, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["results"]["lookup"]["identical_to_plain"] is None
+    assert "drawn" in run("compare", *arguments).stdout
+
+
+@pytest.mark.usefixtures("wrong")
+def test_a_text_that_differs_is_shown_and_ends_with_exit_code_1(target):
+    result = run("compare", "hello", "--methods", "lookup,recycling", *options(target))
+    assert result.exit_code == 1
+    assert "recycling, prompt 1: differs first at token" in result.stdout
+    assert "no tie within rounding" in result.stdout
+    result = run("compare", "hello", "--methods", "recycling", *options(target), "--json")
+    assert result.exit_code == 1
+    numbers = json.loads(result.stdout)["results"]["recycling"]
+    assert numbers["identical_to_plain"] is False
+    assert numbers["divergences"][0]["margin"] > 0
+
+
+def test_prompts_from_files(target, tmp_path):
+    lines, objects = tmp_path / "prompts.txt", tmp_path / "prompts.jsonl"
+    lines.write_text("one\n\ntwo\n")
+    objects.write_text('{"prompt": "one"}\n{"turns": ["two", "three"]}\n')
+    for file in (lines, objects):
+        result = run("compare", "--prompts-file", str(file), "--methods", "lookup", *options(target), "--json")
+        assert json.loads(result.stdout)["prompts"] == ["one", "two"]
+    objects.write_text('{"prompt": "one"}\n{"text": "two"}\n')
+    line = refused("compare", "--prompts-file", str(objects), "--methods", "lookup", *options(target))
+    assert "prompts.jsonl:2" in line
+
+
+def test_bad_input(target, draft):
+    assert "at least one prompt" in refused("compare", "--methods", "lookup")
+    assert "prompt 2 is empty" in refused("compare", "a", "", "--methods", "lookup")
+    assert "--methods" in refused("compare", "hi")
+    assert "at least one method" in refused("compare", "hi", "--methods", ",")
+    assert "did you mean lookup" in refused("compare", "hi", "--methods", "plain,lokup", *options(target))
+    assert "--draft-model" in refused("compare", "hi", "--methods", "lookup,rsd-s", *options(target))
+    assert "uses a draft model" in refused(
+        "compare", "hi", "--methods", "lookup", "--draft-model", draft, *options(target)
+    )
+    assert "--inexact" in refused("compare", "hi", "--methods", "typical", "--draft-model", draft, *options(target))
+    assert "gone.txt" in refused("compare", "--prompts-file", "gone.txt", "--methods", "lookup")

@@ -1,0 +1,182 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from command import refused, run
+
+KEYS = {"text", "token_ids", "finish_reason", "model", "method", "stats"}
+
+
+def written(*arguments: str, given: str | None = None) -> dict:
+    result = run("generate", *arguments, "--json", given=given)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_text_goes_to_stdout_alone(target):
+    result = run("generate", "hello", "--model", target, "--max-new-tokens", "12")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert result.stdout == written("hello", "--model", target, "--max-new-tokens", "12")["text"] + "\n"
+
+
+def test_json_holds_the_documented_fields(target):
+    made = written("hello", "--model", target, "--max-new-tokens", "12")
+    assert set(made) == KEYS
+    assert len(made["token_ids"]) == made["stats"]["tokens"] == 12
+    assert (made["finish_reason"], made["model"], made["method"]) == ("length", target, "lookup")
+    assert set(made["stats"]["seconds"]) >= {"draft", "target", "verify", "total"}
+
+
+@pytest.mark.parametrize("method", ["plain", "recycling", "layer-skip"])
+def test_methods_write_the_same_text(target, method):
+    options = ("hello", "--model", target, "--dtype", "float32", "--max-new-tokens", "24")
+    assert written(*options, "--method", method)["text"] == written(*options)["text"]
+
+
+def test_draft_model(target, draft):
+    options = ("hello", "--model", target, "--max-new-tokens", "24")
+    made = written(*options, "--method", "rsd-s", "--draft-model", draft)
+    assert made["text"] == written(*options)["text"]
+    assert made["stats"]["drafted"] > 0
+
+
+def test_seed_reproduces_and_sampling_options_arrive(target):
+    options = ("hello", "--model", target, "--max-new-tokens", "16", "--temperature", "1", "--seed")
+    first, again, other = (written(*options, seed)["text"] for seed in ("1", "1", "2"))
+    assert first == again != other
+    narrow = written(*options, "1", "--top-k", "1")["text"]
+    assert narrow == written("hello", "--model", target, "--max-new-tokens", "16")["text"]
+
+
+def test_stop_ends_the_text(target):
+    text = written("hello", "--model", target, "--max-new-tokens", "12")["text"]
+    made = written("hello", "--model", target, "--max-new-tokens", "12", "--stop", text[3:5])
+    assert made["text"] == text[: text.index(text[3:5])]
+    assert made["finish_reason"] == "stop"
+
+
+def test_stdin_is_the_prompt(target):
+    options = ("--model", target, "--max-new-tokens", "8")
+    assert written("-", *options, given="hello\n")["text"] == written("hello", *options)["text"]
+
+
+def test_raw_leaves_the_template_out(target):
+    options = ("hello", "--model", target, "--max-new-tokens", "8")
+    assert written(*options, "--raw")["text"] != written(*options)["text"]
+
+
+def test_stats_and_tree_go_to_stderr(target):
+    result = run(
+        "generate",
+        "abcabcabc",
+        "--model",
+        target,
+        "--max-new-tokens",
+        "40",
+        "--method",
+        "recycling",
+        "--stats",
+        "--show-tree",
+    )
+    assert result.exit_code == 0
+    assert "newest token" in result.stderr
+    assert "tokens per model run, recycling" in result.stderr
+    assert "newest token" not in result.stdout
+
+
+def test_a_text_without_guesses_has_no_tree(target):
+    options = ("--model", target, "--max-new-tokens", "4", "--method", "plain", "--show-tree")
+    assert "no draft tree" in run("generate", "hello", *options).stderr
+
+
+def test_unknown_names_get_suggestions(target):
+    assert "did you mean smollm2-135m" in refused("generate", "hi", "--model", "smollm-135m")
+    assert "did you mean lookup" in refused("generate", "hi", "--model", target, "--method", "lokup")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--max-new-tokens", "0"),
+        ("--max-new-tokens", "-3"),
+        ("--max-new-tokens", "many"),
+        ("--temperature", "-0.1"),
+        ("--temperature", "nan"),
+        ("--temperature", "inf"),
+        ("--top-p", "0"),
+        ("--top-p", "1.5"),
+        ("--top-k", "-1"),
+        ("--min-p", "2"),
+        ("--repetition-penalty", "0"),
+        ("--dtype", "float3"),
+        ("--device", "toaster"),
+        ("--stop", ""),
+    ],
+)
+def test_options_out_of_range(target, options):
+    assert options[0].strip("-").split("-")[0] in refused("generate", "hi", "--model", target, *options)
+
+
+def test_empty_prompts(target):
+    for prompt in ("", "  "):
+        assert "the prompt is empty" in refused("generate", prompt, "--model", target)
+    assert "the prompt is empty" in refused("generate", "-", "--model", target, given="\n")
+    assert "not UTF-8" in refused("generate", "-", "--model", target, given=b"\xff\xfe")
+
+
+def test_draft_models_that_are_missing_not_used_or_of_another_vocabulary(target, draft, stranger):
+    assert "--draft-model" in refused("generate", "hi", "--model", target, "--method", "rsd-s")
+    assert "uses no draft model" in refused("generate", "hi", "--model", target, "--draft-model", draft)
+    options = ("--model", target, "--method", "rsd-s", "--draft-model", stranger)
+    line = refused("generate", "hi", *options)
+    assert "another vocabulary" in line
+    assert "0: 'Ġ' against" in line
+
+
+def test_prompt_longer_than_the_context(target):
+    assert "context is 256" in refused("generate", "a" * 300, "--model", target)
+
+
+def test_lossy_methods_must_be_allowed(target, draft):
+    options = ("hi", "--model", target, "--draft-model", draft, "--method", "typical", "--max-new-tokens", "8")
+    assert "--inexact" in refused("generate", *options)
+    assert run("generate", *options, "--inexact").exit_code == 0
+
+
+def test_broken_files(tmp_path, target):
+    broken = tmp_path / "model.gguf"
+    broken.write_bytes(b"GGUF\x03\x00\x00\x00" + b"nonsense" * 20)
+    assert "cannot be read as a GGUF model" in refused("generate", "hi", "--model", str(broken))
+    broken.write_bytes(b"no such thing")
+    assert "is not a GGUF file" in refused("generate", "hi", "--model", str(broken))
+    assert "there is no folder and no file" in refused("generate", "hi", "--model", str(tmp_path / "gone.gguf"))
+    assert "without config.json" in refused("generate", "hi", "--model", str(tmp_path))
+
+
+def test_ctrl_c_keeps_what_was_written(endless):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "draftwood.cli.main", "generate", "hello", "--model", endless]
+        + ["--max-new-tokens", "900000", "--method", "plain"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    first = process.stdout.read(5)
+    process.send_signal(signal.SIGINT)
+    rest, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len(first + rest) >= 5
+    assert said.decode().strip() == "draftwood: stopped"
+
+
+@pytest.mark.model
+def test_the_built_in_model():
+    options = ("Name three planets.", "--max-new-tokens", "16", "--dtype", "float32")
+    plain, drafted = (written(*options, "--method", method) for method in ("plain", "recycling"))
+    assert plain["text"] == drafted["text"]
+    assert drafted["stats"]["target_runs"] < plain["stats"]["target_runs"]

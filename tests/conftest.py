@@ -1,0 +1,32 @@
+"""Shape checking, data, devices and threads for all tests."""
+
+import os
+from pathlib import Path
+
+import jaxtyping
+import pytest
+
+# Every shape annotation of the library is checked while tests run, and only then. The testing package is left out:
+# its enumerations call small functions hundreds of thousands of times.
+CHECKED = ["tree", "rng", "sampling", "stats", "engine", "methods", "drafters", "shapes", "verifiers", "models"]
+jaxtyping.install_import_hook([f"draftwood.{part}" for part in CHECKED], "shape_checks.check")
+
+import torch  # noqa: E402  the hook must stand before any import of the library
+
+torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of data sets; skips where there is none."""
+    folder = Path(os.environ.get("DRAFTWOOD_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no data sets at {folder}; set DRAFTWOOD_DATA to their folder")
+    return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    without_gpu = pytest.mark.skip(reason="no CUDA device")
+    for item in items:
+        if "gpu" in item.keywords and not torch.cuda.is_available():
+            item.add_marker(without_gpu)

@@ -1,0 +1,115 @@
+"""The pool of slots by itself, and what Transformers sees of it."""
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from draftwood.models.cache import CachePool, LayerShape, Place, RunCache
+
+SHAPES = [LayerShape((2, 4), (2, 4)), LayerShape((2, 6), (2, 4)), LayerShape((2, 6), (1, 3))]  # keys unlike values
+CPU = torch.device("cpu")
+
+
+def pool_of(slots: int, capacity: int) -> CachePool:
+    pool = CachePool(SHAPES, torch.float32, CPU)
+    for _ in range(slots):
+        pool.acquire()
+    pool.reserve(capacity)
+    return pool
+
+
+def fill(pool: CachePool) -> list[Tensor]:
+    """Every tensor of the pool, with numbers in it that differ everywhere."""
+    torch.manual_seed(0)
+    tensors = [tensor for index in range(len(SHAPES)) for tensor in pool.layer(index)]
+    for tensor in tensors:
+        tensor.copy_(torch.randn(tensor.shape))
+    return tensors
+
+
+def copies(pool: CachePool) -> list[Tensor]:
+    return [tensor.clone() for index in range(len(SHAPES)) for tensor in pool.layer(index)]
+
+
+def test_layers_have_their_own_shapes_and_room() -> None:
+    pool = pool_of(3, 10)
+    for index, shape in enumerate(SHAPES):
+        keys, values = pool.layer(index)
+        assert keys.shape == (pool.slots, shape.key[0], pool.capacity, shape.key[1])
+        assert values.shape == (pool.slots, shape.value[0], pool.capacity, shape.value[1])
+    tensors = fill(pool)  # were two of them the same memory, the later would show in the earlier
+    torch.manual_seed(0)
+    for tensor in tensors:
+        assert torch.equal(tensor, torch.randn(tensor.shape))
+
+
+def test_slots_double_and_come_back() -> None:
+    pool = CachePool(SHAPES, torch.float32, CPU)
+    taken = [pool.acquire() for _ in range(5)]
+    assert taken == [0, 1, 2, 3, 4]
+    assert pool.slots == 8
+    pool.release(2)
+    assert pool.acquire() == 2
+    assert sorted(pool.acquire() for _ in range(3)) == [5, 6, 7]
+    assert pool.slots == 8
+
+
+@pytest.mark.parametrize(("asked", "capacity"), [(1, 128), (128, 128), (129, 256), (1000, 1000)])
+def test_capacity_at_least_doubles(asked: int, capacity: int) -> None:
+    pool = pool_of(1, 1)
+    pool.reserve(asked)
+    assert pool.capacity == capacity
+    pool.reserve(5)
+    assert pool.capacity == capacity
+
+
+def test_growing_keeps_what_is_there_and_fills_with_zeros() -> None:
+    pool = pool_of(2, 128)
+    fill(pool)
+    before = copies(pool)
+    pool.acquire()
+    pool.reserve(129)
+    for old, new in zip(before, copies(pool), strict=True):
+        assert torch.equal(new[:2, :, :128], old)
+        assert not new[2:].any()
+        assert not new[:, :, 128:].any()
+
+
+@pytest.mark.parametrize("path", [[], [0], [0, 1, 2], [0, 2, 3, 7], [1], [3, 5, 9], [0, 4, 1]])
+def test_keeping_a_path_moves_it_and_nothing_before_or_beside_it(path: list[int]) -> None:
+    pool = pool_of(4, 128)
+    fill(pool)
+    before = copies(pool)
+    pool.keep(slot=2, start=20, path=path)
+    for old, new in zip(before, copies(pool), strict=True):
+        assert torch.equal(new[2, :, 20 : 20 + len(path)], old[2][:, [20 + node for node in path]])
+        assert torch.equal(new[2, :, :20], old[2, :, :20])
+        assert torch.equal(new[[0, 1, 3]], old[[0, 1, 3]])
+
+
+@pytest.mark.parametrize("slots", [[0], [1, 2, 3], [3, 0, 2], [2, 1]])
+def test_a_run_writes_to_its_places_and_reads_rows_in_its_order(slots: list[int]) -> None:
+    pool = pool_of(4, 128)
+    fill(pool)
+    before = copies(pool)
+    chance = random.Random(0)
+    places = [Place(slot, chance.randrange(30), chance.randrange(1, 6)) for slot in slots]
+    longest = max(place.count for place in places)
+    cache = RunCache(pool, places)
+    width = max(place.start + place.count for place in places)
+    assert cache.get_mask_sizes(longest) == (width, 0)
+    assert cache.get_seq_length() == max(place.start for place in places)
+    for index, shape in enumerate(SHAPES):
+        new_keys = torch.randn(len(places), shape.key[0], longest, shape.key[1])
+        new_values = torch.randn(len(places), shape.value[0], longest, shape.value[1])
+        for got, new, old in zip(
+            cache.update(new_keys, new_values, index), (new_keys, new_values), before[2 * index :], strict=False
+        ):
+            assert got.shape[2] == width
+            for row, place in enumerate(places):
+                end = place.start + place.count
+                assert torch.equal(got[row, :, place.start : end], new[row, :, : place.count])
+                assert torch.equal(got[row, :, : place.start], old[place.slot, :, : place.start])
+                assert torch.equal(got[row, :, end:], old[place.slot, :, end:width])  # padding was not written

@@ -1,0 +1,36 @@
+"""Public names exist, are documented, and nothing else is public by accident."""
+
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import draftwood
+
+PACKAGES = ["draftwood", "draftwood.drafters", "draftwood.shapes", "draftwood.verifiers", "draftwood.testing"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_exists_and_is_documented(package: str) -> None:
+    module = importlib.import_module(package)
+    assert list(module.__all__) == sorted(module.__all__, key=lambda name: (name.lower(), name)) or list(
+        module.__all__
+    ) == sorted(module.__all__)
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            assert thing.__doc__, f"{package}.{name} has no docstring"
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = draftwood.Nonsense
+    assert set(draftwood.__all__) <= set(dir(draftwood))
+
+
+def test_every_module_is_documented() -> None:
+    for found in pkgutil.walk_packages(draftwood.__path__, "draftwood."):
+        if found.name.endswith("__main__"):
+            continue
+        assert importlib.import_module(found.name).__doc__, f"{found.name} has no docstring"

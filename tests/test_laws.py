@@ -1,0 +1,194 @@
+"""Every drafter x shape x verifier that is allowed: output law by chi-square, and greedy identity in fp32."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from jaxtyping import config
+
+from draftwood.drafters import DraftModel, Drafter, LayerSkip, Nothing, PromptLookup, TokenRecycling
+from draftwood.engine import Options, generate
+from draftwood.models.transformers import TransformersModel
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
+from draftwood.stats import Stats
+from draftwood.testing import TableModel, chi_square, target_law, tiny_llama
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, NodeProbs, Rejection, Traversal, Verdict, Verifier
+
+SHAPES: list[Shape] = [
+    Widths((1, 1)),
+    Widths((2, 2)),
+    Widths((3, 1), budget=5),
+    Widths((2, 2), "independent"),
+    Widths((3, 2), "greedy-plus-one"),
+    Independent(2, 2),
+    StochasticBeam(2, 2),
+    StochasticBeam(3, 2, budget=5),
+    Paths(((0,), (1,), (0, 0), (0, 1))),
+    BestFirst(2, 2, 4),
+    Sequoia((0.5, 0.2, 0.1), budget=5, depth=2),
+]
+VERIFIERS: list[Verifier] = [Match(), Rejection(), KSeq(), GreedyPlusOne(), Traversal(), Block()]
+
+
+def drawn(shape: Shape) -> str:
+    table = torch.full((4, 4), 0.25)
+    return shape.grow(0, lambda tree, first: table[tree.tokens[first:]], Rng(0)).draw
+
+
+def is_chain(shape: Shape) -> bool:
+    return shape == Widths((1, 1))
+
+
+PAIRS = [
+    pytest.param(shape, verifier, id=f"{shape}-{verifier.name}")
+    for shape in SHAPES
+    for verifier in VERIFIERS
+    if drawn(shape) in verifier.exact_for and (verifier.name != "block" or is_chain(shape))
+]
+
+TOKENS, LENGTH, LEVEL = 3, 3000, 1e-3
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """No shape checks while tens of thousands of tiny trees are drawn; other tests check these shapes."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+def tables() -> tuple[torch.Tensor, torch.Tensor]:
+    rng = torch.Generator().manual_seed(3)
+    return torch.randn(4, 4, generator=rng) * 1.2, torch.randn(4, 4, generator=rng) * 1.2
+
+
+def p_value(drafter: Drafter, verifier: Verifier, logits: torch.Tensor) -> float:
+    """Whether a long text follows the law of its table.
+
+    The text is cut into threes. Given the token before, each three is a draw of its own from the enumerated law,
+    wherever the borders of steps fall. One test per token before; the smallest p-value, corrected for their number.
+    """
+    options = Options(Sampling(1.0), LENGTH, seed=5)
+    text = [0, *(t for step in generate(TableModel(logits), drafter, verifier, [0], options) for t in step.tokens)]
+    counts: dict[int, Counter[tuple[int, ...]]] = {token: Counter() for token in range(4)}
+    for start in range(0, len(text) - TOKENS, TOKENS):
+        counts[text[start]][tuple(text[start + 1 : start + 1 + TOKENS])] += 1
+    table = logits.softmax(-1).double()
+    values = [chi_square(seen, target_law(table, TOKENS, (token,))) for token, seen in counts.items() if seen]
+    return min(1.0, min(values) * len(values))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("shape", "verifier"), PAIRS)
+def test_output_law(shape: Shape, verifier: Verifier) -> None:
+    target, draft = tables()
+    assert p_value(DraftModel(TableModel(draft), shape), verifier, target) > LEVEL
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "drafter", [Nothing(), PromptLookup(1, 2, 2), TokenRecycling(Paths(((0,), (1,), (0, 0))), 2)], ids=lambda d: d.name
+)
+def test_output_law_of_drafters_without_a_model(drafter: Drafter) -> None:
+    target, _ = tables()
+    assert p_value(drafter, Match(), target) > LEVEL
+
+
+@dataclass(frozen=True)
+class Relabelled:
+    """A rule that is told a wrong draw label."""
+
+    rule: Verifier
+    draw: str
+    name = "relabelled"
+    exact_for = frozenset({"distinct", "independent"})
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        return self.rule(replace(tree, draw=self.draw), target_probs, rng)
+
+
+@dataclass(frozen=True)
+class LikeliestFirst:
+    """Siblings are put in order of probability before they are tested."""
+
+    name = "likeliest first"
+    exact_for = frozenset({"distinct", "independent"})
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        def key(node: int) -> tuple[int, float]:
+            parent = int(tree.parents[node])
+            chance = float(tree.probs[parent, tree.tokens[node]]) if node else 1.0
+            return int(tree.depths[node]), (place[parent] if node else 0), -chance
+
+        place, order = {}, []
+        for depth in range(tree.depth + 1):
+            level = sorted((n for n in range(len(tree)) if int(tree.depths[n]) == depth), key=key)
+            place.update({node: len(order) + i for i, node in enumerate(level)})
+            order += level
+        # rows of probabilities follow the nodes
+        rows = torch.zeros(len(tree), tree.probs.shape[1]).index_copy(0, torch.arange(len(tree.probs)), tree.probs)
+        shuffled = DraftTree(
+            tree.tokens[order],
+            torch.tensor([-1 if n == 0 else place[int(tree.parents[n])] for n in order]),
+            rows[order],
+            tree.draw,
+        )
+        verdict = Rejection()(shuffled, [target_probs[n] for n in order], rng)
+        return Verdict([order[node] for node in verdict.path], verdict.next_token)
+
+
+WRONG: list[tuple[str, Shape, Verifier]] = [
+    ("probability order", Widths((3, 2)), LikeliestFirst()),
+    ("distinct drafts taken for independent", Widths((3, 3)), Relabelled(Rejection(), "independent")),
+    ("k-seq on distinct siblings", Widths((3, 3)), Relabelled(KSeq(), "independent")),
+]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("shape", "rule"), [pytest.param(s, r, id=name) for name, s, r in WRONG])
+def test_wrong_rules_are_caught(shape: Shape, rule: Verifier) -> None:
+    target, draft = tables()
+    assert p_value(DraftModel(TableModel(draft), shape), rule, target) < LEVEL
+
+
+def test_the_engine_refuses_what_is_not_exact() -> None:
+    target, draft = (TableModel(logits) for logits in tables())
+    for shape, verifier in [(Widths((2, 2)), KSeq()), (BestFirst(2, 2, 4), Rejection())]:
+        with pytest.raises(ValueError, match="exact=False"):
+            list(generate(target, DraftModel(draft, shape), verifier, [0], Options(Sampling(1.0), 4, seed=0)))
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[TransformersModel, TransformersModel]:
+    return TransformersModel(tiny_llama(0, layers=4)), TransformersModel(tiny_llama(1, layers=1))
+
+
+DRAFTERS: list[tuple[str, Callable[[TransformersModel, TransformersModel], Iterator[tuple[Drafter, Verifier]]]]] = [
+    *((p.id, lambda t, d, p=p: iter([(DraftModel(d, p.values[0]), p.values[1])])) for p in PAIRS),
+    *((f"self-{p.id}", lambda t, d, p=p: iter([(DraftModel(t, p.values[0]), p.values[1])])) for p in PAIRS),
+    *((f"skip-{p.id}", lambda t, d, p=p: iter([(LayerSkip(frozenset({1}), p.values[0]), p.values[1])])) for p in PAIRS),
+    ("lookup", lambda t, d: iter([(PromptLookup(3, 8, b), Match()) for b in (1, 3)])),
+    ("recycling", lambda t, d: iter([(TokenRecycling(), Match()), (TokenRecycling(keep=True), Match())])),
+]
+
+
+@pytest.mark.parametrize("make", [make for _, make in DRAFTERS], ids=[name for name, _ in DRAFTERS])
+def test_greedy_text_is_the_models_own(make, models: tuple[TransformersModel, TransformersModel]) -> None:
+    target, draft = models
+    prompts = [[1, 5, 7, 3, 5, 7], [9, 9, 2], list(range(40))]
+    for drafter, verifier in make(target, draft):
+        for prompt in prompts:
+            ids = torch.tensor([prompt])
+            own = target.hf_model.generate(
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False, pad_token_id=0
+            )
+            steps = list(generate(target, drafter, verifier, prompt, Options(max_new_tokens=40)))
+            assert [t for step in steps for t in step.tokens] == own[0, len(prompt) :].tolist()
+            assert Stats.of(steps).tokens == 40
+            if drafter.name == "draft-model" and drafter.model is target:
+                assert Stats.of(steps).block_efficiency > 1.5  # a perfect drafter that gains nothing is broken

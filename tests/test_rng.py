@@ -1,0 +1,126 @@
+from collections import Counter
+from itertools import permutations
+
+import pytest
+import torch
+from torch import Tensor
+
+from draftwood.rng import Rng
+from draftwood.testing import chi_square, outcomes
+
+LAW = torch.tensor([0.5, 0.0, 0.3, 0.15, 0.05])
+DRAWS = 4000
+ALARM = 1e-4  # a correct generator raises it once in ten thousand seeds
+
+
+def order_law(probs: Tensor, count: int) -> dict[tuple[int, ...], float]:
+    """Probability of each order of ``count`` tokens drawn one after the other without replacement."""
+    law = {}
+    weights = (probs.double() / probs.double().sum()).tolist()
+    for order in permutations([token for token, weight in enumerate(weights) if weight > 0], count):
+        chance, left = 1.0, 1.0
+        for token in order:
+            chance, left = chance * weights[token] / left, left - weights[token]
+        law[order] = chance
+    return law
+
+
+def drawn_orders(seed: int) -> Counter[tuple[int, ...]]:
+    rng = Rng(seed)
+    return Counter(tuple(row) for row in rng.draw_distinct(LAW.expand(DRAWS, -1), 3).tolist())
+
+
+def test_draw_distinct_follows_the_sequential_law() -> None:
+    assert chi_square(drawn_orders(1), order_law(LAW, 3)) > ALARM
+
+
+def test_a_wrong_order_law_is_noticed() -> None:
+    turned = {order[::-1]: chance for order, chance in order_law(LAW, 3).items()}
+    assert chi_square(drawn_orders(1), turned) < ALARM
+
+
+def test_enumeration_and_formula_give_the_same_order_law() -> None:
+    law = order_law(LAW.double(), 3)
+    for probability, order in outcomes(lambda rng: tuple(rng.draw_distinct(LAW.double()[None], 3)[0].tolist())):
+        assert probability == pytest.approx(law.pop(order), abs=1e-12)
+    assert not law
+
+
+def test_draw_follows_unnormalised_weights() -> None:
+    rng = Rng(2)
+    law = {token: float(weight) for token, weight in enumerate(LAW)}
+    assert chi_square(Counter(rng.draw(LAW * 7) for _ in range(DRAWS)), law) > ALARM
+    assert chi_square(Counter(rng.draw(LAW**2) for _ in range(DRAWS)), law) < ALARM
+
+
+def test_draw_independent_follows_the_product_law() -> None:
+    drawn = Rng(3).draw_independent(LAW.expand(DRAWS, -1), 2).tolist()
+    law = {(a, b): float(LAW[a] * LAW[b]) for a in range(5) for b in range(5)}
+    assert chi_square(Counter(map(tuple, drawn)), law) > ALARM
+
+
+def test_accept_has_its_probability() -> None:
+    rng = Rng(4)
+    counts = Counter(rng.accept(0.3) for _ in range(DRAWS))
+    assert chi_square(counts, {True: 0.3, False: 0.7}) > ALARM
+    assert all(rng.accept(1.0) and rng.accept(1.5) and not rng.accept(0.0) for _ in range(100))
+
+
+def test_exponential_has_mean_and_variance_one() -> None:
+    values = Rng(5).exponential(50, 100)
+    assert values.shape == (50, 100)
+    assert values.dtype == torch.float64
+    assert float(values.min()) >= 0.0
+    assert float(values.mean()) == pytest.approx(1.0, abs=0.06)
+    assert float(values.var()) == pytest.approx(1.0, abs=0.2)
+
+
+def test_the_same_seed_gives_the_same_acts() -> None:
+    def acts(rng: Rng) -> list[object]:
+        rows = LAW.expand(3, -1)
+        return [
+            rng.uniform(),
+            rng.accept(0.5),
+            rng.draw(LAW),
+            rng.draw_distinct(rows, 2).tolist(),
+            rng.draw_independent(rows, 2).tolist(),
+            rng.exponential(1, 2).tolist(),
+        ]
+
+    assert acts(Rng(7)) == acts(Rng(7))
+    assert acts(Rng(7)) != acts(Rng(8))
+    assert acts(Rng()) != acts(Rng())
+
+
+def test_global_seeds_are_neither_read_nor_written() -> None:
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    first = Rng(9).draw_distinct(LAW[None], 3).tolist()
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(1)
+    assert Rng(9).draw_distinct(LAW[None], 3).tolist() == first
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_tokens_of_probability_0_are_never_drawn(dtype: torch.dtype) -> None:
+    probs = torch.tensor([0.0, 0.7, 0.0, 1e-6, 0.3, 0.0], dtype=dtype)
+    rng = Rng(10)
+    assert {rng.draw(probs) for _ in range(500)} <= {1, 3, 4}
+    assert set(rng.draw_independent(probs.expand(500, -1), 2).flatten().tolist()) <= {1, 3, 4}
+    for row in rng.draw_distinct(probs.expand(500, -1), 3).tolist():
+        assert sorted(row) == [1, 3, 4]
+
+
+def test_draw_distinct_fills_up_where_nothing_is_left() -> None:
+    probs = torch.tensor([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5]])
+    rows = Rng(11).draw_distinct(probs, 3).tolist()
+    assert rows[0][0] == 1
+    assert sorted(rows[1]) == [0, 1, 2]
+
+
+def test_without_noise_drafts_are_the_likeliest_tokens() -> None:
+    rng = Rng(12, noise=False)
+    rows = torch.stack([LAW, LAW.flip(0)])
+    assert rng.draw_distinct(rows, 3).tolist() == [[0, 2, 3], [4, 2, 1]]
+    assert rng.draw_independent(rows, 2).tolist() == [[0, 0], [4, 4]]
+    assert len({rng.draw(LAW) for _ in range(100)}) > 1  # the target's own draws stay draws

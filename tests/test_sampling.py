@@ -1,0 +1,303 @@
+"""Sampling against Transformers' own logits processors."""
+
+import random
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LogitsProcessorList
+from transformers.generation import (
+    MinPLogitsWarper,
+    NoBadWordsLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from draftwood.sampling import Context, LazyProbs, ProcessorSampling, Sampling, likeliest
+from draftwood.tree import DraftTree
+
+VOCAB = 5000
+TOKENS = random.Random(0).choices(range(VOCAB), k=40)
+CONTEXT = Context(TOKENS, prompt=25)
+
+
+def rows(vocab: int = VOCAB) -> Tensor:
+    """A flat, a usual, a peaked and a very peaked row."""
+    torch.manual_seed(1)
+    return torch.randn(4, vocab) * torch.tensor([0.3, 2.0, 6.0, 30.0])[:, None]
+
+
+def processors(sampling: Sampling) -> LogitsProcessorList:
+    """What ``generate`` of Transformers makes of the same options, in its order."""
+    made: list[object] = []
+    if sampling.logit_bias:
+        made.append(SequenceBiasLogitsProcessor({(token,): bias for token, bias in sampling.logit_bias.items()}))
+    if sampling.repetition_penalty != 1.0:
+        made.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
+    if sampling.temperature not in (0.0, 1.0):
+        made.append(TemperatureLogitsWarper(sampling.temperature))
+    if sampling.top_k:
+        made.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1.0:
+        made.append(TopPLogitsWarper(sampling.top_p))
+    if sampling.min_p > 0.0:
+        made.append(MinPLogitsWarper(sampling.min_p))
+    return LogitsProcessorList(made)
+
+
+def expected(sampling: Sampling, logits: Tensor, tokens: Sequence[int] = TOKENS) -> Tensor:
+    contexts = torch.tensor([list(tokens)]).expand(len(logits), -1)
+    return processors(sampling)(contexts, logits.clone()).softmax(-1)
+
+
+def assert_same_law(sampling: Sampling, logits: Tensor) -> None:
+    got, wanted = sampling.probs(logits, [CONTEXT] * len(logits)), expected(sampling, logits)
+    assert (got - wanted).abs().max() < 1e-6
+    assert torch.equal(got > 0, wanted > 0)  # the very same tokens are kept
+    assert torch.allclose(got.sum(-1), torch.ones(len(got)))
+
+
+ALONE = [
+    *({"temperature": t} for t in (0.05, 0.3, 1.0, 1.7, 10.0)),
+    *({"top_k": k} for k in (1, 2, 50, 4999, 5000, 90000)),
+    *({"top_p": p} for p in (1e-9, 0.05, 0.5, 0.9, 0.99, 0.9999)),
+    *({"min_p": p} for p in (0.01, 0.1, 0.5, 1.0)),
+    *({"repetition_penalty": r} for r in (0.5, 1.1, 3.0)),
+    {"logit_bias": {3: 5.0, 4000: -7.5, TOKENS[0]: 2.0}},
+    {"logit_bias": {17: float("-inf")}},
+]
+
+
+@pytest.mark.parametrize("options", ALONE, ids=str)
+def test_each_option_alone(options: dict[str, float]) -> None:
+    assert_same_law(Sampling(**{"temperature": 1.0, **options}), rows())
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p", "min_p"), product((0.4, 1.3), (0, 300), (0.6, 0.97), (0.0, 0.05))
+)
+@pytest.mark.parametrize("penalty", [1.0, 1.4])
+def test_all_options_together(temperature: float, top_k: int, top_p: float, min_p: float, penalty: float) -> None:
+    bias = {1: 4.0, TOKENS[3]: -2.0}
+    assert_same_law(Sampling(temperature, top_k, top_p, min_p, penalty, logit_bias=bias), rows())
+
+
+@pytest.mark.parametrize("vocab", [5, 255, 257, 1000, 4096, 4097])
+def test_nucleus_whatever_the_size_of_the_vocabulary(vocab: int) -> None:
+    for top_p in (0.3, 0.95):
+        assert_same_law(Sampling(1.0, top_p=top_p), rows(vocab))
+
+
+def test_another_order_would_be_noticed() -> None:
+    """Negative control: top-p before temperature keeps other tokens."""
+    sampling, logits = Sampling(1.7, top_p=0.6), rows()
+    turned = LogitsProcessorList(processors(sampling)[::-1])
+    wrong = turned(torch.tensor([TOKENS]).expand(4, -1), logits.clone()).softmax(-1)
+    assert (sampling.probs(logits) - wrong).abs().max() > 1e-4
+
+
+def test_ties_at_the_edge_of_top_k_stay_in() -> None:
+    logits = torch.tensor([[3.0, 1.0, 2.0, 2.0, 2.0, 0.0]])
+    assert (Sampling(1.0, top_k=2).probs(logits) > 0).tolist() == [[True, False, True, True, True, False]]
+    assert torch.allclose(Sampling(1.0, top_k=2).probs(logits), expected(Sampling(1.0, top_k=2), logits, [0]))
+
+
+@pytest.mark.parametrize(("presence", "frequency"), [(0.5, 0.0), (0.0, 0.7), (1.5, -0.3), (-2.0, 2.0)])
+def test_presence_and_frequency_penalties_follow_openai(presence: float, frequency: float) -> None:
+    """mu[j] - c[j] * frequency - (c[j] > 0) * presence, with c[j] counted in the answer only."""
+    logits = rows(20)
+    answer = [3, 3, 3, 7, 19, 7]
+    context = Context([1, 3, 2, 2, *answer], prompt=4)
+    wanted = logits.clone()
+    for token in range(20):
+        wanted[:, token] -= answer.count(token) * frequency + (token in answer) * presence
+    sampling = Sampling(1.0, presence_penalty=presence, frequency_penalty=frequency)
+    assert torch.allclose(sampling.probs(logits, [context] * 4), wanted.softmax(-1), atol=1e-6)
+    at_start = [Context([1, 3, 2, 2], prompt=4)] * 4
+    assert torch.equal(sampling.probs(logits, at_start), logits.softmax(-1))
+
+
+def test_repetition_comes_before_presence() -> None:
+    logits, context = torch.tensor([[4.0, 1.0]]), [Context([0], prompt=0)]
+    probs = Sampling(1.0, repetition_penalty=2.0, presence_penalty=1.0).probs(logits, context)
+    assert torch.allclose(probs, torch.tensor([[1.0, 1.0]]).softmax(-1))
+
+
+def test_logits_are_not_written_to() -> None:
+    logits = rows()
+    before = logits.clone()
+    Sampling(0.7, 20, 0.8, 0.1, 1.2, 0.3, 0.4, {3: 1.0}).probs(logits, [CONTEXT] * 4)
+    Sampling(0.0, repetition_penalty=1.2, logit_bias={3: 1.0}).probs(logits, [CONTEXT] * 4)
+    assert torch.equal(logits, before)
+
+
+def test_rows_do_not_touch_each_other() -> None:
+    sampling, logits = Sampling(0.8, 40, 0.9, 0.02, 1.3), rows()
+    contexts = [Context(TOKENS[: 10 * (n + 1)], 5) for n in range(4)]
+    together = sampling.probs(logits, contexts)
+    for row in range(4):
+        assert torch.allclose(together[row], sampling.probs(logits[row : row + 1], contexts[row : row + 1])[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_results_are_float32_or_better(dtype: torch.dtype) -> None:
+    probs = Sampling(0.9, top_p=0.9).probs(rows().to(dtype))
+    assert probs.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert torch.allclose(probs, Sampling(0.9, top_p=0.9).probs(rows().to(dtype).double()).to(probs.dtype), atol=1e-6)
+
+
+# Temperature 0
+
+
+def test_temperature_zero_is_one_hot_at_the_likeliest() -> None:
+    logits = rows()
+    probs = Sampling(0.0, top_k=5, top_p=0.3, min_p=0.5).probs(logits)
+    assert torch.equal(probs.argmax(-1), logits.argmax(-1))
+    assert probs.unique().tolist() == [0.0, 1.0]
+    assert probs.sum(-1).tolist() == [1.0] * 4
+
+
+def test_temperature_zero_obeys_penalties_and_bias() -> None:
+    logits, contexts = torch.tensor([[5.0, 4.0, 3.0]]), [Context([0], prompt=0)]
+    assert Sampling(repetition_penalty=2.0).probs(logits, contexts).tolist() == [[0.0, 1.0, 0.0]]
+    assert Sampling(logit_bias={2: 2.5}).probs(logits).tolist() == [[0.0, 0.0, 1.0]]
+
+
+def test_drafting_is_never_one_hot() -> None:
+    greedy = Sampling(0.0, top_k=1, top_p=0.1, min_p=0.9, repetition_penalty=1.3, logit_bias={1: 2.0})
+    assert greedy.for_drafting() == Sampling(1.0, repetition_penalty=1.3, logit_bias={1: 2.0})
+    warm = Sampling(0.3, top_k=4)
+    assert warm.for_drafting() is warm
+    assert greedy.greedy
+    assert not warm.greedy
+
+
+@pytest.mark.parametrize(
+    ("options", "reads"),
+    [
+        ({"temperature": 0.5, "top_k": 3, "logit_bias": {1: 1.0}}, False),
+        ({"repetition_penalty": 1.1}, True),
+        ({"presence_penalty": 0.1}, True),
+        ({"frequency_penalty": -0.1}, True),
+    ],
+)
+def test_what_reads_the_context(options: dict[str, float], reads: bool) -> None:
+    assert Sampling(**options).reads_context is reads
+
+
+# Trees
+
+
+def tree_and_logits() -> tuple[DraftTree, Tensor]:
+    tree = DraftTree.of([4, 1, 4, 2, 1, 1, 0], [-1, 0, 0, 1, 1, 3, 2])
+    torch.manual_seed(2)
+    return tree, torch.randn(len(tree), 6)
+
+
+SAMPLERS = [
+    Sampling(0.9, top_p=0.8),
+    Sampling(0.9, repetition_penalty=1.5, presence_penalty=0.4, frequency_penalty=0.7),
+    Sampling(0.0, frequency_penalty=2.0),
+    ProcessorSampling(LogitsProcessorList([RepetitionPenaltyLogitsProcessor(1.5), TemperatureLogitsWarper(0.7)])),
+]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=range(4))
+def test_every_node_has_its_own_path_as_context(sampler: Sampling | ProcessorSampling) -> None:
+    tree, logits = tree_and_logits()
+    before = Context([5, 3, 4], prompt=2)
+    probs = LazyProbs(logits, sampler, tree, before)
+    for node in reversed(range(len(tree))):
+        tokens, above = [], node
+        while above >= 0:
+            tokens.insert(0, tree.token_list[above])
+            above = int(tree.parents[above])
+        alone = sampler.probs(logits[node][None], [Context([5, 3, 4, *tokens], prompt=2)])[0]
+        assert torch.equal(probs[node], alone)
+
+
+@pytest.mark.parametrize("sampler", [SAMPLERS[1], SAMPLERS[3]], ids=["own", "processors"])
+def test_a_shared_context_would_be_noticed(sampler: Sampling | ProcessorSampling) -> None:
+    """Negative control: the root's context for all nodes gives other laws."""
+    tree, logits = tree_and_logits()
+    before = Context([5, 3, 4], prompt=2)
+    probs = LazyProbs(logits, sampler, tree, before)
+    shared = sampler.probs(logits, [before.extended([4])] * len(tree))
+    assert torch.equal(probs[0], shared[0])
+    assert all((probs[node] - shared[node]).abs().max() > 1e-3 for node in (1, 3, 4, 5, 6))
+
+
+def test_only_rows_asked_for_are_computed() -> None:
+    tree, logits = tree_and_logits()
+    probs = LazyProbs(logits, SAMPLERS[1], tree, Context([5], prompt=1))
+    assert probs[3] is probs[3]
+    assert set(probs.rows) == {3}
+
+
+def test_processors_run_on_each_context() -> None:
+    logits = rows(10)
+    banned = LogitsProcessorList([NoBadWordsLogitsProcessor([[2, 3]], eos_token_id=9)])
+    contexts = [Context([1, 2], 1), Context([2, 1], 1), Context([2], 0), Context([3, 3, 3], 3)]
+    probs = ProcessorSampling(banned).probs(logits, contexts)
+    assert (probs[:, 3] == 0).tolist() == [True, False, True, False]
+    assert torch.allclose(probs[1], logits[1].softmax(-1))
+    likely = ProcessorSampling(banned, greedy=True)
+    assert torch.equal(likely.probs(logits, contexts).argmax(-1), probs.argmax(-1))
+    assert likely.for_drafting() == Sampling(temperature=1.0)
+    assert ProcessorSampling(banned).for_drafting() == ProcessorSampling(banned)
+
+
+# Values out of range
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("temperature", value) for value in (-0.1, INFINITE, NAN)),
+        *(("top_k", value) for value in (-1,)),
+        *(("top_p", value) for value in (0.0, -0.5, 1.01, NAN)),
+        *(("min_p", value) for value in (-0.01, 1.01, NAN)),
+        *(("repetition_penalty", value) for value in (0.0, -1.0, NAN, INFINITE)),
+        *(("presence_penalty", value) for value in (INFINITE, NAN)),
+        *(("frequency_penalty", value) for value in (INFINITE, NAN)),
+    ],
+)
+def test_values_out_of_range_name_option_and_value(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be .*, got {value}"):
+        Sampling(**{name: value})
+
+
+@pytest.mark.parametrize("token", [-1, 10, 99])
+def test_biases_of_unknown_tokens_are_refused(token: int) -> None:
+    with pytest.raises(ValueError, match=rf"logit_bias names tokens outside 0\.\.9: \[.*{token}"):
+        Sampling(1.0, logit_bias={3: 1.0, token: 1.0}).probs(rows(10))
+
+
+def test_a_penalty_without_its_context_is_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        Sampling(1.0, presence_penalty=1.0).probs(rows(10), [Context([1], 0)])
+
+
+# The likeliest tokens
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocab", [10, 256, 4096, 8192, 8193, 8447, 49152, 50257])
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_likeliest_equals_topk(vocab: int, count: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(vocab + count)
+    logits = torch.randn(5, vocab).to(dtype)
+    logits[0, -count:] = torch.arange(count).to(dtype) + 10  # all winners in the odd rest at the end
+    logits[1, :count] = torch.arange(count).to(dtype) + 10  # all winners in one block
+    found = likeliest(logits, count)
+    assert torch.equal(logits.gather(1, found), logits.topk(count).values)
+    assert all(len(set(row)) == count for row in found.tolist())
+    if dtype == torch.float32:  # no ties
+        assert torch.equal(found, logits.topk(count).indices)

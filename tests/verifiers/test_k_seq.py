@@ -1,0 +1,53 @@
+import pytest
+import torch
+from torch import Tensor
+
+from draftwood.verifiers.k_seq import division_factor
+
+
+def laws(seed: int, vocab: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    common = torch.randn(vocab, dtype=dtype, generator=generator)
+    p, q = (torch.randn(2, vocab, dtype=dtype, generator=generator) + 2 * common).softmax(-1)
+    return p, q
+
+
+def slack(p: Tensor, q: Tensor, rho: float, count: int) -> float:
+    beta = float(torch.minimum(p / rho, q).sum())
+    return rho * beta - (1 - (1 - beta) ** count)
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 64])
+@pytest.mark.parametrize("vocab", [3, 50, 20000])
+def test_division_factor_is_the_root_from_above(vocab: int, count: int) -> None:
+    p, q = laws(count + vocab, vocab)
+    rho = division_factor(p, q, count)
+    assert 1.0 <= rho <= count
+    assert slack(p, q, rho, count) >= -1e-14
+    assert slack(p, q, rho - 1e-7, count) <= 1e-15  # 0 to rounding where many children all but surely succeed
+
+
+def test_32_bits_find_the_same_factor() -> None:
+    p, q = laws(0, 30000)
+    assert division_factor(p.float(), q.float(), 4) == pytest.approx(division_factor(p, q, 4), abs=1e-4)
+
+
+def test_division_factor_where_nothing_is_left_to_divide() -> None:
+    p, q = laws(1, 5)
+    apart = torch.eye(5, dtype=torch.float64)
+    assert division_factor(p, q, 1) == 1.0
+    assert division_factor(p, p, 3) == pytest.approx(1.0, abs=1e-4)
+    assert division_factor(apart[0], apart[1], 3) == 1.0
+
+
+def test_few_looks_at_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def counted(*arguments: float) -> float:
+        looks.append(arguments)
+        return slack(*arguments)
+
+    monkeypatch.setattr("draftwood.verifiers.k_seq._slack", counted)
+    for seed in range(10):
+        division_factor(*laws(seed, 20000), 4)
+    assert len(looks) <= 10 * 14
