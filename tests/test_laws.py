@@ -8,7 +8,7 @@ import pytest
 import torch
 from jaxtyping import config
 
-from draftwood.drafters import DraftModel, Drafter, LayerSkip, Nothing, PromptLookup, TokenRecycling
+from draftwood.drafters import Drafter, DraftModel, LayerSkip, Nothing, PromptLookup, TokenRecycling
 from draftwood.engine import Options, generate
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng

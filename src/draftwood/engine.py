@@ -54,6 +54,11 @@ class Decoding:
     ) -> None:
         self.target, self.drafter, self.verifier, self.options = target, drafter, verifier, options
         self.limit = target.context_length
+        if options.exact and not verifier.exact_for:
+            raise ValueError(
+                f"{verifier.name} verification changes what the model would say; pass exact=False to allow it, or use "
+                "a lossless method"
+            )
         _check_prompt(prompt, target.vocab_size, self.limit)
         self.prompt = list(prompt)
         self.context = Context(list(prompt), len(prompt))  # all tokens before the root

@@ -119,7 +119,8 @@ class LanguageModel:
         if not prompt:
             raise ValueError("the prompt is empty; give some text or at least one message")
         if not raw and self.tokenizer.chat_template is not None:
-            messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+            turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            messages = [dict(turn) for turn in turns]
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
         if not isinstance(prompt, str):
@@ -209,21 +210,24 @@ def load(
         method: a name of ``draftwood.methods`` or a ``Method`` built by hand.
         draft_model: for methods that draft with a second model, given like ``model``.
         dtype: for instance ``float32``; None takes the weights' own.
-        device: for instance ``cuda``; None takes the CPU.
+        device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
 
     Raises:
         ValueError: for unknown names, unsupported architectures and mismatched vocabularies.
     """
     if not isinstance(method, Method):
-        needs = methods.recipe(method).drafter == "draft-model"  # before anything is loaded
-        if needs != (draft_model is not None):
-            methods.build(method, None, None if draft_model is None else draft_model)  # type: ignore[arg-type]
+        methods.require_parts(methods.recipe(method), draft_model is not None)  # before anything is loaded
     target, name = _model(model, tokenizer, dtype, device)
     if isinstance(method, Method):
         return LanguageModel(target.model, target.tokenizer, method, name)
     draft: Model | None = None
     if isinstance(draft_model, (str, PreTrainedModel)):
         draft = load_draft_model(draft_model, target.tokenizer, dtype, device)
+        if abs(draft.vocab_size - target.model.vocab_size) > 0.1 * target.model.vocab_size:
+            raise ValueError(
+                f"the draft model has {draft.vocab_size} tokens and the target {target.model.vocab_size}; use a draft "
+                "model of the target's own family"
+            )
     elif draft_model is not None:
         draft = draft_model
     return LanguageModel(target.model, target.tokenizer, methods.build(method, target.model, draft), name)

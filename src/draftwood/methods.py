@@ -1,13 +1,14 @@
 """Published methods as combinations of a drafter, a shape and a verifier; the only table of names."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
-from draftwood.drafters import DraftModel, Drafter, LayerSkip, Nothing, PromptLookup, TokenRecycling
+from draftwood.drafters import Drafter, DraftModel, LayerSkip, Nothing, PromptLookup, TokenRecycling
+from draftwood.drafters.token_recycling import published_tree
 from draftwood.models.base import Model
-from draftwood.shapes import BestFirst, Independent, Sequoia, Shape, StochasticBeam, Widths
+from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Typical, Verifier
 
 
@@ -161,7 +162,7 @@ RECIPES = {
             "a tree of what the model thought likely after each token",
             "Luo et al. 2024, arXiv:2408.08696",
             "token-recycling",
-            None,
+            published_tree(),
             Match(),
         ),
         Recipe(
@@ -189,6 +190,20 @@ def recipe(name: str) -> Recipe:
     raise ValueError(f"there is no method {name!r}; {hint}")
 
 
+def require_parts(wanted: Recipe, draft_model: bool, shape: bool = False) -> None:
+    """Raise ValueError where a method lacks a draft model or is given a part that it would not use."""
+    name = wanted.name
+    if wanted.drafter == "draft-model" and not draft_model:
+        raise ValueError(
+            f"method {name!r} drafts with a second, smaller model of the same vocabulary; name one with --draft-model "
+            "(draft_model= in Python), or choose lookup, recycling or layer-skip, which need none"
+        )
+    if wanted.drafter != "draft-model" and draft_model:
+        raise ValueError(f"method {name!r} uses no draft model; leave it out or choose another method")
+    if wanted.shape is None and shape:
+        raise ValueError(f"method {name!r} takes no shape")
+
+
 def build(
     name: str,
     target: Model,
@@ -208,15 +223,7 @@ def build(
         ValueError: for an unknown name, a missing draft model, a draft model or shape that would not be used.
     """
     wanted = recipe(name)
-    if wanted.drafter == "draft-model" and draft_model is None:
-        raise ValueError(
-            f"method {name!r} drafts with a second, smaller model of the same vocabulary; name one with --draft-model "
-            "(draft_model= in Python), or choose lookup, recycling or layer-skip, which need none"
-        )
-    if wanted.drafter != "draft-model" and draft_model is not None:
-        raise ValueError(f"method {name!r} uses no draft model; leave it out or choose another method")
-    if wanted.shape is None and shape is not None:
-        raise ValueError(f"method {name!r} takes no shape")
+    require_parts(wanted, draft_model is not None, shape is not None)
     drafter = _DRAFTERS[wanted.drafter](target, draft_model, shape or wanted.shape)
     return Method(drafter, verifier or wanted.verifier, name)
 
@@ -233,10 +240,16 @@ def _layer_skip(target: Model, draft_model: Model | None, shape: Shape | None) -
     return LayerSkip(middle_layers(layers), shape or Widths())
 
 
+def _token_recycling(shape: Shape | None) -> Drafter:
+    if not isinstance(shape, Paths):
+        raise ValueError(f"recycling fills a fixed tree of ranks: give a Paths shape, not {shape}")
+    return TokenRecycling(shape, max(8, 1 + max(rank for level in shape.levels for rank in level.ranks)))
+
+
 _DRAFTERS: dict[str, Callable[[Model, Model | None, Shape | None], Drafter]] = {
     "nothing": lambda target, draft, shape: Nothing(),
     "draft-model": lambda target, draft, shape: DraftModel(draft, shape or Widths()),  # type: ignore[arg-type]
     "layer-skip": _layer_skip,
     "prompt-lookup": lambda target, draft, shape: PromptLookup(),
-    "token-recycling": lambda target, draft, shape: TokenRecycling(),
+    "token-recycling": lambda target, draft, shape: _token_recycling(shape),
 }

@@ -89,7 +89,7 @@ def test_keeping_a_path_moves_it_and_nothing_before_or_beside_it(path: list[int]
         assert torch.equal(new[[0, 1, 3]], old[[0, 1, 3]])
 
 
-@pytest.mark.parametrize("slots", [[0], [1, 2, 3], [3, 0, 2], [2, 1]])
+@pytest.mark.parametrize("slots", [[0], [1, 2, 3], [1, 3, 2], [3, 0, 2], [2, 1]])
 def test_a_run_writes_to_its_places_and_reads_rows_in_its_order(slots: list[int]) -> None:
     pool = pool_of(4, 128)
     fill(pool)

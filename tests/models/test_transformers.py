@@ -366,7 +366,7 @@ def drafted(name: str, target: TransformersModel) -> Method:
     return build(name, target)
 
 
-PROMPTS = [[1, 2, 3, 1, 2, 3, 1, 2], [5], some_tokens(21, seed=3), [9, 9, 9, 9]]
+PROMPTS = [[1, 2, 3, 1, 2, 3, 1, 2], [5], some_tokens(21, seed=3)]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -378,7 +378,7 @@ def test_a_batch_writes_what_each_prompt_writes_alone(family: str, method: str, 
     def decodings(target: TransformersModel) -> list[Decoding]:
         chosen = drafted(method, target)
         return [
-            Decoding(target, chosen.drafter, chosen.verifier, prompt, Options(sampling, 5 + 2 * seed, seed=seed))
+            Decoding(target, chosen.drafter, chosen.verifier, prompt, Options(sampling, 4 + 2 * seed, seed=seed))
             for seed, prompt in enumerate(PROMPTS)
         ]
 
@@ -389,7 +389,7 @@ def test_a_batch_writes_what_each_prompt_writes_alone(family: str, method: str, 
     for number, decoding in enumerate(decodings(model_of(family))):
         alone = [token for _, step in generate_batch([decoding]) for token in step.tokens]
         assert together[number] == alone
-        assert len(alone) == 5 + 2 * number
+        assert len(alone) == 4 + 2 * number
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_a_batch_writes_what_each_prompt_writes_alone(family: str, method: str, 
 def test_greedy_trees_write_what_plain_decoding_writes(family: str, method: str) -> None:
     target = model_of(family)
     chosen = drafted(method, target)
-    for prompt in PROMPTS[:3]:
+    for prompt in PROMPTS:
         steps = generate(target, chosen.drafter, chosen.verifier, prompt, Options(max_new_tokens=12))
         tokens = [token for step in steps for token in step.tokens]
         text = list(prompt)

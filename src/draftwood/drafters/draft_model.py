@@ -45,6 +45,9 @@ class _DraftModelSession:
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
 
     def propose(self, root: int, context: Context) -> DraftTree:
+        limit = self.session.model.context_length
+        if limit is not None and self.session.length + len(self.late) + 1 + self.shape.nodes > limit:
+            return DraftTree.of([root], [-1])  # past its own context a draft model only guesses wildly
         # The newest tokens and the root run together; the root then serves as the tree's first node.
         first_logits = extend_in_chunks(self.session, [*self.late, root]).logits
         self.session.rewind(1)

@@ -42,7 +42,7 @@ class Adjacency:
     def learn(self, tokens: list[int], successors: Int[Tensor, "nodes ranks"]) -> None:
         """Later entries win over earlier ones with the same token, on every device."""
         newest = {token: row for row, token in enumerate(tokens)}
-        self.table[list(newest)] = successors[list(newest.values())]
+        self.table[list(newest), : successors.shape[-1]] = successors[list(newest.values())]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,8 @@ class _TokenRecyclingSession:
         return self.config.shape.fill(root, self.adjacency.__getitem__)
 
     def update(self, accepted: Accepted) -> None:
-        successors = likeliest(accepted.logits, self.config.ranks).cpu()
+        ranks = min(self.config.ranks, accepted.logits.shape[-1])
+        successors = likeliest(accepted.logits, ranks).cpu()
         kept = set(accepted.path)
         order = [node for node in range(len(accepted.tree)) if node not in kept] + list(accepted.path)
         self.adjacency.learn([accepted.tree.token_list[node] for node in order], successors[order])

