@@ -1,6 +1,8 @@
 """Shape checking, data, devices and threads for all tests."""
 
 import os
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import jaxtyping
@@ -16,6 +18,14 @@ import torch  # noqa: E402  the hook must stand before any import of the library
 torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
 
 
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """No shape checks while tens of thousands of tiny trees are drawn; other tests check these shapes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of data sets; skips where there is none."""
@@ -23,6 +33,23 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no data sets at {folder}; set DRAFTWOOD_DATA to their folder")
     return folder
+
+
+@lru_cache(maxsize=1)
+def built_in_model_problem() -> str | None:
+    """Why the built-in model cannot be had; fetches it where it can."""
+    from draftwood.models import hub
+
+    try:
+        hub.resolve("smollm2-135m")
+    except (OSError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "model" in item.keywords and (problem := built_in_model_problem()):
+        pytest.skip(f"the built-in model cannot be had: {problem}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

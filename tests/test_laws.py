@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from jaxtyping import config
 
 from draftwood.drafters import Drafter, DraftModel, LayerSkip, Nothing, PromptLookup, TokenRecycling
 from draftwood.engine import Options, generate
@@ -52,14 +51,6 @@ PAIRS = [
 ]
 
 TOKENS, LENGTH, LEVEL = 3, 3000, 1e-3
-
-
-@pytest.fixture
-def unchecked() -> Iterator[None]:
-    """No shape checks while tens of thousands of tiny trees are drawn; other tests check these shapes."""
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)
 
 
 def tables() -> tuple[torch.Tensor, torch.Tensor]:

@@ -46,37 +46,62 @@ class Rng:
 
     def draw(self, probs: Float[Tensor, " vocab"]) -> int:
         """One token; ``probs`` need not be normalised, a token of probability 0 is never drawn."""
-        cumulative = probs.cumsum(-1, dtype=torch.float64)
-        return int(_invert(cumulative[None], torch.tensor([[self.uniform()]], dtype=torch.float64)))
+        return int(self._invert(probs[None], 1, distinct=False))
 
     def draw_distinct(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
         """For each row ``count`` tokens without replacement, in drawing order.
 
-        Where a row has fewer tokens of positive probability, the places left over hold tokens of probability 0:
-        verifiers never accept those.
+        Where a row has fewer tokens of positive probability, the places left over hold tokens that are drawn already
+        or have probability 0: verifiers never accept those.
         """
         if not self.noise:
             return probs.topk(count, dim=-1).indices
-        left, drawn = probs, []
-        for _ in range(count):
-            tokens = _invert(left.cumsum(-1, dtype=torch.float64), self._column(probs))
-            drawn.append(tokens)
-            left = left.scatter(-1, tokens, 0.0)
-        return torch.cat(drawn, dim=-1)
+        return self._invert(probs, count, distinct=True)
 
     def draw_independent(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
         """For each row ``count`` tokens, each drawn from the whole row."""
         if not self.noise:
             return probs.argmax(-1, keepdim=True).expand(-1, count)
-        cumulative = probs.cumsum(-1, dtype=torch.float64)
-        return torch.cat([_invert(cumulative, self._column(probs)) for _ in range(count)], dim=-1)
+        return self._invert(probs, count, distinct=False)
 
-    def _column(self, probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows 1"]:
-        uniforms = torch.tensor([[self.uniform()] for _ in range(len(probs))], dtype=torch.float64)
-        return uniforms.to(probs.device, non_blocking=True)
+    def _invert(self, probs: Float[Tensor, "rows vocab"], count: int, distinct: bool) -> Int[Tensor, "rows {count}"]:
+        """Tokens at which the cumulative weight passes a uniform's share of the total.
+
+        Weights are summed in blocks first, so that each draw sums up the blocks and then one of them instead of the
+        whole vocabulary; in 64 bits, so that rare tokens keep their weight.
+        """
+        rows, vocab = probs.shape
+        device = probs.device
+        uniforms = torch.tensor([[self.uniform() for _ in range(count)] for _ in range(rows)], dtype=torch.float64)
+        uniforms = uniforms.to(device, non_blocking=True)
+        sums = _block_sums(probs)
+        drawn = torch.full((rows, count), -1, device=device)
+        within = torch.arange(_BLOCK, device=device)
+        for draw in range(count):
+            cumulative = sums.cumsum(-1)
+            share = uniforms[:, draw : draw + 1] * cumulative[:, -1:]
+            block = torch.searchsorted(cumulative, share, right=True).clamp(max=sums.shape[-1] - 1)
+            numbers = block * _BLOCK + within
+            weights = probs.gather(-1, numbers.clamp(max=vocab - 1)).double() * (numbers < vocab)
+            if distinct and draw:
+                weights = weights * (numbers[..., None] != drawn[:, None, :draw]).all(-1)
+            rest = share - (cumulative - sums).gather(-1, block)
+            place = torch.searchsorted(weights.cumsum(-1), rest.clamp(min=0.0), right=True)
+            last = _BLOCK - 1 - (weights > 0).flip(-1).to(torch.uint8).argmax(-1, keepdim=True)
+            place = place.minimum(last)  # rounding may carry the share past the block's last token
+            drawn[:, draw : draw + 1] = numbers.gather(-1, place).clamp(max=vocab - 1)
+            if distinct:
+                sums = sums.scatter(-1, block, weights.scatter(-1, place, 0.0).sum(-1, keepdim=True))
+        return drawn
 
 
-def _invert(cumulative: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "rows 1"]) -> Int[Tensor, "rows 1"]:
-    """First token whose cumulative weight exceeds the uniform's share of the total."""
-    last = cumulative.shape[-1] - 1
-    return torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True).clamp(max=last)
+_BLOCK = 256
+
+
+def _block_sums(probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows blocks"]:
+    rows, vocab = probs.shape
+    whole = vocab // _BLOCK * _BLOCK
+    sums = probs[:, :whole].view(rows, -1, _BLOCK).sum(-1, dtype=torch.float64)
+    if whole == vocab:
+        return sums
+    return torch.cat([sums, probs[:, whole:].sum(-1, keepdim=True, dtype=torch.float64)], dim=-1)

@@ -227,17 +227,24 @@ def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "r
     """The ``count`` likeliest tokens of each row, likeliest first.
 
     The best of every 256 entries are found first; only the blocks that hold the winners are then sorted. Three times
-    faster than a top-k over the whole of a large vocabulary.
+    faster than a top-k over the whole of a large vocabulary. A few rows are taken at a time, so that what is converted
+    stays in the processor's cache.
     """
-    rows, vocab = logits.shape
-    block = 256
-    if vocab < 2 * block * count:
+    if logits.shape[-1] < 2 * _BLOCK * count:
         return logits.topk(count, dim=-1).indices
-    whole = vocab // block * block
-    blocks = logits[:, :whole].float().view(rows, -1, block)
+    return torch.cat([_likeliest(rows, count) for rows in logits.split(8)])
+
+
+_BLOCK = 256
+
+
+def _likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
+    rows, vocab = logits.shape
+    whole = vocab // _BLOCK * _BLOCK
+    blocks = logits[:, :whole].float().view(rows, -1, _BLOCK)
     best = blocks.amax(-1).topk(count, dim=-1).indices  # a token among the best is in one of these blocks or behind
-    inside = blocks.gather(1, best[..., None].expand(-1, -1, block)).flatten(1)
-    numbers = (best[..., None] * block + torch.arange(block, device=logits.device)).flatten(1)
+    inside = blocks.gather(1, best[..., None].expand(-1, -1, _BLOCK)).flatten(1)
+    numbers = (best[..., None] * _BLOCK + torch.arange(_BLOCK, device=logits.device)).flatten(1)
     values = torch.cat([inside, logits[:, whole:].float()], dim=-1)
     behind = torch.arange(whole, vocab, device=logits.device).expand(rows, -1)
     return torch.cat([numbers, behind], dim=-1).gather(-1, values.topk(count, dim=-1).indices)

@@ -1,5 +1,6 @@
 """For people who add methods: exact laws by enumeration, models of known law, and the checks every method must pass."""
 
+from draftwood.testing.axes import check_drafter, check_shape
 from draftwood.testing.checks import check_verifier
 from draftwood.testing.laws import (
     Law,
@@ -27,6 +28,8 @@ __all__ = [
     "TableSession",
     "Walk",
     "at_nodes",
+    "check_drafter",
+    "check_shape",
     "check_verifier",
     "chi_square",
     "distance",

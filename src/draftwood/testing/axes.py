@@ -1,0 +1,108 @@
+"""Checks of shapes and drafters, for those who add one."""
+
+from collections import Counter
+
+import torch
+
+from draftwood.drafters.base import Drafter
+from draftwood.drafters.nothing import Nothing
+from draftwood.engine import Decoding, Options, generate, generate_batch
+from draftwood.models.base import Model
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.shapes.base import Shape
+from draftwood.testing.laws import at_nodes, distance, drafting, emitted_law, target_law
+from draftwood.testing.models import tiny_llama
+from draftwood.testing.statistics import chi_square
+from draftwood.tree import DraftTree
+from draftwood.verifiers import GreedyPlusOne, Match, Rejection, Verifier
+
+TREES, LEVEL = 4000, 1e-4
+
+
+def check_shape(shape: Shape) -> None:
+    """Prove on small tables that a shape's trees are what they say they are.
+
+    Structure, budget and stored rows are looked at; then the law of the text that an exact verifier makes of the trees
+    is compared with the target's: by enumeration, or by chi-square where the shape draws continuous noise. A tree whose
+    label, order or rows do not tell the truth fails.
+
+    Raises:
+        AssertionError: saying what is wrong.
+    """
+    rng = torch.Generator().manual_seed(8)
+    target, draft = ((torch.randn(3, 3, dtype=torch.float64, generator=rng) * 1.3).softmax(-1) for _ in range(2))
+    grow = drafting(shape, draft)
+    trees = [grow(Rng(seed)) for seed in range(50)]
+    for tree in trees:
+        assert tree.token_list[0] == 0, "the root of a tree must be the token it was grown from"
+        assert len(tree) - 1 <= shape.nodes, f"{len(tree) - 1} nodes drafted, but nodes says {shape.nodes}"
+        _check_rows(tree, draft)
+    verifier = _exact_verifier(trees[0])
+    try:
+        law = emitted_law(verifier, grow, target, 2)
+    except NotImplementedError:
+        value = _sampled(verifier, shape, target, draft)
+        assert value > LEVEL, f"texts do not follow the target's law: p = {value:.2g}"
+        return
+    off = distance(law, target_law(target, 2))
+    assert off < 1e-9, f"the law of the text is {off:.6g} from the target's: label, order or rows are not true"
+
+
+def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
+    """Check that a drafter cannot change a text, reproduces from a seed, and keeps requests apart.
+
+    Args:
+        target: a model to draft for; None takes a tiny random Llama of 64 tokens.
+
+    Raises:
+        AssertionError: saying what is wrong.
+    """
+    from draftwood.models.transformers import TransformersModel
+
+    target = target or TransformersModel(tiny_llama(0, layers=4))
+    prompts = [[1, 5, 7, 3, 5, 7], [2, 2, 2, 9], list(range(20, 40))]
+
+    def text(guesser: Drafter, prompt: list[int], temperature: float) -> list[int]:
+        options = Options(Sampling(temperature), 24, seed=3)
+        return [t for step in generate(target, guesser, Match(), prompt, options) for t in step.tokens]
+
+    for prompt in prompts:
+        assert text(drafter, prompt, 0.0) == text(Nothing(), prompt, 0.0), "the greedy text is not the model's own"
+        assert text(drafter, prompt, 1.0) == text(drafter, prompt, 1.0), "the same seed gives different texts"
+    together: list[list[int]] = [[] for _ in prompts]
+    options = Options(Sampling(1.0), 24, seed=3)
+    decodings = [Decoding(target, drafter, Match(), prompt, options) for prompt in prompts]
+    for number, step in generate_batch(decodings):
+        together[number] += step.tokens
+    alone = [text(drafter, prompt, 1.0) for prompt in prompts]
+    assert together == alone, "requests that run side by side disturb each other"
+
+
+def _check_rows(tree: DraftTree, draft: torch.Tensor) -> None:
+    inner = [node for node, children in enumerate(tree.children) if children]
+    if tree.draw == "chosen" or not inner:
+        return
+    assert tree.probs is not None, f"a tree with {tree.draw} draws must carry the rows it was drawn from"
+    assert max(inner) < len(tree.probs), f"inner node {max(inner)} has no row of probabilities"
+    true = at_nodes(draft, tree)
+    for node in inner:
+        assert torch.allclose(tree.probs[node], true[node]), f"row {node} is not what expand gave for that node"
+
+
+def _exact_verifier(tree: DraftTree) -> Verifier:
+    rules: list[Verifier] = [Rejection(), GreedyPlusOne(), Match()]
+    return next(rule for rule in rules if tree.draw in rule.exact_for)
+
+
+def _sampled(verifier: Verifier, shape: Shape, target: torch.Tensor, draft: torch.Tensor) -> float:
+    counts: Counter[tuple[int, ...]] = Counter()
+    rng, grow = Rng(1), drafting(shape, draft)
+    for _ in range(TREES):
+        tree = grow(rng)
+        verdict = verifier(tree, at_nodes(target, tree), rng)
+        tokens = [tree.token_list[node] for node in verdict.path] + [verdict.next_token]
+        while len(tokens) < 2:
+            tokens.append(rng.draw(target[tokens[-1]]))
+        counts[tokens[0], tokens[1]] += 1
+    return chi_square(counts, target_law(target, 2))

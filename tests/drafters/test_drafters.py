@@ -1,0 +1,198 @@
+"""Every drafter: what it guesses, and that it cannot change a text."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+from draftwood.drafters import Accepted, Drafter, DraftModel, LayerSkip, Nothing, PromptLookup, Request, TokenRecycling
+from draftwood.drafters.token_recycling import published_tree
+from draftwood.engine import Options, generate
+from draftwood.models.base import Output
+from draftwood.models.transformers import TransformersModel
+from draftwood.rng import Rng
+from draftwood.sampling import Context, Sampling
+from draftwood.shapes import Paths, StochasticBeam, Widths
+from draftwood.stats import Stats
+from draftwood.testing import TableModel, check_drafter, tiny_llama
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Match
+
+
+@pytest.fixture(scope="module")
+def target() -> TransformersModel:
+    return TransformersModel(tiny_llama(0, layers=4))
+
+
+def request_for(model: TransformersModel | TableModel) -> Request:
+    return Request(Sampling(1.0), Rng(0), model.start())
+
+
+def chain_of(tokens: list[int]) -> Accepted:
+    return Accepted(DraftTree.chain(tokens), range(len(tokens)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda target: Nothing(),
+        lambda target: PromptLookup(),
+        lambda target: PromptLookup(2, 5, 3),
+        lambda target: TokenRecycling(),
+        lambda target: DraftModel(TransformersModel(tiny_llama(1, layers=1)), StochasticBeam(3, 3)),
+        lambda target: LayerSkip(frozenset({1, 2}), Widths((2, 1))),
+    ],
+)
+def test_a_drafter_cannot_change_a_text(make, target: TransformersModel) -> None:
+    check_drafter(make(target), target)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A drafter whose requests share one list: they disturb each other."""
+
+    name: ClassVar[str] = "shared"
+    needs_logits: ClassVar[bool] = False
+    needs_hidden: ClassVar[tuple[int, ...]] = ()
+    seen: list[int]
+
+    def start(self, request: Request) -> "Shared":
+        return self
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        if len(self.seen) % 7 == 3:  # another request came in between
+            return DraftTree.of([(root + 1) % 64], [-1])
+        return DraftTree.of([root], [-1])
+
+    def update(self, accepted: Accepted) -> None:
+        self.seen.extend(accepted.tokens)
+
+
+def test_a_drafter_that_shares_state_is_caught(target: TransformersModel) -> None:
+    with pytest.raises(AssertionError):
+        check_drafter(Shared([]), target)
+
+
+def test_lookup_takes_the_longest_then_the_most_recent_match() -> None:
+    session = PromptLookup(ngram=3, length=3).start(request_for(TableModel(torch.zeros(30, 30))))
+    session.update(chain_of([1, 2, 3, 10, 11, 9, 2, 3, 20, 21, 8, 2]))
+    assert session.propose(3, Context([], 0)).token_list == [3, 20, 21, 8]  # 8 2 3 never occurred, 2 3 last before 20
+    session.update(chain_of([3, 1, 2]))
+    assert session.propose(3, Context([], 0)).token_list == [3, 10, 11, 9]  # 1 2 3 is longer than 2 3
+    assert session.propose(7, Context([], 0)).token_list == [7]
+
+
+def test_lookup_merges_continuations_into_a_tree() -> None:
+    session = PromptLookup(ngram=1, length=3, branches=3).start(request_for(TableModel(torch.zeros(30, 30))))
+    session.update(chain_of([5, 1, 2, 5, 1, 3, 5, 4]))
+    tree = session.propose(5, Context([], 0))
+    paths = {tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, len(tree))}
+    assert paths == {(4,), (4, 5), (1,), (1, 3), (1, 3, 5), (1, 2), (1, 2, 5)}
+    assert tree.children[0][0] == tree.token_list.index(4)
+
+
+def test_the_published_recycling_tree() -> None:
+    levels = published_tree().levels
+    assert [len(level.ranks) for level in levels] == [8, 21, 25, 15, 8, 3]
+    assert published_tree().nodes == 80
+
+
+def test_recycling_learns_from_every_node_and_from_the_prompt() -> None:
+    model = TableModel(torch.zeros(20, 20))
+    session = TokenRecycling(Paths(((0,), (1,), (0, 0))), ranks=2).start(request_for(model))
+    assert session.propose(4, Context([], 0)).token_list == [4]  # nothing seen yet: nothing guessed
+    logits = torch.zeros(3, 20)
+    logits[0, [7, 8]] = torch.tensor([2.0, 1.0])
+    logits[1, [9, 6]] = torch.tensor([2.0, 1.0])
+    logits[2, [3, 2]] = torch.tensor([2.0, 1.0])
+    prompt = DraftTree.chain([4, 7, 1])
+    session.update(Accepted(prompt, range(3), Output(logits)))
+    assert session.propose(4, Context([], 0)).token_list == [4, 7, 8, 9]
+    rejected = DraftTree.of([1, 4, 4], [-1, 0, 0])  # the same token twice: the accepted node's logits count
+    logits = torch.zeros(3, 20)
+    logits[1, [11, 12]] = torch.tensor([2.0, 1.0])
+    logits[2, [13, 14]] = torch.tensor([2.0, 1.0])
+    session.update(Accepted(rejected, [0, 1], Output(logits)))
+    assert session.propose(4, Context([], 0)).token_list == [4, 11, 12]
+
+
+def test_recycling_carries_its_table_over_only_when_asked() -> None:
+    model = TableModel(torch.randn(20, 20, generator=torch.Generator().manual_seed(0)) * 3)
+    shape = Paths(((0,), (1,), (0, 0)))
+    for keep, better in ((True, True), (False, False)):
+        drafter = TokenRecycling(shape, ranks=4, keep=keep)
+        runs = [Stats.of(generate(model, drafter, Match(), [1], Options(max_new_tokens=6))).drafted for _ in range(2)]
+        assert (runs[1] > runs[0]) == better
+
+
+def test_recycling_refuses_a_tree_wider_than_its_table() -> None:
+    with pytest.raises(ValueError, match="raise ranks"):
+        TokenRecycling(ranks=4)
+
+
+def test_a_draft_models_tree_is_drawn_from_the_requests_own_sampling() -> None:
+    logits = torch.randn(12, 12, generator=torch.Generator().manual_seed(0))
+    sampling = Sampling(0.5, top_k=3)
+    session = DraftModel(TableModel(logits), Widths((2, 2))).start(
+        Request(sampling, Rng(0), TableModel(torch.zeros(12, 12)).start())
+    )
+    session.update(chain_of([1, 2]))
+    tree = session.propose(5, Context([1, 2], 2))
+    assert tree.probs is not None
+    for node in range(3):
+        assert torch.allclose(tree.probs[node], sampling.probs(logits[tree.token_list[node]][None])[0])
+
+
+def test_penalties_reach_the_draft_with_each_nodes_own_context() -> None:
+    logits = torch.randn(12, 12, generator=torch.Generator().manual_seed(0))
+    sampling = Sampling(1.0, repetition_penalty=1.7)
+    session = DraftModel(TableModel(logits), Widths((2, 2))).start(
+        Request(sampling, Rng(0), TableModel(torch.zeros(12, 12)).start())
+    )
+    session.update(chain_of([1, 2]))
+    tree = session.propose(5, Context([1, 2], 2))
+    assert tree.probs is not None
+    for node in range(3):
+        context = Context([1, 2, 5, *(tree.token_list[n] for n in tree.path_to(node))], 2)
+        assert torch.allclose(tree.probs[node], sampling.probs(logits[tree.token_list[node]][None], [context])[0])
+
+
+def test_vocabularies_padded_to_different_sizes_fit_together() -> None:
+    rng = torch.Generator().manual_seed(0)
+    for draft_size in (10, 14):
+        draft = TableModel(torch.randn(draft_size, draft_size, generator=rng))
+        session = DraftModel(draft, Widths((2,))).start(
+            Request(Sampling(1.0), Rng(0), TableModel(torch.zeros(12, 12)).start())
+        )
+        session.update(chain_of([1]))
+        tree = session.propose(2, Context([1], 1))
+        assert tree.probs is not None
+        assert tree.probs.shape[-1] == 12
+        assert tree.probs.sum().item() == pytest.approx(1.0)
+        assert max(tree.token_list) < 12
+
+
+def test_a_draft_model_stops_at_its_own_context(target: TransformersModel) -> None:
+    draft = TransformersModel(tiny_llama(0, layers=4, context=32))
+    steps = list(generate(target, DraftModel(draft, Widths((1, 1))), Match(), [1, 2, 3], Options(max_new_tokens=60)))
+    assert Stats.of(steps).tokens == 60
+    assert steps[1].drafted == 2
+    assert steps[-1].drafted == 0
+
+
+def test_news_without_logits_is_a_clear_error() -> None:
+    with pytest.raises(ValueError, match="needs_logits"):
+        _ = chain_of([1, 2]).logits
+
+
+@pytest.mark.parametrize("layers", [frozenset(), frozenset({9}), frozenset({0, 1, 2, 3})])
+def test_layers_that_cannot_be_skipped_are_refused(layers: frozenset[int], target: TransformersModel) -> None:
+    with pytest.raises(ValueError, match="layers to skip"):
+        LayerSkip(layers).start(request_for(target))
+
+
+def test_layer_skip_needs_layers() -> None:
+    drafter: Drafter = LayerSkip(frozenset({1}))
+    with pytest.raises(ValueError, match="layers"):
+        drafter.start(request_for(TableModel(torch.zeros(4, 4))))

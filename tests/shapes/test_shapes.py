@@ -1,0 +1,279 @@
+"""Every shape: what its trees look like, that they tell the truth, and that lies are caught."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from draftwood.rng import Rng
+from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
+from draftwood.shapes.sequoia import plan
+from draftwood.shapes.stochastic_beam import perturbed_values
+from draftwood.testing import check_shape, chi_square
+from draftwood.tree import DraftTree
+
+SHAPES: list[Shape] = [
+    Widths((1, 1)),
+    Widths((2, 2)),
+    Widths((3, 2), budget=6),
+    Widths((2, 2), "independent"),
+    Widths((3, 1), "greedy-plus-one"),
+    Independent(2, 2),
+    StochasticBeam(2, 2),
+    StochasticBeam(3, 3, budget=7),
+    Paths(((0,), (1,), (0, 0), (0, 1))),
+    BestFirst(2, 2, 4),
+    Sequoia((0.5, 0.2, 0.1), budget=5, depth=2),
+]
+
+
+def table(vocab: int = 6, seed: int = 0) -> torch.Tensor:
+    return (torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(seed)) * 1.5).softmax(-1)
+
+
+def grow(shape: Shape, rng: Rng, probs: torch.Tensor | None = None) -> DraftTree:
+    rows = table() if probs is None else probs
+    return shape.grow(0, lambda tree, first: rows[tree.tokens[first:]], rng)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_trees_tell_the_truth(shape: Shape) -> None:
+    check_shape(shape)
+
+
+@dataclass(frozen=True)
+class Likeliest:
+    """Drawn siblings put in order of probability: the order of drawing is lost."""
+
+    name: ClassVar[str] = "likeliest"
+    nodes: int = 2
+
+    def grow(self, root: int, expand, rng: Rng) -> DraftTree:
+        tree = Widths((2,)).grow(root, expand, rng)
+        drawn = tree.tokens[1:]
+        order = tree.probs[0, drawn].argsort(descending=True)
+        return replace(tree, tokens=torch.cat([tree.tokens[:1], drawn[order]]))
+
+
+@dataclass(frozen=True)
+class Mislabelled:
+    """The likeliest tokens, called drawn."""
+
+    name: ClassVar[str] = "mislabelled"
+    nodes: int = 2
+
+    def grow(self, root: int, expand, rng: Rng) -> DraftTree:
+        tree = Paths(((0,), (1,))).grow(root, expand, rng)
+        return replace(tree, draw="distinct", probs=expand(DraftTree.of([root], [-1]), 0))
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Unlikely drawn tokens dropped: which nodes exist depends on what they are."""
+
+    name: ClassVar[str] = "pruned"
+    nodes: int = 2
+
+    def grow(self, root: int, expand, rng: Rng) -> DraftTree:
+        tree = Widths((2,)).grow(root, expand, rng)
+        return tree.keep([0] + [n for n in (1, 2) if tree.probs[0, tree.tokens[n]] > 0.3])
+
+
+@dataclass(frozen=True)
+class OtherRows:
+    """Rows that are not what was drawn from."""
+
+    name: ClassVar[str] = "other rows"
+    nodes: int = 2
+
+    def grow(self, root: int, expand, rng: Rng) -> DraftTree:
+        tree = Widths((2,)).grow(root, expand, rng)
+        return replace(tree, probs=tree.probs.sqrt() / tree.probs.sqrt().sum(-1, keepdim=True))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("shape", [Likeliest(), Mislabelled(), Pruned(), OtherRows()], ids=lambda shape: shape.name)
+def test_lies_are_caught(shape: Shape) -> None:
+    with pytest.raises(AssertionError):
+        check_shape(shape)
+
+
+def test_widths() -> None:
+    tree = grow(Widths((3, 2)), Rng(0))
+    assert tree.parents.tolist() == [-1, 0, 0, 0, 1, 1, 2, 2, 3, 3]
+    assert all(len({tree.token_list[c] for c in family}) == len(family) for family in tree.children)
+    assert tree.probs is not None
+    assert len(tree.probs) == 4
+    chain = grow(Widths((1, 1, 1)), Rng(0))
+    assert chain.parents.tolist() == [-1, 0, 1, 2]
+
+
+def test_greedy_plus_one_is_the_likeliest_and_one_more() -> None:
+    row = table()[0]
+    for seed in range(20):
+        tree = grow(Widths((3,), "greedy-plus-one"), Rng(seed))
+        assert tree.token_list[1:3] == row.topk(2).indices.tolist()
+        assert tree.token_list[3] not in tree.token_list[1:3]
+
+
+def test_independent_chains() -> None:
+    tree = grow(Independent(3, 4), Rng(0))
+    assert len(tree.children[0]) == 3
+    assert all(len(family) == 1 for family in tree.children[1:10])
+    assert tree.draw == "independent"
+
+
+def test_stochastic_beam_keeps_so_many_a_level_and_leaves_stay() -> None:
+    shape = StochasticBeam(3, 3)
+    families = set()
+    for seed in range(30):
+        tree = grow(shape, Rng(seed))
+        assert len(tree) == 10
+        assert tree.depths.bincount().tolist() == [1, 3, 3, 3]
+        families.add(tuple(sorted(len(family) for family in tree.children)))
+    assert len(families) > 2  # a random number of children
+
+
+def reference_beam(probs: torch.Tensor, width: int, depth: int, rng: torch.Generator) -> tuple[int, ...]:
+    """Stochastic Beam Search as it is written down: noise for every token, shifted to the parent's maximum."""
+    beams = [((0,), 0.0, 0.0)]
+    found: list[int] = []
+    for _ in range(depth):
+        children = []
+        for tokens, phi, psi in beams:
+            log_probs = phi + probs[tokens[-1]].log()
+            noisy = log_probs - (-torch.rand(len(log_probs), generator=rng, dtype=torch.float64).log()).log()
+            values = -torch.log(torch.exp(torch.tensor(-psi)) - torch.exp(-noisy.max()) + torch.exp(-noisy))
+            children += [((*tokens, t), float(log_probs[t]), float(values[t])) for t in range(len(log_probs))]
+        beams = sorted(children, key=lambda child: -child[2])[:width]
+        found += [token for tokens, _, _ in beams for token in tokens[1:]]
+    return tuple(found)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_stochastic_beam_has_the_law_of_the_written_formula() -> None:
+    probs, texts = table(3, seed=4).double(), 6000
+    rng, own = torch.Generator().manual_seed(0), Rng(0)
+    reference: dict[tuple[int, ...], int] = {}
+    counts: dict[tuple[int, ...], int] = {}
+    wrong: dict[tuple[int, ...], int] = {}
+    for _ in range(4 * texts):
+        key = reference_beam(probs, 2, 2, rng)
+        reference[key] = reference.get(key, 0) + 1
+    for _ in range(texts):
+        for shape, into in ((StochasticBeam(2, 2), counts), (Widths((2, 1)), wrong)):
+            tree = grow(shape, own, probs)
+            level = [[n for n in range(len(tree)) if int(tree.depths[n]) == depth] for depth in (1, 2)]
+            key = tuple(tree.token_list[m] for nodes in level for n in nodes for m in tree.path_to(n))
+            into[key] = into.get(key, 0) + 1
+    law = {key: count / (4 * texts) for key, count in reference.items()}
+    assert chi_square({k: v for k, v in counts.items() if k in law}, law) > 1e-5
+    assert sum(v for k, v in counts.items() if k not in law) <= 3  # outcomes too rare for the reference's sample
+    assert chi_square({k: v for k, v in wrong.items() if k in law}, law) < 1e-9  # one child each is another law
+
+
+def test_perturbed_values_fall_and_survive_extremes() -> None:
+    chance = torch.tensor([[0.9, 0.1, 0.0], [1.0, 0.0, 0.0], [1e-30, 1e-35, 0.0]], dtype=torch.float64)
+    values = perturbed_values(
+        torch.tensor([0.0, -50.0, -700.0]).double(), torch.tensor([3.0, 0.1, -9.0]).double(), chance, Rng(0)
+    )
+    assert values[:, 0].tolist() == pytest.approx([3.0, 0.1, -9.0])
+    assert not values.isnan().any()
+    assert (values[:, 1:] <= values[:, :-1]).all()
+    assert values[0, 2] == -torch.inf
+    assert values[1, 1] == -torch.inf
+
+
+def test_paths_follow_ranks() -> None:
+    probs = table()
+    tree = grow(Paths(((0,), (1,), (0, 0), (0, 1))), Rng(0), probs)
+    first, second = probs[0].topk(2).indices.tolist()
+    assert tree.token_list == [0, first, second, *probs[first].topk(2).indices.tolist()]
+
+
+def test_paths_keep_small_ranks_near_the_root_within_a_budget() -> None:
+    every = Paths(tuple((*above, rank) for above in ((), (0,), (1,), (0, 0)) for rank in range(3)))
+    assert replace(every, budget=4).levels[0].ranks == (0, 1)
+    assert [len(level.ranks) for level in replace(every, budget=4).levels] == [2, 1, 1]
+    assert replace(every, budget=4).nodes == 4
+
+
+@pytest.mark.parametrize("paths", [((0, 0),), ((1,),), ((0,), (0,)), ((),), ((-1,),)])
+def test_impossible_paths_are_refused(paths: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(ValueError, match="path"):
+        Paths(paths)
+
+
+def test_best_first_keeps_the_likeliest() -> None:
+    probs = table()
+    tree = grow(BestFirst(3, 3, 5), Rng(0), probs)
+    scores = {(): 1.0}
+    for _ in range(3):
+        scores |= {(*p, t): s * float(probs[p[-1] if p else 0, t]) for p, s in list(scores.items()) for t in range(6)}
+    best = sorted((p for p in scores if p), key=lambda p: -scores[p])[:5]
+    assert {tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, 6)} == set(best)
+
+
+def yield_of(paths: list[tuple[int, ...]], acceptance: tuple[float, ...]) -> float:
+    return 1 + sum(torch.tensor([acceptance[rank] for rank in path]).double().prod().item() for path in paths)
+
+
+def every_tree(budget: int, ranks: int, depth: int) -> set[frozenset[tuple[int, ...]]]:
+    trees = {frozenset()}
+    for _ in range(budget):
+        bigger = set()
+        for tree in trees:
+            for path in [(), *tree]:
+                rank = sum(1 for other in tree if other[:-1] == path and len(other) == len(path) + 1)
+                if rank < ranks and len(path) < depth:
+                    bigger.add(tree | {(*path, rank)})
+        trees = bigger
+    return trees
+
+
+@pytest.mark.parametrize("acceptance", [(0.7, 0.1), (0.4, 0.3, 0.2), (0.5, 0.05, 0.04)])
+@pytest.mark.parametrize("depth", [2, 4])
+def test_sequoia_plans_the_best_tree(acceptance: tuple[float, ...], depth: int) -> None:
+    best = max(yield_of(sorted(tree), acceptance) for tree in every_tree(5, len(acceptance), depth))
+    assert yield_of(plan(acceptance, 5, depth), acceptance) == pytest.approx(best)
+
+
+def test_sequoia_weighs_costs() -> None:
+    assert len(plan((0.6, 0.2), 12, 5, target_cost=[1.0] * 4 + [9.0] * 9)) == 3
+    assert max(map(len, plan((0.6, 0.2), 12, 5, draft_cost=0.5, target_cost=[1.0] * 13))) < 5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Widths(()),
+        lambda: Widths((2, 0)),
+        lambda: Widths((2,), "greedy-plus-one", budget=1),
+        lambda: Independent(0, 3),
+        lambda: StochasticBeam(2, -1),
+        lambda: BestFirst(0, 1, 1),
+        lambda: Sequoia(()),
+        lambda: Sequoia((0.9, 0.9)),
+        lambda: Sequoia(target_cost=(1.0,)),
+    ],
+)
+def test_impossible_settings_are_refused(make) -> None:
+    with pytest.raises(ValueError, match=r"must|budget"):
+        make()
+
+
+def test_without_noise_trees_are_the_likeliest() -> None:
+    probs = table()
+    for shape in (Widths((2, 1)), StochasticBeam(2, 2), Sequoia((0.5, 0.2), budget=4, depth=2)):
+        trees = [grow(shape, Rng(seed, noise=False), probs) for seed in range(3)]
+        assert len({tuple(tree.token_list) for tree in trees}) == 1
+        assert trees[0].token_list[1] == int(probs[0].argmax())
+
+
+def test_a_vocabulary_smaller_than_the_tree() -> None:
+    probs = torch.full((2, 2), 0.5)
+    for shape in (Widths((5,)), StochasticBeam(5, 2), BestFirst(2, 5, 30), Sequoia(budget=8, depth=1)):
+        tree = grow(shape, Rng(0), probs)
+        assert set(tree.token_list) <= {0, 1}

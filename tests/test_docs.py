@@ -1,0 +1,63 @@
+"""What the documents show works, and generated pages are current."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def python_blocks(path: Path) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.S))
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_readme_blocks_run() -> None:
+    assert "January" in run(python_blocks(ROOT / "README.md"))
+
+
+def test_the_page_on_adding_a_method_runs() -> None:
+    run(python_blocks(ROOT / "docs" / "add-a-method.md"))
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples_run(path: Path) -> None:
+    printed = run(path.read_text())
+    assert printed.strip()
+    assert "the same tokens: False" not in printed
+
+
+def test_generated_pages_are_current() -> None:
+    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for path, text in module.pages().items():
+        assert path.read_text() == text, f"{path.name} is out of date: run `make docs`"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+            if not target.startswith(("http", "mailto")):
+                assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_readme_commands_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for name in re.findall(r"^make ([\w-]+)", (ROOT / "README.md").read_text(), flags=re.M):
+        assert f"\n{name}:" in makefile
