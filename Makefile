@@ -43,7 +43,7 @@ docs: $(READY)  ## write the generated pages anew
 	$(BIN)/python docs/generate.py
 
 bench-overhead: $(READY)  ## time per step outside model runs
-	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/overhead.py run --output benchmarks/results/overhead.json
 
 bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours; resumable)
 	$(BIN)/python benchmarks/fetch_models.py
@@ -52,7 +52,9 @@ bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours
 	$(BIN)/python benchmarks/rsd.py report benchmarks/results/rsd.jsonl
 
 bench-spec: $(READY)  ## block efficiency of training-free methods on the built-in model
-	$(BIN)/python benchmarks/training_free.py --output benchmarks/results/training_free.jsonl
+	$(BIN)/python benchmarks/training_free.py run --output benchmarks/results/training_free.jsonl
+	$(BIN)/python benchmarks/training_free.py ties benchmarks/results/training_free.jsonl \
+		--output benchmarks/results/training_free_ties.json
 
 clean:  ## forget the virtual environment
 	rm -rf $(VENV)

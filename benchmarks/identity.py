@@ -1,6 +1,7 @@
 """Greedy identity on the real model: every pair of tree and rule writes what plain decoding writes, in float32.
 
-    python benchmarks/identity.py --output benchmarks/results/identity.jsonl
+    python benchmarks/identity.py run --output benchmarks/results/identity.jsonl
+    python benchmarks/identity.py report benchmarks/results/identity.jsonl
 
 Drafts come from prompt lookup, token recycling, and from the model itself without most of its layers, grown into every
 shape and judged by every verifier that is exact for it. Results are appended pair by pair; a stopped run goes on.
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 import draftwood
-from data import append_record, read_records, spec_bench
+from data import append_record, markdown, read_records, spec_bench
 from draftwood.drafters import LayerSkip, PromptLookup, TokenRecycling
 from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.language_model import LanguageModel
@@ -67,14 +68,7 @@ def write(lm: LanguageModel, method: Method, prompts: list[list[int]], tokens: i
     return texts, Stats.of(steps)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--prompts", type=int, default=20)
-    parser.add_argument("--longest", type=int, default=120, help="most tokens of a prompt")
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--output", required=True)
-    arguments = parser.parse_args()
+def run(arguments: argparse.Namespace) -> None:
     path = Path(arguments.output)
     lm = draftwood.load(arguments.model, method="plain", dtype="float32")
     encoded = [lm.encode(question.text) for question in spec_bench(40)]
@@ -83,19 +77,43 @@ def main() -> None:
     plain, _ = write(lm, build("plain", lm.model), prompts, arguments.tokens)
     done = {record["pair"] for record in read_records(path)}
     work = {name: method for name, method in pairs(lm.model.layers).items() if name not in done}
-    for name, method in track(work.items(), console=Console(stderr=True), description="pairs"):
+    for name, method in track(work.items(), console=Console(stderr=True), description="pairs", total=len(work)):
         texts, stats = write(lm, method, prompts, arguments.tokens)
         same = sum(text == own for text, own in zip(texts, plain, strict=True))
         record = {"pair": name, "same": same, "prompts": len(prompts), "tokens": arguments.tokens}
         append_record(path, record | {"model": arguments.model, "dtype": "float32", "stats": stats.as_json()})
-    records = read_records(path)
-    for record in records:
-        print(f"{record['same']}/{record['prompts']}  {record['stats']['block_efficiency']:.2f}  {record['pair']}")
+    raise SystemExit(report(argparse.Namespace(files=[path])))
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Prints the table; 1 if any text differs from plain decoding."""
+    records = [record for file in arguments.files for record in read_records(Path(file))]
+    rows = [
+        [r["pair"], f"{r['same']} of {r['prompts']}", f"{r['stats']['block_efficiency']:.2f}", r["stats"]["drafted"]]
+        for r in records
+    ]
+    print(markdown(["drafts and verifier", "texts the same", "tokens per run", "tokens guessed"], rows))
     different = sum(record["prompts"] - record["same"] for record in records)
-    print(
-        f"{len(records)} pairs, {sum(r['prompts'] for r in records)} texts, {different} different from plain decoding"
-    )
-    raise SystemExit(1 if different else 0)
+    texts = sum(record["prompts"] for record in records)
+    print(f"\n{len(records)} pairs, {texts} texts, {different} of them different from plain decoding.")
+    return 1 if different else 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    runs = commands.add_parser("run", help="compare what is not compared yet")
+    runs.add_argument("--model", default="smollm2-135m")
+    runs.add_argument("--prompts", type=int, default=20)
+    runs.add_argument("--longest", type=int, default=120, help="most tokens of a prompt")
+    runs.add_argument("--tokens", type=int, default=64)
+    runs.add_argument("--output", required=True)
+    runs.set_defaults(act=run)
+    reports = commands.add_parser("report", help="print the table")
+    reports.add_argument("files", nargs="+")
+    reports.set_defaults(act=report)
+    arguments = parser.parse_args()
+    arguments.act(arguments)
 
 
 if __name__ == "__main__":

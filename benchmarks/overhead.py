@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -102,18 +103,13 @@ def _chains() -> Widths:
     return Widths((8,) + (1,) * 7, "independent")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vocab", type=int, default=49152)
-    parser.add_argument("--steps", type=int, default=60)
-    arguments = parser.parse_args()
+def run(arguments: argparse.Namespace) -> None:
     target, draft = Prepared(arguments.vocab, 12.0), Prepared(arguments.vocab, 12.0)
-    rows, record = [], {}
+    found = {}
     for case in cases(draft):
         options = Options(Sampling(case.temperature), 100_000, seed=0)
-        prompt = list(range(512))
         times, nodes = [], []
-        for step in generate(target, case.drafter, case.verifier, prompt, options):
+        for step in generate(target, case.drafter, case.verifier, list(range(512)), options):
             spent = step.seconds["draft"] + step.seconds["verify"] - draft.seconds
             draft.seconds = 0.0
             if not step.is_prefill:
@@ -121,10 +117,37 @@ def main() -> None:
                 nodes.append(step.drafted)
             if len(times) >= arguments.steps:
                 break
-        record[case.name] = {"milliseconds": round(median(times), 3), "nodes": median(nodes)}
-        rows.append([case.name, f"{median(nodes):.0f}", f"{median(times):.2f}"])
-    print(markdown(["case", "guesses", "ms per step outside model runs (median)"], rows))
-    print(json.dumps({"vocab": arguments.vocab, "threads": torch.get_num_threads(), "cases": record}))
+        found[case.name] = {"milliseconds": round(median(times), 3), "nodes": median(nodes)}
+    record = {"vocab": arguments.vocab, "threads": torch.get_num_threads(), "steps": arguments.steps, "cases": found}
+    print(table(record))
+    print(json.dumps(record))
+    if arguments.output:
+        Path(arguments.output).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def table(record: dict) -> str:
+    rows = [[name, f"{case['nodes']:.0f}", f"{case['milliseconds']:.2f}"] for name, case in record["cases"].items()]
+    head = f"Median of {record['steps']} steps, vocabulary {record['vocab']}, threads: {record['threads']}.\n\n"
+    return head + markdown(["case", "guesses", "ms per step outside model runs"], rows)
+
+
+def report(arguments: argparse.Namespace) -> None:
+    print(table(json.loads(Path(arguments.file).read_text())))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    runs = commands.add_parser("run", help="measure")
+    runs.add_argument("--vocab", type=int, default=49152)
+    runs.add_argument("--steps", type=int, default=60)
+    runs.add_argument("--output", help="a JSON file to keep the numbers in")
+    runs.set_defaults(act=run)
+    reports = commands.add_parser("report", help="print the table of a file")
+    reports.add_argument("file")
+    reports.set_defaults(act=report)
+    arguments = parser.parse_args()
+    arguments.act(arguments)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,9 @@ read the leaves first (traversal) always get.
 
 import argparse
 import json
-import os
 import platform
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +32,7 @@ from rich.progress import track
 from transformers import PreTrainedTokenizerBase
 
 import draftwood
+from data import folder, markdown
 from draftwood.drafters import DraftModel
 from draftwood.engine import Options, generate
 from draftwood.models.base import Keep, Output, Run
@@ -221,10 +220,7 @@ class RowsOnDemand:
 
 def story_prompts(count: int, tokenizer: PreTrainedTokenizerBase, length: int = 14) -> list[list[int]]:
     """Beginnings of stories from ``tinystories_sample``, all of one length in tokens."""
-    folder = Path(os.environ.get("DRAFTWOOD_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
-    path = folder / "tinystories_sample" / "tiny_stories.txt"
-    if not path.exists():
-        sys.exit(f"no story prompts: {path} is not there; set DRAFTWOOD_DATA to the folder of data sets")
+    path = folder() / "tinystories_sample" / "tiny_stories.txt"
     stories = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 200]
     chosen = random.Random(0).sample(stories, count)
     return [tokenizer(story)["input_ids"][:length] for story in chosen]
@@ -328,6 +324,47 @@ def table(records: list[dict], kind: str) -> Iterator[str]:
         yield f"| {method} | {' | '.join(cells)} |"
 
 
+def orderings(arguments: argparse.Namespace) -> None:
+    """For each published ordering, where it holds, with paired bootstrap intervals of the ratio."""
+    records = [record for path in arguments.files for record in read(Path(path))]
+    claims = [("rsd-s", "rsd-c"), ("rsd-c", "spectr"), ("rsd-c", "specinfer"), ("spectr", "speculative")]
+    claims += [("rsd-c + greedy-plus-one", "rsd-c"), ("rsd-c + traversal", "rsd-c"), ("rsd-s + traversal", "rsd-s")]
+    head = ["claim", "T", "compared at", "holds", "clearly", "against it clearly", "mean ratio"]
+    rows = []
+    for better, worse in claims:
+        for temperature in sorted({r["temperature"] for r in records}, reverse=True):
+            for kind in ("length", "budget"):
+                here = [r for r in records if r["temperature"] == temperature and r["at"].startswith(kind)]
+                ratios = [paired(here, better, worse, at) for at in dict.fromkeys(r["at"] for r in here)]
+                known = [ratio for ratio in ratios if ratio]
+                if known:
+                    mean = sum(ratio for ratio, _, _ in known) / len(known)
+                    cells = [sum(r >= 1 for r, _, _ in known), sum(low > 1 for _, low, _ in known)]
+                    cells += [sum(high < 1 for _, _, high in known)]
+                    counts = [f"{cell} of {len(known)}" for cell in cells]
+                    rows.append([f"{better} >= {worse}", temperature, f"fixed {kind}", *counts, f"{mean:.3f}"])
+    print(markdown(head, rows))
+    print('\n"Clearly" means that the 95 % interval of the ratio, resampled over prompts in pairs, excludes 1.')
+
+
+def paired(records: list[dict], better: str, worse: str, at: str) -> tuple[float, float, float] | None:
+    """Ratio of the best shapes' block efficiencies with its interval; None where one is not measured."""
+    sides = []
+    for method in (better, worse):
+        found = [r["per_prompt"] for r in records if r["method"] == method and r["at"] == at]
+        if not found:
+            return None
+        sides.append(max(found, key=lambda pairs: interval(pairs, 1)[0]))
+    rng, size = random.Random(0), len(sides[0])
+
+    def ratio(chosen: Sequence[int]) -> float:
+        totals = [[sum(side[n][column] for n in chosen) for column in (0, 1)] for side in sides]
+        return totals[0][0] / totals[0][1] / (totals[1][0] / totals[1][1])
+
+    values = sorted(ratio(rng.choices(range(size), k=size)) for _ in range(2000))
+    return ratio(range(size)), values[50], values[1949]
+
+
 def short(shape: str) -> str:
     """`(3, 2, 2)` or `3x7` for a printed shape."""
     numbers = "".join(c if c.isdigit() else " " for c in shape.split("draw=")[0].replace("budget=None", "")).split()
@@ -350,6 +387,9 @@ def main() -> None:
     reports = commands.add_parser("report", help="print tables")
     reports.add_argument("files", nargs="+")
     reports.set_defaults(act=report)
+    claims = commands.add_parser("orderings", help="say which published orderings hold")
+    claims.add_argument("files", nargs="+")
+    claims.set_defaults(act=orderings)
     arguments = parser.parse_args()
     arguments.act(arguments)
 

@@ -2,13 +2,16 @@
 
     python benchmarks/training_free.py run --output benchmarks/results/training_free.jsonl
     python benchmarks/training_free.py report benchmarks/results/training_free.jsonl
+    python benchmarks/training_free.py ties benchmarks/results/training_free.jsonl --output ties.json
 
 The data holds the even half of Spec-Bench. Results are appended prompt by prompt; a run that was stopped goes on.
 """
 
 import argparse
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 from rich.progress import track
@@ -16,6 +19,7 @@ from rich.progress import track
 import draftwood
 from data import append_record, markdown, read_records, spec_bench
 from draftwood import methods
+from draftwood.checking import first_divergence
 from draftwood.drafters import PromptLookup, TokenRecycling
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.language_model import LanguageModel
@@ -70,6 +74,33 @@ def report(arguments: argparse.Namespace) -> None:
     print(markdown(["method", "tokens per run", "guesses per run", "same text", *categories], rows))
 
 
+def ties(arguments: argparse.Namespace) -> None:
+    """At the first place where a text departs from plain decoding, how close are the model's two likeliest tokens?"""
+    records = read_records(Path(arguments.file))
+    plain = {record["question"]: record["token_ids"] for record in records if record["method"] == "plain"}
+    prompts = {question.number: question.text for question in spec_bench(40)}
+    lm = draftwood.load(arguments.model, method="plain")
+    found = []
+    for record in track(records, console=Console(stderr=True), description="texts"):
+        question = record["question"]
+        place = first_divergence(lm.model, lm.encode(prompts[question]), plain[question], record["token_ids"])
+        if place is not None:
+            found.append({"method": record["method"], "question": question, **asdict(place)})
+    Path(arguments.output).write_text(json.dumps(found, indent=1) + "\n")
+    print_ties(argparse.Namespace(file=arguments.output))
+
+
+def print_ties(arguments: argparse.Namespace) -> None:
+    found = json.loads(Path(arguments.file).read_text())
+    tied = [place for place in found if place["tie"]]
+    spacings = [4 * place["margin"] / place["tolerance"] for place in found]
+    print(
+        f"{len(found)} texts depart from plain decoding somewhere; in {len(tied)} of them the two tokens tie within "
+        f"rounding there.\nDistance of the model's two best logits at these places, in spacings of bfloat16: median "
+        f"{median(spacings):.1f}, most {max(spacings):.1f}."
+    )
+
+
 def efficiency(records: list[dict]) -> float:
     """Tokens per run, pooled over prompts."""
     stats = [record["stats"] for record in records]
@@ -88,6 +119,14 @@ def main() -> None:
     reports = commands.add_parser("report", help="print the table")
     reports.add_argument("files", nargs="+")
     reports.set_defaults(act=report)
+    near = commands.add_parser("ties", help="look at the places where texts depart from plain decoding")
+    near.add_argument("file")
+    near.add_argument("--model", default="smollm2-135m")
+    near.add_argument("--output", required=True)
+    near.set_defaults(act=ties)
+    shown = commands.add_parser("print-ties", help="print what `ties` found")
+    shown.add_argument("file")
+    shown.set_defaults(act=print_ties)
     arguments = parser.parse_args()
     arguments.act(arguments)
 

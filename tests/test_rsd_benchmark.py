@@ -18,6 +18,7 @@ pytest.importorskip("greenlet")
 @pytest.fixture(scope="module")
 def rsd() -> ModuleType:
     path = Path(__file__).resolve().parents[1] / "benchmarks" / "rsd.py"
+    sys.path.insert(0, str(path.parent))  # as when it runs as a script
     spec = importlib.util.spec_from_file_location("rsd", path)
     assert spec is not None
     assert spec.loader is not None

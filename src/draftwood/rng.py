@@ -46,7 +46,16 @@ class Rng:
 
     def draw(self, probs: Float[Tensor, " vocab"]) -> int:
         """One token; ``probs`` need not be normalised, a token of probability 0 is never drawn."""
-        return int(self._invert(probs[None], 1, distinct=False))
+        sums = _block_sums(probs[None])[0]
+        cumulative = sums.cumsum(-1)
+        share = self.uniform() * cumulative[-1]
+        block = min(int(torch.searchsorted(cumulative, share, right=True)), len(sums) - 1)
+        weights = probs[block * _BLOCK : (block + 1) * _BLOCK].double()
+        rest = (share - cumulative[block] + sums[block]).clamp(min=0.0)
+        place = int(torch.searchsorted(weights.cumsum(-1), rest, right=True))
+        if place == len(weights):  # rounding carried the share past the block's last token
+            place = int(weights.nonzero()[-1]) if bool(weights.any()) else len(weights) - 1
+        return block * _BLOCK + place
 
     def draw_distinct(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
         """For each row ``count`` tokens without replacement, in drawing order.

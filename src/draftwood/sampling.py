@@ -226,25 +226,33 @@ def _nucleus(scores: Float[Tensor, "rows vocab"], top_p: float) -> Float[Tensor,
 def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
     """The ``count`` likeliest tokens of each row, likeliest first.
 
-    The best of every 256 entries are found first; only the blocks that hold the winners are then sorted. Three times
-    faster than a top-k over the whole of a large vocabulary. A few rows are taken at a time, so that what is converted
-    stays in the processor's cache.
+    The best of every 256 entries are found first; only the blocks that hold the winners are then sorted. Several times
+    faster than a top-k over the whole of a large vocabulary.
     """
-    if logits.shape[-1] < 2 * _BLOCK * count:
+    vocab = logits.shape[-1]
+    if vocab < 2 * _BLOCK * count:
         return logits.topk(count, dim=-1).indices
-    return torch.cat([_likeliest(rows, count) for rows in logits.split(8)])
+    whole = vocab // _BLOCK * _BLOCK
+    blocks = logits[:, :whole].unflatten(-1, (-1, _BLOCK))
+    best = _maxima(blocks).topk(count, dim=-1).indices  # a token among the best is in these blocks or behind them all
+    inside = blocks[torch.arange(len(logits), device=logits.device)[:, None], best].flatten(1)
+    winners = torch.cat([inside, logits[:, whole:]], dim=-1).float().topk(count, dim=-1).indices
+    block = best.gather(-1, (winners // _BLOCK).clamp(max=count - 1))
+    behind = winners >= count * _BLOCK
+    return torch.where(behind, whole + winners - count * _BLOCK, block * _BLOCK + winners % _BLOCK)
 
 
 _BLOCK = 256
 
 
-def _likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
-    rows, vocab = logits.shape
-    whole = vocab // _BLOCK * _BLOCK
-    blocks = logits[:, :whole].float().view(rows, -1, _BLOCK)
-    best = blocks.amax(-1).topk(count, dim=-1).indices  # a token among the best is in one of these blocks or behind
-    inside = blocks.gather(1, best[..., None].expand(-1, -1, _BLOCK)).flatten(1)
-    numbers = (best[..., None] * _BLOCK + torch.arange(_BLOCK, device=logits.device)).flatten(1)
-    values = torch.cat([inside, logits[:, whole:].float()], dim=-1)
-    behind = torch.arange(whole, vocab, device=logits.device).expand(rows, -1)
-    return torch.cat([numbers, behind], dim=-1).gather(-1, values.topk(count, dim=-1).indices)
+def _maxima(blocks: Float[Tensor, "rows blocks size"]) -> Float[Tensor, "rows blocks"]:
+    """The largest of each block.
+
+    Processors compare 16-bit integers many at a time but 16-bit floats one by one, and positive floats stand in the
+    order of their bits; where all of a block are negative the order is reversed.
+    """
+    if blocks.dtype not in (torch.bfloat16, torch.float16) or blocks.device.type != "cpu":
+        return blocks.amax(-1)
+    bits = blocks.view(torch.int16)
+    largest = bits.amax(-1)
+    return torch.where(largest >= 0, largest, bits.amin(-1)).view(blocks.dtype)

@@ -44,6 +44,11 @@ class Paths:
         # a parent and an elder sibling always have a smaller sum, so any beginning of this order is a tree
         return levels_of(sorted(self.paths, key=lambda path: (sum(path) + len(path), path))[: self.nodes])
 
+    @cached_property
+    def _places(self) -> list[tuple[Tensor, Tensor]]:
+        """Parents and ranks of each level as tensors."""
+        return [(torch.tensor(level.parents), torch.tensor(level.ranks)) for level in self.levels]
+
     def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
             wanted = self.levels[level]
@@ -61,11 +66,10 @@ class Paths:
                 without a token are left out, and so is what would stand below them.
         """
         tokens, parents, first = [torch.tensor([root])], [torch.tensor([-1])], 0
-        for level in self.levels:
+        for place, ranks in self._places:
             above = tokens[-1]
             known = successors(above.clamp(min=0)).masked_fill(above[:, None] < 0, -1)
-            place = torch.tensor(level.parents)
-            tokens.append(known[place, torch.tensor(level.ranks)])
+            tokens.append(known[place, ranks])
             parents.append(place + first)
             first += len(above)
         flat = torch.cat(tokens)

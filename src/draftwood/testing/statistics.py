@@ -1,12 +1,13 @@
 """Does a sample follow a law?"""
 
 from collections.abc import Hashable, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-Amounts = Mapping[Hashable, float] | Shaped[Tensor, " outcomes"]
+Amounts = Mapping[Any, float] | Shaped[Tensor, " outcomes"]
 """One number per outcome; in a tensor, outcomes are numbered."""
 
 
