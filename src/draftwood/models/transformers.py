@@ -78,8 +78,8 @@ class TransformersModel:
         if keep == "last" and self.takes_logits_to_keep:
             options["logits_to_keep"] = 1
         out = self.hf_model(
-            input_ids=_padded([part.tokens for part in parts]).to(self.device),
-            position_ids=_padded([part.positions for part in parts]).to(self.device),
+            input_ids=_padded([part.tokens for part in parts]).to(self.device, non_blocking=True),
+            position_ids=_padded([part.positions for part in parts]).to(self.device, non_blocking=True),
             attention_mask=self._masks(parts, cache.width),
             past_key_values=cache,
             use_cache=True,
@@ -105,13 +105,13 @@ class TransformersModel:
         masks = {}
         for attention, window in self.attentions.items():
             longest = max(part.place.count for part in parts)
-            sees = torch.zeros(len(parts), 1, longest, width, dtype=torch.bool)
+            sees = torch.zeros(len(parts), 1, longest, width, dtype=torch.bool, device=self.device)
             sees[..., 0] = True  # rows of padding must see something, or their softmax is not a number
             for row, part in enumerate(parts):
-                sees[row, 0, : part.place.count, : part.sees.shape[1]] = part.within(window)
-            floor = torch.finfo(self.pool.dtype).min
-            mask = torch.zeros(sees.shape, dtype=self.pool.dtype).masked_fill_(~sees, floor)
-            masks[attention] = mask.to(self.device)
+                seen = part.within(window).to(self.device, non_blocking=True)
+                sees[row, 0, : part.place.count, : part.sees.shape[1]] = seen
+            mask = torch.zeros(sees.shape, dtype=self.pool.dtype, device=self.device)
+            masks[attention] = mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
 

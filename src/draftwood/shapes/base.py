@@ -53,8 +53,8 @@ def grow_by_levels(root: int, expand: Expand, depth: int, pick: Pick, draw: Draw
         rows.append(probs)
         tree, first = (
             DraftTree(
-                torch.cat([tree.tokens.to(tokens.device), tokens]),
-                torch.cat([tree.parents.to(tokens.device), parents + first]),
+                torch.cat([tree.tokens.to(tokens.device, non_blocking=True), tokens]),
+                torch.cat([tree.parents.to(tokens.device, non_blocking=True), parents + first]),
             ),
             len(tree),
         )

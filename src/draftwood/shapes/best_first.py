@@ -38,12 +38,12 @@ class BestFirst:
             probs = expand(expanded, len(expanded) - len(leaves))
             best = probs.topk(min(self.width, probs.shape[-1]), dim=-1)
             device, fan = probs.device, best.values.shape[-1]
-            leaves, scores = leaves.to(device), scores.to(device)
+            leaves, scores = leaves.to(device, non_blocking=True), scores.to(device, non_blocking=True)
             values = (scores[leaves, None] + best.values.float().clamp(min=1e-30).log()).flatten()
             first = len(candidates)
             candidates = DraftTree(
-                torch.cat([candidates.tokens.to(device), best.indices.flatten()]),
-                torch.cat([candidates.parents.to(device), leaves.repeat_interleave(fan)]),
+                torch.cat([candidates.tokens.to(device, non_blocking=True), best.indices.flatten()]),
+                torch.cat([candidates.parents.to(device, non_blocking=True), leaves.repeat_interleave(fan)]),
             )
             scores = torch.cat([scores, values])
             if level + 1 == self.depth:
@@ -51,8 +51,8 @@ class BestFirst:
             chosen = values.topk(min(self.width, len(values))).indices.sort().values
             above = len(expanded) - len(leaves)
             expanded = DraftTree(
-                torch.cat([expanded.tokens.to(device), best.indices.flatten()[chosen]]),
-                torch.cat([expanded.parents.to(device), above + chosen // fan]),
+                torch.cat([expanded.tokens.to(device, non_blocking=True), best.indices.flatten()[chosen]]),
+                torch.cat([expanded.parents.to(device, non_blocking=True), above + chosen // fan]),
             )
             leaves = first + chosen
         scores[0] = torch.inf

@@ -47,10 +47,15 @@ class StochasticBeam:
             width = min(self.width, probs.shape[-1])
             drawn = rng.draw_distinct(probs, width)
             chance = probs.gather(-1, drawn).double()
-            child_log_prob = log_prob.to(probs.device)[:, None] + chance.log()
+            child_log_prob = log_prob.to(probs.device, non_blocking=True)[:, None] + chance.log()
             values = child_log_prob
             if rng.noise:
-                values = perturbed_values(log_prob.to(probs.device), perturbed.to(probs.device), chance, rng)
+                values = perturbed_values(
+                    log_prob.to(probs.device, non_blocking=True),
+                    perturbed.to(probs.device, non_blocking=True),
+                    chance,
+                    rng,
+                )
             best = values.flatten().topk(min(self.width, values.numel()))
             log_prob, perturbed = child_log_prob.flatten()[best.indices], best.values
             return drawn.flatten()[best.indices], best.indices // width
@@ -70,7 +75,7 @@ def perturbed_values(
     log_prob + log(mass not drawn yet), truncated at the one before: v' = v - softplus(log E + v - location) with E
     standard exponential, which neither overflows nor cancels. A child without mass gets minus infinity.
     """
-    noise = rng.exponential(*chance.shape).to(chance.device).log()
+    noise = rng.exponential(*chance.shape).to(chance.device, non_blocking=True).log()
     left = (1.0 - chance.cumsum(-1) + chance).clamp(min=0.0)  # before each draw
     left = torch.where(chance > 0, left.maximum(chance), 0.0)
     location = log_prob[:, None] + left.log()
