@@ -1,5 +1,7 @@
 """Commands run as a user would type them."""
 
+import signal
+
 from click.testing import CliRunner, Result
 
 from draftwood.cli.main import main
@@ -21,3 +23,8 @@ def refused(*arguments: str, given: str | bytes | None = None) -> str:
     assert line.startswith("draftwood: error: ")
     assert "\n" not in line
     return line
+
+
+def hear_ctrl_c() -> None:
+    """For a child process: take Ctrl-C as usual, even where the tests run in the background and ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from command import refused, run
+from command import hear_ctrl_c, refused, run
 
 
 def talk(target: str, given: str, *options: str):
@@ -79,7 +79,13 @@ class Terminal:
         self.screen, inner = pty.openpty()
         command = [sys.executable, "-m", "draftwood.cli.main", "chat", *arguments]
         self.process = subprocess.Popen(
-            command, stdin=inner, stdout=inner, stderr=inner, env={**os.environ, "TERM": "dumb"}, start_new_session=True
+            command,
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env={**os.environ, "TERM": "dumb"},
+            start_new_session=True,
+            preexec_fn=hear_ctrl_c,
         )
         os.close(inner)
         self.seen = ""

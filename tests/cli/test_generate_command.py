@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from command import refused, run
+from command import hear_ctrl_c, refused, run
 
 KEYS = {"text", "token_ids", "finish_reason", "model", "method", "stats"}
 
@@ -164,6 +164,7 @@ def test_ctrl_c_keeps_what_was_written(endless):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=hear_ctrl_c,
     )
     assert process.stdout is not None
     first = process.stdout.read(5)
