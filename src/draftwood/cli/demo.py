@@ -1,6 +1,7 @@
 """`draftwood demo`: the same text, written twice."""
 
 import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,7 @@ if TYPE_CHECKING:
     from draftwood.stats import Step
 
 PROMPT = "What are the months of the year?"
-TREE = (  # ranks; the published tree of 80 nodes is for GPUs, on a few CPU cores each node costs time
-    *((0,), (1,), (2,), (3,)),
-    *((0, 0), (0, 1), (0, 2), (1, 0), (2, 0)),
-    *((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)),
-    *((0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 0, 0, 0)),
-)
+NODES = 16  # of the recycled tree; the published 80 are for GPUs, on a few CPU cores each node costs time
 RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slow one down
 
 
@@ -61,12 +57,11 @@ def demo(
 
 
 def _recycling(plain: "LanguageModel") -> "LanguageModel":
-    from draftwood.drafters import TokenRecycling
-    from draftwood.methods import Method
-    from draftwood.shapes import Paths
-    from draftwood.verifiers import Match
+    from draftwood import methods
+    from draftwood.drafters.token_recycling import published_tree
 
-    return plain.with_method(Method(TokenRecycling(Paths(TREE)), Match(), "recycling"))
+    tree = replace(published_tree(), budget=NODES)
+    return plain.with_method(methods.build("recycling", plain.model, shape=tree))
 
 
 def _run(
