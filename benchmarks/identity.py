@@ -3,7 +3,7 @@
     python benchmarks/identity.py run --output benchmarks/results/identity.jsonl
     python benchmarks/identity.py report benchmarks/results/identity.jsonl
 
-Drafts come from prompt lookup, token recycling, and from the model itself without most of its layers, grown into every
+Drafts come from prompt lookup, token recycling, and from the model itself without some of its layers, grown into every
 shape and judged by every verifier that is exact for it. Results are appended pair by pair; a stopped run goes on.
 """
 
@@ -19,7 +19,7 @@ from data import append_record, markdown, read_records, spec_bench
 from draftwood.drafters import LayerSkip, PromptLookup, TokenRecycling
 from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.language_model import LanguageModel
-from draftwood.methods import Method, build
+from draftwood.methods import Method, build, middle_layers
 from draftwood.rng import Rng
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats, Step
@@ -41,7 +41,7 @@ VERIFIERS = [Match(), Rejection(), KSeq(), GreedyPlusOne(), Traversal(), Block()
 
 def pairs(layers: int) -> dict[str, Method]:
     """Every allowed pair, by a printable name."""
-    skipped = frozenset(range(2, layers - 2))
+    skipped = middle_layers(layers)
     found = {
         "prompt lookup, match": Method(PromptLookup(branches=3), Match()),
         "token recycling, match": Method(TokenRecycling(), Match()),
