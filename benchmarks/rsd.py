@@ -16,7 +16,6 @@ read the leaves first (traversal) always get.
 """
 
 import argparse
-import json
 import platform
 import random
 import subprocess
@@ -33,7 +32,7 @@ from rich.progress import track
 from transformers import PreTrainedTokenizerBase
 
 import draftwood
-from data import folder, markdown
+from data import append_record, folder, markdown, read_records
 from draftwood.drafters import DraftModel
 from draftwood.engine import Options, generate
 from draftwood.models.base import Keep, Output, Run
@@ -260,7 +259,7 @@ def run(arguments: argparse.Namespace) -> None:
     prompts = story_prompts(arguments.prompts, target.tokenizer)
     label = {"temperature": arguments.temperature, "prompts": arguments.prompts, "tokens": arguments.tokens}
     for choose in (lambda done: configurations(), variants):
-        done = [r for r in read(path) if all(r[name] == value for name, value in label.items())]
+        done = [r for r in read_records(path) if all(r[name] == value for name, value in label.items())]
         keys = {record["key"] for record in done}
         left = [row for row in choose(done) if row.key not in keys and arguments.only in row.key]
         for row in track(left, description=f"T={arguments.temperature}", console=Console(stderr=True)):
@@ -269,8 +268,7 @@ def run(arguments: argparse.Namespace) -> None:
             record = {"key": row.key, "method": row.method, "at": row.at, "shape": repr(row.shape), **label}
             record |= {"nodes": row.shape.nodes, "whole_trees": row.reads_leaves or arguments.whole_trees, **result}
             record |= {"model": arguments.model, "draft_model": arguments.draft_model, **environment()}
-            with path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            append_record(path, record)
             efficiency = interval(result["per_prompt"], 1)[0]
             print(f"{row.key}: {efficiency:.3f} in {result['seconds']} s", flush=True)
 
@@ -289,10 +287,6 @@ def environment() -> dict[str, object]:
         "processor": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
     }
-
-
-def read(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()] if path.exists() else []
 
 
 def interval(pairs: list[list[int]], draws: int = 2000) -> tuple[float, float, float]:
@@ -315,7 +309,7 @@ def ratio_interval(sides: Sequence[list[list[int]]], draws: int = 2000) -> tuple
 
 def report(arguments: argparse.Namespace) -> None:
     """Tables by temperature: methods down, lengths and budgets across, the best shape of each."""
-    records = [record for path in arguments.files for record in read(Path(path))]
+    records = [record for path in arguments.files for record in read_records(Path(path))]
     for temperature in sorted({record["temperature"] for record in records}, reverse=True):
         for kind in ("length", "budget"):
             here = [r for r in records if r["temperature"] == temperature and r["at"].startswith(kind)]
@@ -340,7 +334,7 @@ def table(records: list[dict], kind: str) -> Iterator[str]:
 
 def orderings(arguments: argparse.Namespace) -> None:
     """For each published ordering, where it holds, with paired bootstrap intervals of the ratio."""
-    records = [record for path in arguments.files for record in read(Path(path))]
+    records = [record for path in arguments.files for record in read_records(Path(path))]
     claims = [("rsd-s", "rsd-c"), ("rsd-c", "spectr"), ("rsd-c", "specinfer"), ("spectr", "speculative")]
     claims += [("rsd-c + greedy-plus-one", "rsd-c"), ("rsd-c + traversal", "rsd-c"), ("rsd-s + traversal", "rsd-s")]
     head = ["claim", "T", "compared at", "holds", "clearly", "against it clearly", "mean ratio"]

@@ -131,15 +131,21 @@ def test_recycling_refuses_a_tree_wider_than_its_table() -> None:
         TokenRecycling(ranks=4)
 
 
-def test_a_draft_models_tree_is_drawn_from_the_requests_own_sampling() -> None:
-    logits = torch.randn(12, 12, generator=torch.Generator().manual_seed(0))
-    sampling = Sampling(0.5, top_k=3)
+def tree_after_two_tokens(logits: torch.Tensor, sampling: Sampling) -> DraftTree:
+    """A tree that a table of these logits drafts below token 5, after tokens 1 and 2."""
     session = DraftModel(TableModel(logits), Widths((2, 2))).start(
         Request(sampling, Rng(0), TableModel(torch.zeros(12, 12)).start())
     )
     session.update(chain_of([1, 2]))
     tree = session.propose(5, Context([1, 2], 2))
     assert tree.probs is not None
+    return tree
+
+
+def test_a_draft_models_tree_is_drawn_from_the_requests_own_sampling() -> None:
+    logits = torch.randn(12, 12, generator=torch.Generator().manual_seed(0))
+    sampling = Sampling(0.5, top_k=3)
+    tree = tree_after_two_tokens(logits, sampling)
     for node in range(3):
         assert torch.allclose(tree.probs[node], sampling.probs(logits[tree.token_list[node]][None])[0])
 
@@ -147,12 +153,7 @@ def test_a_draft_models_tree_is_drawn_from_the_requests_own_sampling() -> None:
 def test_penalties_reach_the_draft_with_each_nodes_own_context() -> None:
     logits = torch.randn(12, 12, generator=torch.Generator().manual_seed(0))
     sampling = Sampling(1.0, repetition_penalty=1.7)
-    session = DraftModel(TableModel(logits), Widths((2, 2))).start(
-        Request(sampling, Rng(0), TableModel(torch.zeros(12, 12)).start())
-    )
-    session.update(chain_of([1, 2]))
-    tree = session.propose(5, Context([1, 2], 2))
-    assert tree.probs is not None
+    tree = tree_after_two_tokens(logits, sampling)
     for node in range(3):
         context = Context([1, 2, 5, *(tree.token_list[n] for n in tree.path_to(node))], 2)
         assert torch.allclose(tree.probs[node], sampling.probs(logits[tree.token_list[node]][None], [context])[0])
