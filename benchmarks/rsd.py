@@ -37,7 +37,8 @@ from draftwood.drafters import DraftModel
 from draftwood.engine import Options, generate
 from draftwood.models.base import Keep, Output, Run
 from draftwood.models.hub import load_pretrained
-from draftwood.models.transformers import TransformersModel, TransformersSession
+from draftwood.models.session import PooledSession
+from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Independent, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats
@@ -189,14 +190,14 @@ class Shared(TransformersModel):
 class Thrifty(Shared):
     """A target that runs a node when its distribution is asked for."""
 
-    def start(self) -> TransformersSession:
+    def start(self) -> PooledSession:
         return ThriftySession(self)
 
     def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
         return [Output(RowsOnDemand(run.session, run.tree)) for run in runs]  # type: ignore[arg-type]
 
 
-class ThriftySession(TransformersSession):
+class ThriftySession(PooledSession):
     def commit(self, path: Sequence[int]) -> None:
         """The accepted nodes were run one after the other, so they are in the cache already."""
 

@@ -1,4 +1,4 @@
-"""Trees on any causal language model of Transformers give what the model itself gives on each path."""
+"""Trees on any causal language model give what the model itself gives on each branch, on the general and lean path."""
 
 import copy
 import random
@@ -15,6 +15,7 @@ from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate, generate_batch
 from draftwood.methods import Method, build
 from draftwood.models.base import ModelSession, Run
+from draftwood.models.lean import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
@@ -58,6 +59,22 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "llama": ("LlamaConfig", GROUPED),
     "llama-eager": ("LlamaConfig", {**GROUPED, **EAGER}),
     "mistral-window": ("MistralConfig", {**GROUPED, "sliding_window": 4}),
+    "llama-scaled": (
+        "LlamaConfig",
+        {
+            **GROUPED,
+            "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 10000.0,
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32,
+            },
+        },
+    ),
+    "llama-biased": ("LlamaConfig", {**GROUPED, "attention_bias": True, "mlp_bias": True}),
     "qwen2": ("Qwen2Config", GROUPED),
     "qwen2-window": (
         "Qwen2Config",
@@ -79,12 +96,19 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "gpt-oss": ("GptOssConfig", {**MIXED, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "falcon": ("FalconConfig", {**SIZES, "alibi": False}),
 }
-SOME = ("llama", "mistral-window", "gemma3")
-DIFFERENT = (*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss")  # in attention, positions or cache
+LEAN = ("llama", "llama-scaled", "llama-biased", "mistral-window", "qwen2", "qwen2-window", "qwen3", "stablelm")
+LEAN_PATHS = [f"{family}/lean" for family in LEAN]
+SOME = ("llama", "mistral-window", "gemma3", "llama/lean", "mistral-window/lean")
+DIFFERENT = (*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss", "qwen3/lean")  # in attention, positions or cache
+COMPILED = [pytest.param(f"{family}/compiled", marks=pytest.mark.slow) for family in ("qwen2-window", "stablelm")]
+
+
+def hf_model(family: str) -> PreTrainedModel:
+    return _hf_model(family.split("/")[0])
 
 
 @cache
-def hf_model(family: str, seed: int = 0) -> PreTrainedModel:
+def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     name, options = FAMILIES[family]
     options = {key: value for key, value in options.items() if key != "init_std" or family == "opt"}
     attention = options.pop("attn_implementation", None)
@@ -94,8 +118,11 @@ def hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     return model
 
 
-def model_of(family: str) -> TransformersModel:
-    return TransformersModel(hf_model(family))
+def model_of(family: str) -> TransformersModel | LeanModel:
+    """A family on its general path, on the lean path ("llama/lean") or there with compiled kernels ("/compiled")."""
+    hf = hf_model(family)
+    path = family.partition("/")[2]
+    return LeanModel(hf, compile=path == "compiled") if path else TransformersModel(hf)
 
 
 def some_tokens(count: int, seed: int) -> list[int]:
@@ -135,7 +162,7 @@ def deepest_path(tree: DraftTree) -> list[int]:
 # One sequence
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *LEAN_PATHS, *COMPILED])
 def test_every_node_of_two_trees_equals_the_models_own_forward(family: str) -> None:
     model, session = hf_model(family), model_of(family).start()
     text = some_tokens(12, seed=1)
@@ -235,7 +262,8 @@ def test_logits_are_those_of_a_half_precision_model_up_to_its_rounding() -> None
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", DIFFERENT)
 def test_trees_on_a_device_equal_those_on_the_cpu(family: str) -> None:
-    here, there = model_of(family), TransformersModel(copy.deepcopy(hf_model(family)).to("cuda"))
+    here, moved = model_of(family), copy.deepcopy(hf_model(family)).to("cuda")
+    there = LeanModel(moved) if "/" in family else TransformersModel(moved)
     runs: list[list[Run]] = [[], []]
     for model, own in zip((here, there), runs, strict=True):
         for seed, length in enumerate((12, 3, 20)):
@@ -283,7 +311,7 @@ def test_sessions_of_another_model_are_refused() -> None:
 class Pair:
     """A session in a shared model and its double alone in a model of its own."""
 
-    def __init__(self, family: str, shared: TransformersModel, length: int, seed: int) -> None:
+    def __init__(self, family: str, shared: TransformersModel | LeanModel, length: int, seed: int) -> None:
         self.shared, self.alone = shared.start(), model_of(family).start()
         self.seed, self.tree = seed, some_tree(1, seed)
         text = some_tokens(length, seed)
@@ -304,12 +332,12 @@ class Pair:
             session.commit(deepest_path(self.tree))
 
 
-def run_together(model: TransformersModel, pairs: Sequence[Pair], runs: Sequence[Run]) -> None:
+def run_together(model: TransformersModel | LeanModel, pairs: Sequence[Pair], runs: Sequence[Run]) -> None:
     for pair, output in zip(pairs, model.forward(runs), strict=True):
         pair.settle(output.logits)
 
 
-@pytest.mark.parametrize("family", [*SOME, "gpt2", "gpt-oss", "deepseek-v3"])
+@pytest.mark.parametrize("family", [*SOME, "gpt2", "gpt-oss", "deepseek-v3", *COMPILED])
 def test_sequences_run_together_equal_each_alone(family: str) -> None:
     model = model_of(family)
     pairs = [Pair(family, model, length, seed) for seed, length in enumerate((3, 17, 1, 9))]
@@ -332,7 +360,7 @@ def test_sequences_run_together_equal_each_alone(family: str) -> None:
     run_together(model, apart, [pair.run(3 + i, seed=80 + i) for i, pair in enumerate(apart)])
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral-window"])
+@pytest.mark.parametrize("family", ["llama", "mistral-window", "llama/lean", "mistral-window/lean"])
 def test_the_cache_grows_under_several_sequences(family: str) -> None:
     model = model_of(family)
     pairs = [Pair(family, model, length, seed) for seed, length in enumerate((5, 118, 30))]
@@ -360,7 +388,7 @@ def test_swapped_sequences_would_be_noticed() -> None:
     assert (here.logits - there.logits).abs().max() > 100 * TOLERANCE
 
 
-def drafted(name: str, target: TransformersModel) -> Method:
+def drafted(name: str, target: TransformersModel | LeanModel) -> Method:
     if name in ("rsd-s", "rsd-c", "specinfer"):
         return build(name, target, TransformersModel(hf_model("qwen2")))
     return build(name, target)
@@ -372,10 +400,11 @@ PROMPTS = [[1, 2, 3, 1, 2, 3, 1, 2], [5], some_tokens(21, seed=3)]
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
     ("family", "method"),
-    [("llama", name) for name in ("lookup", "recycling", "layer-skip", "rsd-s")] + [("mistral-window", "rsd-c")],
+    [(family, name) for family in ("llama", "llama/lean") for name in ("lookup", "recycling", "layer-skip", "rsd-s")]
+    + [("mistral-window", "rsd-c"), ("mistral-window/lean", "rsd-c")],
 )
 def test_a_batch_writes_what_each_prompt_writes_alone(family: str, method: str, temperature: float) -> None:
-    def decodings(target: TransformersModel) -> list[Decoding]:
+    def decodings(target: TransformersModel | LeanModel) -> list[Decoding]:
         chosen = drafted(method, target)
         return [
             Decoding(target, chosen.drafter, chosen.verifier, prompt, Options(sampling, 4 + 2 * seed, seed=seed))
@@ -394,7 +423,16 @@ def test_a_batch_writes_what_each_prompt_writes_alone(family: str, method: str, 
 
 @pytest.mark.parametrize(
     ("family", "method"),
-    [("llama", "lookup"), ("mistral-window", "recycling"), ("gemma3", "layer-skip"), ("gpt2", "rsd-s")],
+    [
+        ("llama", "lookup"),
+        ("mistral-window", "recycling"),
+        ("gemma3", "layer-skip"),
+        ("gpt2", "rsd-s"),
+        ("llama/lean", "recycling"),
+        ("mistral-window/lean", "lookup"),
+        ("qwen3/lean", "layer-skip"),
+        ("stablelm/lean", "rsd-s"),
+    ],
 )
 def test_greedy_trees_write_what_plain_decoding_writes(family: str, method: str) -> None:
     target = model_of(family)
@@ -404,7 +442,7 @@ def test_greedy_trees_write_what_plain_decoding_writes(family: str, method: str)
         tokens = [token for step in steps for token in step.tokens]
         text = list(prompt)
         for _ in range(12):
-            text.append(int(plainly(target.hf_model, text)[-1].argmax()))
+            text.append(int(plainly(hf_model(family), text)[-1].argmax()))
         assert tokens == text[len(prompt) :]
 
 

@@ -21,9 +21,9 @@ class LayerShape:
 class CachePool:
     """Keys and values of every layer for a number of slots, one slot per sequence.
 
-    Tensors of equal shape live in one block [tensors slots heads capacity dim], so that keeping a path moves the tail
-    of all layers with one operation. Slots and capacity grow geometrically; unused places are zero, since what a
-    padded run reads by accident must be finite.
+    Tensors of equal shape live in one block [tensors slots capacity heads dim], so that keeping a path moves the tail
+    of all layers with one operation and a sequence's keys in one layer lie side by side. Slots and capacity grow
+    geometrically; unused places are zero, since what a padded run reads by accident must be finite.
     """
 
     def __init__(self, layers: Sequence[LayerShape], dtype: torch.dtype, device: torch.device) -> None:
@@ -39,6 +39,11 @@ class CachePool:
                 places[shape] = places.get(shape, 0) + 1
             self._where.append((pair[0], pair[1]))
         self._blocks = {shape: self._zeros(count, shape) for shape, count in places.items()}
+
+    @property
+    def bytes(self) -> int:
+        """Memory taken."""
+        return sum(block.numel() * block.element_size() for block in self._blocks.values())
 
     def acquire(self) -> int:
         """A free slot."""
@@ -58,9 +63,14 @@ class CachePool:
             self._reallocate()
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, each [slots heads capacity dim]."""
+        """Keys and values of one layer, each [slots capacity heads dim]."""
         (key_shape, key), (value_shape, value) = self._where[index]
         return self._blocks[key_shape][key], self._blocks[value_shape][value]
+
+    def places(self, slot: int, start: int, end: int) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of every layer from one place of a slot to another, each [places heads dim]."""
+        parts = {shape: block[:, slot, start:end].unbind() for shape, block in self._blocks.items()}
+        return [(parts[key[0]][key[1]], parts[value[0]][value[1]]) for key, value in self._where]
 
     def keep(self, slot: int, start: int, path: Sequence[int]) -> None:
         """Move the tokens at ``start + path`` to ``start``, in order. Whatever lies behind them is garbage."""
@@ -68,16 +78,16 @@ class CachePool:
             return
         nodes = torch.tensor(path, device=self.device) + start
         for block in self._blocks.values():
-            block[:, slot, :, start : start + len(path)] = block[:, slot].index_select(2, nodes)
+            block[:, slot, start : start + len(path)] = block[:, slot].index_select(1, nodes)
 
     def _zeros(self, count: int, shape: Shape) -> Tensor:
         heads, dim = shape
-        return torch.zeros(count, self.slots, heads, self.capacity, dim, dtype=self.dtype, device=self.device)
+        return torch.zeros(count, self.slots, self.capacity, heads, dim, dtype=self.dtype, device=self.device)
 
     def _reallocate(self) -> None:
         for shape, old in self._blocks.items():
             new = self._zeros(len(old), shape)
-            new[:, : old.shape[1], :, : old.shape[3]] = old
+            new[:, : old.shape[1], : old.shape[2]] = old
             self._blocks[shape] = new
 
 
@@ -108,8 +118,8 @@ class RunCache(Cache):
         keys, values = self.pool.layer(layer_idx)
         for row, place in enumerate(self.places):
             end = place.start + place.count
-            keys[place.slot, :, place.start : end] = key_states[row, :, : place.count]
-            values[place.slot, :, place.start : end] = value_states[row, :, : place.count]
+            keys[place.slot, place.start : end] = key_states[row, :, : place.count].transpose(0, 1)
+            values[place.slot, place.start : end] = value_states[row, :, : place.count].transpose(0, 1)
         return self._rows(keys), self._rows(values)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -119,7 +129,6 @@ class RunCache(Cache):
         return self.width, 0
 
     def _rows(self, tensor: Tensor) -> Tensor:
-        if self.index is not None:
-            return tensor[self.index, :, : self.width]
         first = self.places[0].slot
-        return tensor[first : first + len(self.places), :, : self.width]
+        slots = slice(first, first + len(self.places)) if self.index is None else self.index
+        return tensor[slots, : self.width].transpose(1, 2)

@@ -64,3 +64,9 @@ def context_length(config: object) -> int | None:
             before = scaling.get("original_max_position_embeddings")
             longest = min((length for length in (longest, before) if length is not None), default=None)
     return longest
+
+
+def end_tokens(hf_model: PreTrainedModel) -> frozenset[int]:
+    """Tokens with which the model ends its text."""
+    ends = hf_model.generation_config.eos_token_id if hf_model.generation_config else None
+    return frozenset([ends] if isinstance(ends, int) else ends or ())

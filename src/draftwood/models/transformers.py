@@ -2,19 +2,16 @@
 
 import copy
 import inspect
-import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from draftwood.models.base import Keep, Output, Run
-from draftwood.models.cache import CachePool, LayerShape, Place, RunCache
-from draftwood.models.support import FULL, SLIDING, context_length, require_tree_support
-from draftwood.tree import DraftTree
+from draftwood.models.cache import CachePool, LayerShape, RunCache
+from draftwood.models.session import Part, PooledSession, parts_of, require_layers_to_skip
+from draftwood.models.support import FULL, SLIDING, context_length, end_tokens, require_tree_support
 
 
 class TransformersModel:
@@ -51,26 +48,20 @@ class TransformersModel:
 
     @property
     def end_tokens(self) -> frozenset[int]:
-        ends = self.hf_model.generation_config.eos_token_id if self.hf_model.generation_config else None
-        return frozenset([ends] if isinstance(ends, int) else ends or ())
+        return end_tokens(self.hf_model)
 
     @property
     def device(self) -> torch.device:
         return self.hf_model.device
 
-    def start(self) -> "TransformersSession":
-        return TransformersSession(self)
+    def start(self) -> PooledSession:
+        return PooledSession(self)
 
     def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
-        parts = []
-        for run in runs:
-            if not isinstance(run.session, TransformersSession) or run.session.model.pool is not self.pool:
-                raise ValueError("all sessions of a run must belong to the model that runs them")
-            parts.append(run.session.part(run.tree, run.first))
-        return self.run(parts, hidden=hidden)
+        return self.run(parts_of(runs, self.pool), hidden=hidden)
 
     @torch.no_grad()
-    def run(self, parts: Sequence["_Part"], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
+    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
         """One padded run of Transformers over the parts."""
         self.pool.reserve(max(part.place.start + part.place.count for part in parts))
         cache = RunCache(self.pool, [part.place for part in parts])
@@ -101,7 +92,7 @@ class TransformersModel:
             self._without[layers] = smaller
         return self._without[layers]
 
-    def _masks(self, parts: Sequence["_Part"], width: int) -> Tensor | dict[str, Tensor]:
+    def _masks(self, parts: Sequence[Part], width: int) -> Tensor | dict[str, Tensor]:
         masks = {}
         for attention, window in self.attentions.items():
             longest = max(part.place.count for part in parts)
@@ -113,107 +104,6 @@ class TransformersModel:
             mask = torch.zeros(sees.shape, dtype=self.pool.dtype, device=self.device)
             masks[attention] = mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
         return masks if len(masks) > 1 else next(iter(masks.values()))
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """One sequence's share of a run: which tokens, at which positions, where in the cache, seeing what."""
-
-    tokens: Int[Tensor, " nodes"]
-    positions: Int[Tensor, " nodes"]
-    place: Place
-    sees: Bool[Tensor, "nodes width"]
-    sees_positions: Int[Tensor, " width"]
-
-    def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
-        """What each node sees if attention reaches back ``window`` positions, itself included."""
-        if window is None:
-            return self.sees
-        return self.sees & (self.sees_positions[None] > self.positions[:, None] - window)
-
-
-class TransformersSession:
-    """One sequence: a slot of the model's cache and the number of tokens committed there."""
-
-    def __init__(self, model: TransformersModel, origin: "TransformersSession | None" = None) -> None:
-        self.model = model
-        self._origin = origin
-        self._length = 0
-        self._ran = 0  # nodes behind the committed tokens whose keys and values are in the cache
-        if origin is None:
-            self.slot = model.pool.acquire()
-            self._give_back = weakref.finalize(self, model.pool.release, self.slot)
-        else:
-            self.slot = origin.slot
-
-    @property
-    def length(self) -> int:
-        return self._origin.length if self._origin else self._length
-
-    def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
-        self._require_all_layers("extend")
-        if len(tokens) == 0:
-            raise ValueError("extend needs at least one token")
-        start, count = self.length, len(tokens)
-        positions = torch.arange(start + count)
-        part = _Part(
-            tokens=torch.tensor(tokens),
-            positions=positions[start:],
-            place=Place(self.slot, start, count),
-            sees=positions[None] <= positions[start:, None],
-            sees_positions=positions,
-        )
-        output = self.model.run([part], keep, hidden)[0]
-        self._length += count
-        self._ran = 0
-        return output
-
-    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
-        return self.model.run([self.part(tree, first)], hidden=hidden)[0]
-
-    def part(self, tree: DraftTree, first: int) -> _Part:
-        """This sequence's share of a run over ``tree`` from node ``first`` on."""
-        if first > self._ran:
-            raise ValueError(f"nodes before {first} must be run first; {self._ran} were run since the last commit")
-        self._ran = len(tree)
-        if self._origin is not None:
-            self._origin._ran = 0  # its nodes are overwritten
-        start, positions = self.length, self.length + tree.depths
-        before = torch.ones(len(tree) - first, start, dtype=torch.bool, device=positions.device)
-        return _Part(
-            tokens=tree.tokens[first:],
-            positions=positions[first:],
-            place=Place(self.slot, start + first, len(tree) - first),
-            sees=torch.cat([before, tree.ancestors[first:]], dim=1),
-            sees_positions=torch.cat([torch.arange(start, device=positions.device), positions]),
-        )
-
-    def commit(self, path: Sequence[int]) -> None:
-        self._require_all_layers("commit")
-        if path and max(path) >= self._ran:
-            raise ValueError(f"node {max(path)} cannot be kept: only {self._ran} nodes were run")
-        self.model.pool.keep(self.slot, self._length, path)
-        self._length += len(path)
-        self._ran = 0
-
-    def rewind(self, count: int) -> None:
-        self._require_all_layers("rewind")
-        if not 0 <= count <= self._length:
-            raise ValueError(f"cannot take back {count} of {self._length} tokens")
-        self._length -= count
-        self._ran = count
-
-    def skipping(self, layers: frozenset[int]) -> "TransformersSession":
-        self._require_all_layers("skipping")
-        return TransformersSession(self.model.without(layers), origin=self)
-
-    def close(self) -> None:
-        if self._origin is None:  # otherwise the cache is not ours to give back
-            self._give_back()
-
-    def _require_all_layers(self, act: str) -> None:
-        if self._origin is not None:
-            raise ValueError(f"a session that skips layers only runs trees; call {act} on the session it was made from")
 
 
 def _padded(rows: Sequence[Tensor]) -> Tensor:
@@ -251,8 +141,7 @@ def _without_layers(hf_model: PreTrainedModel, skipped: frozenset[int]) -> PreTr
     )
     if name is None or layers is None:
         raise ValueError(f"{type(hf_model).__name__} has no list of layers to leave some out of")
-    if not skipped or not skipped < set(range(len(layers))):
-        raise ValueError(f"layers to skip must be some of 0..{len(layers) - 1} and not all, got {sorted(skipped)}")
+    require_layers_to_skip(skipped, len(layers))
     kept = [index for index in range(len(layers)) if index not in skipped]
     smaller = _shallow(decoder)
     smaller._modules[name] = nn.ModuleList([layers[index] for index in kept])

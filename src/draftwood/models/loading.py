@@ -1,0 +1,77 @@
+"""From a name to a model that is ready to run, on the fastest path that can run it."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from draftwood.models import hub
+from draftwood.models.base import Model
+from draftwood.models.decoder import why_not_lean
+from draftwood.models.folders import MANIFEST
+from draftwood.models.lean import LeanModel
+from draftwood.models.linears import has_int8
+from draftwood.models.transformers import TransformersModel
+
+INT8 = "int8"
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model with its tokenizer, the folder of its weights and how they are multiplied."""
+
+    model: Model
+    tokenizer: PreTrainedTokenizerBase
+    folder: Path
+    dtype: str
+
+
+def load_model(
+    name: str, dtype: str | torch.dtype | None = None, device: str | torch.device | None = None
+) -> LoadedModel:
+    """The model of this name, lean where it can be, and in 8-bit integers where its weights were quantised anyway.
+
+    Args:
+        name: see ``hub.resolve``.
+        dtype: ``int8`` or a type of floats; None takes int8 on CPUs for weights that come from a quantised GGUF file,
+            as llama.cpp does in effect, else the type the weights were saved in.
+        device: None takes CUDA where there is one, else the CPU.
+
+    Raises:
+        ValueError: for unknown names and types, and for int8 where it cannot be had; the message says why.
+    """
+    floats = None if dtype in (INT8, torch.int8) else dtype
+    loaded = hub.load_pretrained(name, dtype=floats, device=device)
+    hf_model: PreTrainedModel = loaded.model
+    usual = dtype is None and quantisation(loaded.path) is not None and has_int8(hf_model.device)
+    int8 = dtype in (INT8, torch.int8) or (usual and why_not_lean(hf_model) is None)
+    model = model_for(hf_model, int8)
+    label = INT8 if int8 else str(hf_model.dtype).removeprefix("torch.")
+    return LoadedModel(model, loaded.tokenizer, loaded.path, label)
+
+
+def model_for(hf_model: PreTrainedModel, int8: bool = False) -> Model:
+    """The fastest way to run a Transformers model: lean for Llama-shaped ones, general for the others.
+
+    Raises:
+        ValueError: for int8 on other models, and for models that cannot run trees.
+    """
+    reason = why_not_lean(hf_model)
+    if reason is None:
+        return LeanModel(hf_model, int8)
+    if int8:
+        raise ValueError(f"int8 runs on the lean path only, and {reason}; leave dtype out, or take bfloat16")
+    return TransformersModel(hf_model)
+
+
+def quantisation(folder: Path) -> str | None:
+    """How the weights in a folder that draftwood made were quantised before, for instance Q4_1; None if not."""
+    try:
+        source = str(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    found = re.search(r"\b(I?Q\d\w*)\b", source)
+    return found.group(1) if found else None

@@ -1,0 +1,147 @@
+"""One sequence in a pool of caches, the same for every way to run a model."""
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from draftwood.models.base import Keep, Model, Output, Run
+from draftwood.models.cache import CachePool, Place
+from draftwood.tree import DraftTree
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One sequence's share of a run: which tokens, at which positions, where in the cache, seeing what."""
+
+    tokens: Int[Tensor, " nodes"]
+    positions: Int[Tensor, " nodes"]
+    place: Place
+    sees: Bool[Tensor, "nodes width"]
+    sees_positions: Int[Tensor, " width"]
+
+    def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
+        """What each node sees if attention reaches back ``window`` positions, itself included."""
+        if window is None:
+            return self.sees
+        return self.sees & (self.sees_positions[None] > self.positions[:, None] - window)
+
+
+@runtime_checkable
+class PooledModel(Model, Protocol):
+    """A model whose sequences live in the slots of one pool."""
+
+    @property
+    def pool(self) -> CachePool: ...
+
+    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
+        """Run the parts of several sequences together and write their keys and values to the pool."""
+        ...
+
+    def without(self, layers: frozenset[int]) -> "PooledModel":
+        """A model that shares these weights and this cache but leaves out some decoder layers."""
+        ...
+
+
+class PooledSession:
+    """One sequence: a slot of the model's cache and the number of tokens committed there."""
+
+    def __init__(self, model: PooledModel, origin: "PooledSession | None" = None) -> None:
+        self.model = model
+        self._origin = origin
+        self._length = 0
+        self._ran = 0  # nodes behind the committed tokens whose keys and values are in the cache
+        if origin is None:
+            self.slot = model.pool.acquire()
+            self._give_back = weakref.finalize(self, model.pool.release, self.slot)
+        else:
+            self.slot = origin.slot
+
+    @property
+    def length(self) -> int:
+        return self._origin.length if self._origin else self._length
+
+    def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
+        self._require_all_layers("extend")
+        if len(tokens) == 0:
+            raise ValueError("extend needs at least one token")
+        start, count = self.length, len(tokens)
+        positions = torch.arange(start + count)
+        part = Part(
+            tokens=torch.tensor(tokens),
+            positions=positions[start:],
+            place=Place(self.slot, start, count),
+            sees=positions[None] <= positions[start:, None],
+            sees_positions=positions,
+        )
+        output = self.model.run([part], keep, hidden)[0]
+        self._length += count
+        self._ran = 0
+        return output
+
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+        return self.model.run([self.part(tree, first)], hidden=hidden)[0]
+
+    def part(self, tree: DraftTree, first: int) -> Part:
+        """This sequence's share of a run over ``tree`` from node ``first`` on."""
+        if first > self._ran:
+            raise ValueError(f"nodes before {first} must be run first; {self._ran} were run since the last commit")
+        self._ran = len(tree)
+        if self._origin is not None:
+            self._origin._ran = 0  # its nodes are overwritten
+        start, positions = self.length, self.length + tree.depths
+        before = torch.ones(len(tree) - first, start, dtype=torch.bool, device=positions.device)
+        return Part(
+            tokens=tree.tokens[first:],
+            positions=positions[first:],
+            place=Place(self.slot, start + first, len(tree) - first),
+            sees=torch.cat([before, tree.ancestors[first:]], dim=1),
+            sees_positions=torch.cat([torch.arange(start, device=positions.device), positions]),
+        )
+
+    def commit(self, path: Sequence[int]) -> None:
+        self._require_all_layers("commit")
+        if path and max(path) >= self._ran:
+            raise ValueError(f"node {max(path)} cannot be kept: only {self._ran} nodes were run")
+        self.model.pool.keep(self.slot, self._length, path)
+        self._length += len(path)
+        self._ran = 0
+
+    def rewind(self, count: int) -> None:
+        self._require_all_layers("rewind")
+        if not 0 <= count <= self._length:
+            raise ValueError(f"cannot take back {count} of {self._length} tokens")
+        self._length -= count
+        self._ran = count
+
+    def skipping(self, layers: frozenset[int]) -> "PooledSession":
+        self._require_all_layers("skipping")
+        return PooledSession(self.model.without(layers), origin=self)
+
+    def close(self) -> None:
+        if self._origin is None:  # otherwise the cache is not ours to give back
+            self._give_back()
+
+    def _require_all_layers(self, act: str) -> None:
+        if self._origin is not None:
+            raise ValueError(f"a session that skips layers only runs trees; call {act} on the session it was made from")
+
+
+def parts_of(runs: Sequence[Run], pool: CachePool) -> list[Part]:
+    """The parts of a run over several sequences, all of which must live in ``pool``."""
+    parts = []
+    for run in runs:
+        if not isinstance(run.session, PooledSession) or run.session.model.pool is not pool:
+            raise ValueError("all sessions of a run must belong to the model that runs them")
+        parts.append(run.session.part(run.tree, run.first))
+    return parts
+
+
+def require_layers_to_skip(skipped: frozenset[int], layers: int) -> None:
+    """Raise ValueError unless some layers, but not all, would be left out."""
+    if not skipped or not skipped < set(range(layers)):
+        raise ValueError(f"layers to skip must be some of 0..{layers - 1} and not all, got {sorted(skipped)}")
