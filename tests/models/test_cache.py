@@ -115,3 +115,46 @@ def test_a_run_writes_to_its_places_and_reads_rows_in_its_order(slots: list[int]
                 assert torch.equal(
                     got[row, :, end:], old[place.slot, end:width].transpose(0, 1)
                 )  # padding was not written
+
+
+def no_memory_above(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let blocks of more places than this fail as PyTorch does on a CPU."""
+    zeros = torch.zeros
+
+    def short(*shape: int, **options: object) -> Tensor:
+        if len(shape) > 2 and shape[1] * shape[2] > limit:
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate much")
+        return zeros(*shape, **options)
+
+    monkeypatch.setattr(torch, "zeros", short)
+
+
+def test_where_memory_is_short_it_grows_by_no_more_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pool_of(1, 128)
+    no_memory_above(200, monkeypatch)
+    pool.reserve(150)
+    assert pool.capacity == 150
+
+
+def test_without_memory_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pool_of(2, 128)
+    fill(pool)
+    before = copies(pool)
+    no_memory_above(256, monkeypatch)
+    with pytest.raises(MemoryError, match="no memory for a cache of 2 sequences of 200 tokens; shorten the prompt"):
+        pool.reserve(200)
+    with pytest.raises(MemoryError, match="3 sequences"):
+        pool.acquire()
+    assert (pool.slots, pool.capacity) == (2, 128)
+    for old, new in zip(before, copies(pool), strict=True):
+        assert torch.equal(old, new)
+
+
+def test_other_failures_are_not_called_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> Tensor:
+        raise RuntimeError("the device is gone")
+
+    pool = pool_of(1, 128)
+    monkeypatch.setattr(torch, "zeros", broken)
+    with pytest.raises(RuntimeError, match="gone"):
+        pool.reserve(500)

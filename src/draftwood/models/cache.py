@@ -48,19 +48,22 @@ class CachePool:
     def acquire(self) -> int:
         """A free slot."""
         if not self.free:
-            self.free = list(range(max(1, 2 * self.slots) - 1, self.slots - 1, -1))
-            self.slots = max(1, 2 * self.slots)
-            self._reallocate()
+            before = self.slots
+            self._grow([(max(1, 2 * before), self.capacity), (before + 1, self.capacity)])
+            self.free = list(range(self.slots - 1, before - 1, -1))
         return self.free.pop()
 
     def release(self, slot: int) -> None:
         self.free.append(slot)
 
     def reserve(self, length: int) -> None:
-        """Make room for this many tokens in every slot."""
+        """Make room for this many tokens in every slot.
+
+        Raises:
+            MemoryError: where there is no memory even for just these; what is in the cache stays.
+        """
         if length > self.capacity:
-            self.capacity = max(128, 2 * self.capacity, length)
-            self._reallocate()
+            self._grow([(self.slots, max(128, 2 * self.capacity, length)), (self.slots, length)])
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, each [slots capacity heads dim]."""
@@ -80,15 +83,28 @@ class CachePool:
         for block in self._blocks.values():
             block[:, slot, start : start + len(path)] = block[:, slot].index_select(1, nodes)
 
-    def _zeros(self, count: int, shape: Shape) -> Tensor:
+    def _zeros(self, count: int, shape: Shape, slots: int = 0, capacity: int = 0) -> Tensor:
         heads, dim = shape
-        return torch.zeros(count, self.slots, self.capacity, heads, dim, dtype=self.dtype, device=self.device)
+        return torch.zeros(count, slots, capacity, heads, dim, dtype=self.dtype, device=self.device)
 
-    def _reallocate(self) -> None:
+    def _grow(self, sizes: Sequence[tuple[int, int]]) -> None:
+        """Take the first of these numbers of slots and places for which there is memory."""
+        for slots, capacity in sizes:
+            try:
+                blocks = {shape: self._zeros(len(old), shape, slots, capacity) for shape, old in self._blocks.items()}
+                break
+            except (RuntimeError, MemoryError) as error:  # on a CPU PyTorch raises no error of its own for this
+                if "memory" not in str(error) and not isinstance(error, MemoryError):
+                    raise
+        else:
+            slots, capacity = sizes[-1]
+            raise MemoryError(
+                f"there is no memory for a cache of {slots} sequences of {capacity} tokens; shorten the prompt, run "
+                "fewer requests at once, or take a smaller model"
+            )
         for shape, old in self._blocks.items():
-            new = self._zeros(len(old), shape)
-            new[:, : old.shape[1], : old.shape[2]] = old
-            self._blocks[shape] = new
+            blocks[shape][:, : old.shape[1], : old.shape[2]] = old
+        self._blocks, self.slots, self.capacity = blocks, slots, capacity
 
 
 @dataclass(frozen=True)
