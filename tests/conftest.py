@@ -13,6 +13,8 @@ import pytest
 CHECKED = ["tree", "rng", "sampling", "stats", "engine", "methods", "drafters", "shapes", "verifiers", "models"]
 jaxtyping.install_import_hook([f"draftwood.{part}" for part in CHECKED], "shape_checks.check")
 
+os.environ["DRAFTWOOD_COMPILE"] = "0"  # compiling takes half a minute per model; the tests that want it say so
+
 import torch  # noqa: E402  the hook must stand before any import of the library
 
 torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
@@ -24,6 +26,25 @@ def unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def folder_of_curves(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("curves")
+
+
+@pytest.fixture(autouse=True)
+def same_curve_everywhere(folder_of_curves: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees of tests do not depend on how fast the machine is just now, and nothing is stored in the user's home."""
+    from draftwood import priors
+    from draftwood.models import calibration
+    from draftwood.models.curve import Curve
+
+    curve = Curve((1, 8, 64), (0.01, 0.011, 0.02))
+    monkeypatch.setattr(calibration, "measure", lambda model, seconds: curve)
+    monkeypatch.setattr(calibration, "home", lambda: folder_of_curves)
+    monkeypatch.setattr(priors, "home", lambda: folder_of_curves)
+    monkeypatch.setattr(calibration, "LEAST_SHARE", 0.0)
 
 
 @pytest.fixture(scope="session")

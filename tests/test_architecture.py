@@ -18,14 +18,17 @@ MAY_IMPORT = {
     "rng": set(),
     "sampling": {"tree"},
     "stats": {"tree"},
+    "budget": set(),
     "models": GROUND,
     "shapes": GROUND,
     "verifiers": GROUND,
-    "drafters": GROUND | {"models", "shapes"},
+    "drafters": GROUND | {"budget", "models", "shapes"},
     "engine": GROUND | {"models", "stats", "drafters.base", "verifiers.base"},
-    "methods": GROUND | {"models", "engine"} | AXES,
+    "parts": GROUND | {"budget", "models", "drafters", "shapes"},
+    "priors": GROUND | {"models", "drafters"},
+    "methods": GROUND | {"budget", "models", "engine", "parts"} | AXES,
     "text": GROUND,
-    "language_model": GROUND | {"models", "engine", "methods", "stats", "text"} | AXES,
+    "language_model": GROUND | {"models", "engine", "methods", "priors", "stats", "text"} | AXES,
     "hooks": GROUND | {"models", "engine", "methods", "stats"} | AXES,
 }
 FREE = {"cli", "server", "bench", "training", "testing", "checking", "__init__"}
@@ -68,7 +71,11 @@ def test_methods_of_an_axis_do_not_know_each_other() -> None:
             if path.stem in ("__init__", "base"):
                 continue
             siblings = {m.split(".")[1] for m in imports_of(path) if m.startswith(axis + ".")} - {"base"}
-            shared = {"draft_model", "widths"}  # layer_skip drafts like a draft model; independent chains are widths
+            shared = {
+                *("draft_model", "widths"),  # layer_skip drafts like a draft model; independent chains are widths
+                *("sources", "acceptance", "combined"),  # what merges sources, and what they have in common
+                *("n_grams", "suffix", "earlier_texts", "bigram_prior"),  # sources are parts of other drafters
+            }
             assert siblings <= shared, f"{path.name} imports {siblings}"
 
 

@@ -3,15 +3,31 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
 
-from draftwood.drafters import Drafter, DraftModel, LayerSkip, Nothing, PromptLookup, TokenRecycling
+from draftwood.budget import Budget
+from draftwood.drafters import (
+    Accepted,
+    Aded,
+    Combined,
+    Drafter,
+    DraftModel,
+    DraftSession,
+    LayerSkip,
+    Nothing,
+    PromptLookup,
+    Request,
+    Stand,
+    SuffixDecoding,
+    TokenRecycling,
+)
 from draftwood.engine import Options, generate
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
-from draftwood.sampling import Sampling
+from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, chi_square, target_law, tiny_llama
@@ -81,13 +97,25 @@ def test_output_law(shape: Shape, verifier: Verifier) -> None:
     assert p_value(DraftModel(TableModel(draft), shape), verifier, target) > LEVEL
 
 
+WIDE = Budget(lambda nodes: 1.0 + 0.002 * nodes, per_guess=0.0, most=6)
+WITHOUT_A_MODEL: list[tuple[Drafter, Verifier]] = [
+    (Nothing(), Match()),
+    (PromptLookup(1, 2, 2), Match()),
+    (TokenRecycling(Paths(((0,), (1,), (0, 0))), 2), Match()),
+    (Combined(budget=WIDE), Match()),
+    (SuffixDecoding(budget=WIDE), Match()),
+    (Aded(4, 2), Match()),
+    *((Stand(4, order=2, width=width), verifier) for width in (1, 2) for verifier in (Rejection(), Traversal())),
+]
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
-    "drafter", [Nothing(), PromptLookup(1, 2, 2), TokenRecycling(Paths(((0,), (1,), (0, 0))), 2)], ids=lambda d: d.name
+    ("drafter", "verifier"), [pytest.param(d, v, id=f"{d.name}-{v.name}") for d, v in WITHOUT_A_MODEL]
 )
-def test_output_law_of_drafters_without_a_model(drafter: Drafter) -> None:
+def test_output_law_of_drafters_without_a_model(drafter: Drafter, verifier: Verifier) -> None:
     target, _ = tables()
-    assert p_value(drafter, Match(), target) > LEVEL
+    assert p_value(drafter, verifier, target) > LEVEL
 
 
 @dataclass(frozen=True)
@@ -147,6 +175,40 @@ def test_wrong_rules_are_caught(shape: Shape, rule: Verifier) -> None:
     assert p_value(DraftModel(TableModel(draft), shape), rule, target) < LEVEL
 
 
+@dataclass(frozen=True)
+class Sharpened:
+    """STAND with rows other than those its children were drawn from."""
+
+    drafter: Stand
+    name: ClassVar[str] = "sharpened"
+    needs_logits: ClassVar[bool] = True
+    needs_hidden: ClassVar[tuple[int, ...]] = ()
+
+    def start(self, request: Request) -> DraftSession:
+        self.sessions.append(self.drafter.start(request))
+        return self
+
+    @property
+    def sessions(self) -> list[DraftSession]:
+        return self.__dict__.setdefault("_sessions", [])
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        tree = self.sessions[-1].propose(root, context)
+        assert tree.probs is not None
+        rows = tree.probs**2
+        return replace(tree, probs=rows / rows.sum(-1, keepdim=True).clamp(min=1e-9))
+
+    def update(self, accepted: Accepted) -> None:
+        self.sessions[-1].update(accepted)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("width", [1, 2])
+def test_wrong_rows_of_stand_are_caught(width: int) -> None:
+    target, _ = tables()
+    assert p_value(Sharpened(Stand(4, order=2, width=width)), Rejection(), target) < LEVEL
+
+
 def test_the_engine_refuses_what_is_not_exact() -> None:
     target, draft = (TableModel(logits) for logits in tables())
     for shape, verifier in [(Widths((2, 2)), KSeq()), (BestFirst(2, 2, 4), Rejection())]:
@@ -165,6 +227,10 @@ DRAFTERS: list[tuple[str, Callable[[TransformersModel, TransformersModel], Itera
     *((f"skip-{p.id}", lambda t, d, p=p: iter([(LayerSkip(frozenset({1}), p.values[0]), p.values[1])])) for p in PAIRS),
     ("lookup", lambda t, d: iter([(PromptLookup(3, 8, b), Match()) for b in (1, 3)])),
     ("recycling", lambda t, d: iter([(TokenRecycling(), Match()), (TokenRecycling(keep=True), Match())])),
+    ("combined", lambda t, d: iter([(Combined(), Match()), (Combined(budget=WIDE), Match())])),
+    ("suffix", lambda t, d: iter([(SuffixDecoding(budget=WIDE), Match())])),
+    ("stand", lambda t, d: iter([(Stand(), verifier) for verifier in (Match(), Rejection(), Traversal())])),
+    ("aded", lambda t, d: iter([(Aded(), Match())])),
 ]
 
 

@@ -60,7 +60,7 @@ def test_every_recipe_is_consistent() -> None:
     ("build", "message"),
     [
         (lambda t: methods.build("rsdc", t), "did you mean.*rsd-c"),
-        (lambda t: methods.build("zzz", t), "there are: plain"),
+        (lambda t: methods.build("zzz", t), "there are: auto, plain"),
         (lambda t: methods.build("rsd-s", t), "draft-model"),
         (lambda t: methods.build("lookup", t, draft_model=t), "no draft model"),
         (lambda t: methods.build("lookup", t, shape=Widths()), "takes no shape"),

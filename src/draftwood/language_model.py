@@ -1,6 +1,6 @@
 """A model, its tokenizer and a method: text in, text out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,16 +10,18 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from draftwood import methods
 from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.methods import Method
-from draftwood.models import hub
 from draftwood.models.base import Model
+from draftwood.models.calibration import Calibration
+from draftwood.models.loading import load_model
 from draftwood.models.transformers import TransformersModel
 from draftwood.models.vocabulary import require_same_vocabulary
+from draftwood.priors import Prior
 from draftwood.sampling import Sampling
 from draftwood.stats import Stats, Step
 from draftwood.text import TextBuilder
 
 DEFAULT_MODEL = "smollm2-135m"
-DEFAULT_METHOD = "lookup"
+DEFAULT_METHOD = "auto"
 
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
@@ -104,15 +106,33 @@ class LanguageModel:
         tokenizer: of the target.
         method: a drafter and a verifier.
         name: for reports.
+        calibration: what runs cost, for methods that weigh it; None measures it when one asks.
+        prior: what the model says after single tokens, for methods that guess with it; None likewise.
     """
 
-    def __init__(self, model: Model, tokenizer: PreTrainedTokenizerBase, method: Method, name: str) -> None:
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: PreTrainedTokenizerBase,
+        method: Method,
+        name: str,
+        calibration: Calibration | None = None,
+        prior: Prior | None = None,
+    ) -> None:
         self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
+        self.calibration = calibration or Calibration(model)
+        self.prior = prior or Prior(model, tokenizer.bos_token_id or 0, self.calibration.folder)
 
     def with_method(self, method: str | Method, draft_model: Model | None = None) -> "LanguageModel":
         """The same model, decoded by another method."""
-        chosen = method if isinstance(method, Method) else methods.build(method, self.model, draft_model)
-        return LanguageModel(self.model, self.tokenizer, chosen, self.name)
+        if isinstance(method, Method):
+            chosen = method
+        else:  # only methods that use the curve or the prior pay for it
+            recipe = methods.recipe(method)
+            curve = self.calibration.curve if recipe.uses_curve else None
+            prior = self.prior.table if recipe.uses_prior else None
+            chosen = methods.build(method, self.model, draft_model, curve=curve, prior=prior)
+        return LanguageModel(self.model, self.tokenizer, chosen, self.name, self.calibration, self.prior)
 
     def encode(self, prompt: Prompt, raw: bool = False) -> list[int]:
         """Token ids of a prompt: as a chat where the tokenizer has a chat template, unless ``raw``."""
@@ -201,6 +221,7 @@ def load(
     draft_model: str | PreTrainedModel | Model | None = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
+    curve: Callable[[int], float] | None = None,
 ) -> LanguageModel:
     """A language model by name, or around a Transformers model already in memory.
 
@@ -209,28 +230,33 @@ def load(
         tokenizer: needed with a Transformers model.
         method: a name of ``draftwood.methods`` or a ``Method`` built by hand.
         draft_model: for methods that draft with a second model, given like ``model``.
-        dtype: for instance ``float32``; None takes the weights' own.
+        dtype: for instance ``float32``, or ``int8``; None takes int8 on CPUs for weights that were quantised before,
+            else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
+        curve: seconds of a run by number of nodes, for methods that choose the size of their trees by it, for instance
+            a ``Curve`` of ``draftwood.models.curve``. None takes the one that ``draftwood tune`` or an earlier load
+            stored, or measures it, which takes at most 3 s, or 1 s for a model already in memory.
 
     Raises:
+        TypeError: for a curve that is no function.
         ValueError: for unknown names, unsupported architectures and mismatched vocabularies.
     """
     if not isinstance(method, Method):
         methods.require_parts(methods.recipe(method), draft_model is not None)  # before anything is loaded
-    target, name = _model(model, tokenizer, dtype, device)
+    plain = _plain(model, tokenizer, dtype, device, curve)
     if isinstance(method, Method):
-        return LanguageModel(target.model, target.tokenizer, method, name)
+        return plain.with_method(method)
     draft: Model | None = None
     if isinstance(draft_model, (str, PreTrainedModel)):
-        draft = load_draft_model(draft_model, target.tokenizer, dtype, device)
-        if abs(draft.vocab_size - target.model.vocab_size) > 0.1 * target.model.vocab_size:
+        draft = load_draft_model(draft_model, plain.tokenizer, dtype, device)
+        if abs(draft.vocab_size - plain.model.vocab_size) > 0.1 * plain.model.vocab_size:
             raise ValueError(
-                f"the draft model has {draft.vocab_size} tokens and the target {target.model.vocab_size}; use a draft "
+                f"the draft model has {draft.vocab_size} tokens and the target {plain.model.vocab_size}; use a draft "
                 "model of the target's own family"
             )
     elif draft_model is not None:
         draft = draft_model
-    return LanguageModel(target.model, target.tokenizer, methods.build(method, target.model, draft), name)
+    return plain.with_method(method, draft)
 
 
 def load_draft_model(
@@ -246,29 +272,29 @@ def load_draft_model(
     """
     if isinstance(draft_model, PreTrainedModel):
         return TransformersModel(draft_model)
-    loaded = hub.load_pretrained(draft_model, dtype=dtype, device=device)
+    loaded = load_model(draft_model, dtype, device)
     require_same_vocabulary(tokenizer, loaded.tokenizer)
-    return TransformersModel(loaded.model)
+    return loaded.model
 
 
-@dataclass(frozen=True, eq=False)
-class _Target:
-    model: Model
-    tokenizer: PreTrainedTokenizerBase
-
-
-def _model(
+def _plain(
     model: str | PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | None,
     dtype: str | torch.dtype | None,
     device: str | torch.device | None,
-) -> tuple[_Target, str]:
+    curve: Callable[[int], float] | None,
+) -> LanguageModel:
     if isinstance(model, str):
-        loaded = hub.load_pretrained(model, dtype=dtype, device=device)
-        return _Target(TransformersModel(loaded.model), tokenizer or loaded.tokenizer), model
-    if tokenizer is None:
+        loaded = load_model(model, dtype, device)
+        target, tokenizer, name = loaded.model, tokenizer or loaded.tokenizer, model
+        calibration = Calibration(target, loaded.folder, loaded.dtype, curve)
+    elif tokenizer is None:
         raise ValueError("a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)")
-    return _Target(TransformersModel(model), tokenizer), model.config.name_or_path or type(model).__name__
+    else:
+        target, name = TransformersModel(model), model.config.name_or_path or type(model).__name__
+        calibration = Calibration(target, curve=curve)
+    assert tokenizer is not None  # loaded models bring theirs
+    return LanguageModel(target, tokenizer, methods.build("plain", target), name, calibration)
 
 
 def _is_tokens(prompt: object) -> bool:

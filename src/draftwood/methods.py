@@ -1,14 +1,14 @@
 """Published methods as combinations of a drafter, a shape and a verifier; the only table of names."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal
 
-from draftwood.drafters import Drafter, DraftModel, LayerSkip, Nothing, PromptLookup, TokenRecycling
+from draftwood.budget import Budget, Seconds
+from draftwood.drafters import BigramPrior, Drafter
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.models.base import Model
-from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
+from draftwood.parts import DrafterName, Parts, drafter_of
+from draftwood.shapes import BestFirst, Independent, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Typical, Verifier
 
 
@@ -43,14 +43,18 @@ class Recipe:
         drafter: what it drafts with; ``draft-model`` asks for a second model.
         shape: default tree, for drafters that take one.
         verifier: what decides.
+        uses_curve: whether it weighs what runs of the model cost.
+        uses_prior: whether it guesses with the model's bigram prior.
     """
 
     name: str
     summary: str
     source: str
-    drafter: Literal["nothing", "draft-model", "layer-skip", "prompt-lookup", "token-recycling"]
+    drafter: DrafterName
     shape: Shape | None
     verifier: Verifier
+    uses_curve: bool = False
+    uses_prior: bool = False
 
     @property
     def lossless(self) -> bool:
@@ -60,6 +64,16 @@ class Recipe:
 RECIPES = {
     recipe.name: recipe
     for recipe in (
+        Recipe(
+            "auto",
+            "several sources that need no second model, in a tree as large as pays",
+            "after Hu et al. 2024, arXiv:2411.10666 and RACER 2026, arXiv:2604.14885",
+            "combined",
+            None,
+            Match(),
+            uses_curve=True,
+            uses_prior=True,
+        ),
         Recipe("plain", "one token per run, no guesses", "the base line", "nothing", None, Match()),
         Recipe(
             "speculative",
@@ -166,6 +180,31 @@ RECIPES = {
             Match(),
         ),
         Recipe(
+            "suffix",
+            "copies what followed the longest match, in a tree as large as pays",
+            "Oliaro et al. 2024, arXiv:2411.04975; Hu et al. 2024, arXiv:2411.10666",
+            "suffix",
+            None,
+            Match(),
+            uses_curve=True,
+        ),
+        Recipe(
+            "stand",
+            "a tree drawn from n-gram tables of the model's own probabilities",
+            "Song et al. 2025, arXiv:2506.04708",
+            "stand",
+            None,
+            Rejection(),
+        ),
+        Recipe(
+            "aded",
+            "the likeliest continuations in an adaptive tri-gram table",
+            "Liu et al. 2024, arXiv:2407.12021",
+            "aded",
+            None,
+            Match(),
+        ),
+        Recipe(
             "layer-skip",
             "the model without some of its layers drafts",
             "Zhang et al. 2024, arXiv:2309.08168",
@@ -210,6 +249,8 @@ def build(
     draft_model: Model | None = None,
     shape: Shape | None = None,
     verifier: Verifier | None = None,
+    curve: Seconds | None = None,
+    prior: BigramPrior | None = None,
 ) -> Method:
     """A method by name, for a target.
 
@@ -218,38 +259,13 @@ def build(
         draft_model: for the methods that draft with one.
         shape: a tree other than the recipe's, for drafters that take one.
         verifier: a verifier other than the recipe's.
+        curve: seconds of a run by nodes, for methods that weigh it; None assumes a machine where guesses are dear.
+        prior: the model's bigrams, for ``auto`` and ``recycling``, which do without where it is None.
 
     Raises:
         ValueError: for an unknown name, a missing draft model, a draft model or shape that would not be used.
     """
     wanted = recipe(name)
     require_parts(wanted, draft_model is not None, shape is not None)
-    drafter = _DRAFTERS[wanted.drafter](target, draft_model, shape or wanted.shape)
-    return Method(drafter, verifier or wanted.verifier, name)
-
-
-def middle_layers(count: int) -> frozenset[int]:
-    """Every other layer of the middle two thirds: what a model misses least without any search."""
-    return frozenset(range(count // 6 + 1, count - count // 6, 2))
-
-
-def _layer_skip(target: Model, draft_model: Model | None, shape: Shape | None) -> Drafter:
-    layers = target.layers
-    if layers < 4:
-        raise ValueError(f"layer-skip needs a model of at least 4 layers, this one has {layers}")
-    return LayerSkip(middle_layers(layers), shape or Widths())
-
-
-def _token_recycling(shape: Shape | None) -> Drafter:
-    if not isinstance(shape, Paths):
-        raise ValueError(f"recycling fills a fixed tree of ranks: give a Paths shape, not {shape}")
-    return TokenRecycling(shape, max(8, 1 + max(rank for level in shape.levels for rank in level.ranks)))
-
-
-_DRAFTERS: dict[str, Callable[[Model, Model | None, Shape | None], Drafter]] = {
-    "nothing": lambda target, draft, shape: Nothing(),
-    "draft-model": lambda target, draft, shape: DraftModel(draft, shape or Widths()),  # type: ignore[arg-type]
-    "layer-skip": _layer_skip,
-    "prompt-lookup": lambda target, draft, shape: PromptLookup(),
-    "token-recycling": lambda target, draft, shape: _token_recycling(shape),
-}
+    parts = Parts(target, draft_model, shape or wanted.shape, Budget(curve) if curve else Budget(), prior)
+    return Method(drafter_of(wanted.drafter, parts), verifier or wanted.verifier, name)

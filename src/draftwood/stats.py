@@ -1,7 +1,7 @@
 """What a step did, and sums over steps: the only definition of every number draftwood reports."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from draftwood.tree import DraftTree
 
@@ -41,6 +41,17 @@ class Step:
         return replace(self, tokens=self.tokens[:count], accepted=kept, path=self.path[:kept])
 
 
+@dataclass(frozen=True)
+class SourceCount:
+    """Guesses that one source proposed."""
+
+    drafted: int = 0
+    accepted: int = 0
+
+    def __add__(self, other: "SourceCount") -> "SourceCount":
+        return SourceCount(self.drafted + other.drafted, self.accepted + other.accepted)
+
+
 @dataclass
 class Stats:
     """Sums over the steps of one or more texts.
@@ -57,6 +68,8 @@ class Stats:
         seconds: by phase; ``prefill`` is the prompt's run.
         bounds: greatest possible acceptance at the root, summed over ``bounded`` runs.
         accepted_at_root: of these runs, how many accepted a guess.
+        sources: by source of guesses, where a drafter merges several: how many it had in trees, and how many of these
+            were kept. A guess that several sources proposed counts for each of them.
     """
 
     tokens: int = 0
@@ -69,6 +82,7 @@ class Stats:
     bounds: float = 0.0
     bounded: int = 0
     accepted_at_root: int = 0
+    sources: dict[str, SourceCount] = field(default_factory=dict)
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> "Stats":
@@ -97,6 +111,15 @@ class Stats:
             self.bounds += step.bound
             self.bounded += 1
             self.accepted_at_root += bool(step.accepted)
+        self._count_sources(step)
+
+    def _count_sources(self, step: Step) -> None:
+        if step.tree is None or step.tree.sources is None:
+            return
+        for node, names in enumerate(step.tree.sources):
+            for name in names:
+                count = self.sources.get(name, SourceCount())
+                self.sources[name] = count + SourceCount(1, int(node in step.path))
 
     def __add__(self, other: "Stats") -> "Stats":
         deep = max(self.accepted_by_depth, other.accepted_by_depth, key=len)
@@ -112,6 +135,10 @@ class Stats:
             bounds=self.bounds + other.bounds,
             bounded=self.bounded + other.bounded,
             accepted_at_root=self.accepted_at_root + other.accepted_at_root,
+            sources={
+                name: self.sources.get(name, SourceCount()) + other.sources.get(name, SourceCount())
+                for name in {**self.sources, **other.sources}
+            },
         )
 
     @property
@@ -155,4 +182,6 @@ class Stats:
         if self.bounded:
             numbers["root_acceptance"] = self.root_acceptance
             numbers["root_acceptance_bound"] = self.root_acceptance_bound
+        if self.sources:
+            numbers["sources"] = {name: asdict(count) for name, count in self.sources.items()}
         return numbers

@@ -33,6 +33,7 @@ class DraftTree:
         probs: row i is the distribution the children of node i were drawn from. Nodes without a row are leaves, so
             the rows may stop at the last inner node. None where nothing was drawn.
         draw: how siblings were drawn; a verifier states the draws for which it keeps the target's law.
+        sources: for each node the names of what proposed it, where a drafter merges several; for reports alone.
 
     Raises:
         ValueError: if the root is not first or a node stands before its parent.
@@ -42,6 +43,7 @@ class DraftTree:
     parents: Int[Tensor, " nodes"]
     probs: Float[Tensor, "inner vocab"] | None = None
     draw: Draw = "chosen"
+    sources: tuple[tuple[str, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.tokens) == 0 or len(self.tokens) != len(self.parents):
@@ -127,7 +129,8 @@ class DraftTree:
             probs = self.probs[rows] if bool((kept[: len(rows)] == rows).all()) else None
             if probs is None:
                 raise ValueError("nodes with a row of probabilities must stand before those without")
-        return replace(self, tokens=self.tokens[kept], parents=place[self.parents[kept]], probs=probs)
+        sources = None if self.sources is None else tuple(self.sources[node] for node in kept.tolist())
+        return replace(self, tokens=self.tokens[kept], parents=place[self.parents[kept]], probs=probs, sources=sources)
 
     def cut(self, depth: int) -> "DraftTree":
         """The tree without the nodes deeper than ``depth``; exact for every draw, as it looks at no token."""

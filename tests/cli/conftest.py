@@ -51,6 +51,12 @@ def mute(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that reads 32 tokens."""
+    return save_model(tmp_path_factory.mktemp("models") / "forgetful", context=32)
+
+
+@pytest.fixture(scope="session")
 def endless(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model that writes for minutes."""
     return save_model(tmp_path_factory.mktemp("models") / "endless", layers=2, context=1_000_000)

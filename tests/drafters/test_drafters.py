@@ -6,7 +6,25 @@ from typing import ClassVar
 import pytest
 import torch
 
-from draftwood.drafters import Accepted, Drafter, DraftModel, LayerSkip, Nothing, PromptLookup, Request, TokenRecycling
+from draftwood.budget import Budget
+from draftwood.drafters import (
+    Accepted,
+    Aded,
+    BigramPrior,
+    Combined,
+    Drafter,
+    DraftModel,
+    EarlierTexts,
+    LayerSkip,
+    NGrams,
+    Nothing,
+    PromptLookup,
+    Request,
+    Stand,
+    Suffix,
+    SuffixDecoding,
+    TokenRecycling,
+)
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.models.base import Output
@@ -18,6 +36,8 @@ from draftwood.stats import Stats
 from draftwood.testing import TableModel, check_drafter, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+
+WIDE = Budget(lambda nodes: 1.0 + 0.002 * nodes, per_guess=0.0, most=12)  # nearly every guess pays
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +60,12 @@ def chain_of(tokens: list[int]) -> Accepted:
         lambda target: PromptLookup(),
         lambda target: PromptLookup(2, 5, 3),
         lambda target: TokenRecycling(),
+        lambda target: TokenRecycling(prior=BigramPrior.of(target, ranks=8)),
+        lambda target: Combined(),
+        lambda target: Combined((Suffix(), NGrams(keep=True), EarlierTexts(100), BigramPrior.of(target)), WIDE),
+        lambda target: SuffixDecoding(),
+        lambda target: Stand(),
+        lambda target: Aded(),
         lambda target: DraftModel(TransformersModel(tiny_llama(1, layers=1)), StochasticBeam(3, 3)),
         lambda target: LayerSkip(frozenset({1, 2}), Widths((2, 1))),
     ],

@@ -1,8 +1,6 @@
 """`draftwood demo`: the same text, written twice."""
 
-import platform
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -90,19 +88,10 @@ def _hardware(lm: "LanguageModel") -> str:
     """What the speeds were measured on."""
     import torch
 
-    if lm.model.device.type == "cuda":
-        return torch.cuda.get_device_name(lm.model.device)
-    threads = torch.get_num_threads()
-    return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+    from draftwood.models.hardware import device_name
 
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    name, threads = device_name(lm.model.device), torch.get_num_threads()
+    return name if lm.model.device.type == "cuda" else f"{name}, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def _print_speeds(console: "Console", written: "Generation", redone: "Generation") -> None:

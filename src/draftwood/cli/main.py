@@ -2,7 +2,10 @@
 
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +16,7 @@ from draftwood.cli.compare import compare
 from draftwood.cli.demo import demo
 from draftwood.cli.generate import generate
 from draftwood.cli.methods import methods
+from draftwood.cli.tune import tune
 from draftwood.version import __version__
 
 # Command modules import torch and everything that needs it inside their functions, so that help answers at once.
@@ -34,7 +38,8 @@ class ErrorPolicy(click.Group):
         _never_fail_to_print()
         arguments = list(sys.argv[1:] if args is None else args)
         try:
-            outcome = super().main(arguments, prog_name or "draftwood", standalone_mode=False, **extra)
+            with _warnings_in_one_line():
+                outcome = super().main(arguments, prog_name or "draftwood", standalone_mode=False, **extra)
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
             if _wants_traceback(arguments) and not isinstance(error, click.ClickException | click.Abort):
@@ -55,6 +60,22 @@ def _never_fail_to_print() -> None:
             reconfigure(errors="replace")
 
 
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Warnings of draftwood itself come without the line of code that gave them."""
+    show, package = warnings.showwarning, str(Path(__file__).parents[1])
+
+    def say(message: Warning | str, category: type[Warning], filename: str, *place: Any, **options: Any) -> None:
+        if category.__module__.startswith("draftwood.") or filename.startswith(package):
+            _complain(f"warning: {_line(str(message))}")
+        else:
+            show(message, category, filename, *place, **options)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = say
+        yield
+
+
 def _explain(error: BaseException) -> int:
     """Say in one line what happened; the exit code."""
     if isinstance(error, click.Abort | KeyboardInterrupt):
@@ -71,7 +92,8 @@ def _explain(error: BaseException) -> int:
         _drop_output()
         return BUG  # as other filters: the reader left, nothing is said
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        _complain("error: out of memory; try a smaller model, a shorter prompt or --dtype bfloat16")
+        reason = _line(str(error)) if isinstance(error, MemoryError) else ""
+        _complain(f"error: {reason or 'out of memory; try a smaller model, a shorter prompt or --dtype bfloat16'}")
         return BAD_INPUT
     if isinstance(error, EXPECTED):
         _complain(f"error: {_line(str(error)) or type(error).__name__}")
@@ -123,7 +145,7 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for command in (generate, chat, methods, compare, check, demo):
+for command in (generate, chat, methods, compare, check, tune, demo):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_MODEL = "smollm2-135m"  # as in draftwood.language_model, which takes seconds to import
-DEFAULT_METHOD = "lookup"
+DEFAULT_METHOD = "auto"
 
 temperature = click.option(
     "--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy decoding."
@@ -32,7 +32,10 @@ def model_options(command: Command) -> Command:
     """Which weights, and how they run."""
     for option in (
         click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]"),
-        click.option("--dtype", help="For instance float32.  [default: that of the weights]"),
+        click.option(
+            "--dtype",
+            help="int8, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else their own]",
+        ),
         click.option("--draft-model", help="A smaller model of the same vocabulary, for methods that draft with one."),
         click.option(
             "--model",

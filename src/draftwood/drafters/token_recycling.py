@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.drafters.base import Accepted, DraftSession, Request
+from draftwood.drafters.bigram_prior import BigramPrior
 from draftwood.sampling import Context, likeliest
 from draftwood.shapes import Paths
 from draftwood.tree import DraftTree
@@ -33,8 +34,11 @@ def published_tree() -> Paths:
 class Adjacency:
     """For every token the likeliest successors, best first; -1 where the token has not been seen."""
 
-    def __init__(self, vocab: int, ranks: int) -> None:
+    def __init__(self, vocab: int, ranks: int, prior: BigramPrior | None = None) -> None:
         self.table = torch.full((vocab, ranks), -1)
+        if prior is not None:
+            known, width = min(vocab, len(prior.tokens)), min(ranks, prior.tokens.shape[-1])
+            self.table[:known, :width] = prior.tokens[:known, :width]
 
     def __getitem__(self, tokens: Int[Tensor, " nodes"]) -> Int[Tensor, "nodes ranks"]:
         return self.table[tokens]
@@ -59,6 +63,7 @@ class TokenRecycling:
         ranks: successors kept for each token.
         keep: carry the table over from request to request. Faster on like texts; the tokens stay exact, but how fast
             they come then depends on earlier requests.
+        prior: fills the table before anything was seen, so that no token drafts nothing.
     """
 
     name: ClassVar[str] = "token-recycling"
@@ -67,6 +72,7 @@ class TokenRecycling:
     shape: Paths = field(default_factory=published_tree)
     ranks: int = 8
     keep: bool = False
+    prior: BigramPrior | None = None
     _kept: list[Adjacency] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -77,7 +83,7 @@ class TokenRecycling:
     def start(self, request: Request) -> DraftSession:
         if self.keep and self._kept:
             return _TokenRecyclingSession(self, self._kept[0])
-        adjacency = Adjacency(request.target.model.vocab_size, self.ranks)
+        adjacency = Adjacency(request.target.model.vocab_size, self.ranks, self.prior)
         if self.keep:
             self._kept.append(adjacency)
         return _TokenRecyclingSession(self, adjacency)

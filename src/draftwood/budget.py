@@ -1,0 +1,78 @@
+"""How many guesses are worth their time on this machine."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+Seconds = Callable[[int], float]
+"""Seconds of a run of the model over so many nodes, the root included; one node is plain decoding."""
+
+
+def cautious(nodes: int) -> float:
+    """The cost assumed of a machine that nobody measured: each further node a twentieth of a plain run.
+
+    Dearer than on any machine measured so far, so what pays here pays elsewhere too.
+    """
+    return 0.02 * (1.0 + 0.05 * (nodes - 1))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Chooses the size of a tree that emits most tokens per second.
+
+    A run over n nodes takes ``seconds(n)`` and emits one token more than it accepts, so a tree of guesses whose paths
+    are accepted with the probabilities e1 >= e2 >= ... is worth (1 + e1 + ... + en) / seconds(1 + n) tokens a second. A
+    guess that raises this enters; where none does, the tree stays empty.
+
+    Args:
+        seconds: cost of a run by nodes, the root included: a measured curve, or any function.
+        per_guess: seconds that drafting one guess and learning from it take.
+        most: most guesses, whatever the curve says.
+
+    Raises:
+        ValueError: for a negative cost or size, or a curve that is not positive.
+    """
+
+    seconds: Seconds = cautious
+    per_guess: float = 3e-5
+    most: int = 32
+
+    def __post_init__(self) -> None:
+        if self.most < 0 or self.per_guess < 0:
+            raise ValueError(f"most and per_guess must not be negative, got {self.most} and {self.per_guess}")
+        if min(self.costs) <= 0:
+            raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
+
+    @cached_property
+    def costs(self) -> list[float]:
+        """Seconds of a step with 0, 1, 2, ... guesses."""
+        return [self.seconds(1 + guesses) + self.per_guess * guesses for guesses in range(self.most + 1)]
+
+    @cached_property
+    def slopes(self) -> list[float]:
+        """For each number of guesses the least that a further guess costs on average, however many follow."""
+        costs, found = self.costs, []
+        for here in range(self.most):
+            found.append(min((costs[more] - costs[here]) / (more - here) for more in range(here + 1, self.most + 1)))
+        return [*found, float("inf")]
+
+    def least(self, guesses: int, rate: float) -> float:
+        """The estimate below which no further guess can raise the best ``rate`` (tokens per second) found so far.
+
+        Guesses come in falling order of their estimates e; m more of them add at most m * e tokens and cost at least
+        m * slope seconds.
+        """
+        return rate * self.slopes[guesses]
+
+    def best(self, estimates: Sequence[float]) -> int:
+        """How many of these guesses to run.
+
+        Args:
+            estimates: probability that each is accepted, all its ancestors included; falling.
+        """
+        size, tokens, best = 0, 1.0, 1.0 / self.costs[0]
+        for guesses, estimate in enumerate(estimates[: self.most], start=1):
+            tokens += estimate
+            if tokens / self.costs[guesses] > best:
+                size, best = guesses, tokens / self.costs[guesses]
+        return size

@@ -1,0 +1,240 @@
+"""`draftwood tune`: what trees cost on this machine, and what methods make of that."""
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.costs import PROMPTS, Cost, write
+from draftwood.cli.curve_view import draw_curve
+from draftwood.cli.terminal import notes, output, progress
+
+if TYPE_CHECKING:
+    from draftwood.models.calibration import Key, Measured
+
+CURVE_SHARE = 0.5  # of the time; the methods get the rest
+NOT_STORED = 1  # exit code
+
+
+def _names(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> list[str] | None:
+    return options.method_names(context, parameter, ",".join(value)) if value else None
+
+
+@click.command(short_help="Measure what trees cost on this machine, and what methods gain.")
+@click.option(
+    "--method",
+    "names",
+    multiple=True,
+    callback=_names,
+    metavar="A,B,C",
+    help="Which to measure; repeatable.  [default: all that are lossless and need no draft model, or with one all]",
+)
+@options.model_options
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads to run with.  [default: PyTorch's own choice]")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Most time to measure.",
+)
+@options.as_json
+@click.pass_context
+def tune(
+    context: click.Context,
+    names: list[str] | None,
+    model: str,
+    draft_model: str | None,
+    dtype: str | None,
+    device: str | None,
+    threads: int | None,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Measure T(n), the time of one run of the model over a tree of n nodes, and what each method's drafts cost.
+
+    The curve is stored under $DRAFTWOOD_HOME for this model, dtype, device and number of threads. Methods that choose
+    the size of their trees find it there; without it the first load makes a rougher one in at most 3 s. Best measured
+    while the machine does nothing else.
+
+    The exit code is 1 if the curve cannot be stored.
+
+    \b
+    Examples:
+      draftwood tune
+      draftwood tune --model TARGET --draft-model SMALLER --method rsd-s,recycling
+    """
+    chosen = _methods(names, draft_model)
+    with _threads(threads):
+        loaded = options.Loaded(model, draft_model, dtype, device)
+        report = _tune(loaded, chosen, names is not None, seconds)
+        report.store(_command(model=model, draft_model=draft_model, dtype=dtype, device=device, threads=threads))
+    if as_json:
+        click.echo(json.dumps(report.as_json()))
+    else:
+        _print(report)
+    if report.stored is None:
+        notes().print(f"not stored: {report.refusal}", markup=False, soft_wrap=True)
+        context.exit(NOT_STORED)
+
+
+def _command(**given: object) -> str:
+    """The command as it would be typed again."""
+    words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None]
+    return shlex.join(["draftwood", "tune", *(word for pair in words for word in pair)])
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Run with this many CPU threads, then with as many as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        if count is not None:
+            torch.set_num_threads(count)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _methods(names: list[str] | None, draft_model: str | None) -> list[str]:
+    """What to measure, checked before any weights are loaded."""
+    from draftwood import methods
+
+    if names is None:
+        fit = [recipe for recipe in methods.RECIPES.values() if recipe.lossless and recipe.name != "plain"]
+        return [recipe.name for recipe in fit if draft_model or recipe.drafter != "draft-model"]
+    for name in names:
+        if not methods.recipe(name).lossless:
+            raise ValueError(f"method {name!r} changes what the model would say, so tune does not run it; leave it out")
+    options.check_methods(names, draft_model)
+    return [name for name in names if name != "plain"]
+
+
+@dataclass
+class Report:
+    """What was found, and where it lies.
+
+    Attributes:
+        costs: by method, plain decoding among them.
+        skipped: methods that this model cannot be used with, and why.
+        stored: the file; None where it could not be written, for the reason in ``refusal``.
+    """
+
+    model: str
+    key: "Key"
+    measured: "Measured"
+    costs: dict[str, Cost]
+    skipped: dict[str, str]
+    stored: Path | None = None
+    refusal: str = ""
+
+    @property
+    def results(self) -> dict[str, dict[str, float]]:
+        """By method, as far as the time allowed; plain decoding is the measure of the others."""
+        plain = self.costs["plain"].stats
+        done = {name: cost for name, cost in self.costs.items() if name != "plain" and cost.steps and plain.target_runs}
+        return {name: cost.as_json(self.measured.curve, plain) for name, cost in done.items()}
+
+    def store(self, command: str) -> None:
+        from draftwood.models.calibration import store
+
+        drafters = {name: found["draft_seconds_per_run"] for name, found in self.results.items()}
+        try:
+            self.stored = store(self.key, self.measured.curve, command, drafters)
+        except OSError as error:
+            self.refusal = str(error)
+
+    def as_json(self) -> dict[str, object]:
+        key, curve = self.key, self.measured.curve
+        return {
+            **{"model": self.model, "dtype": key.dtype, "device": key.device, "threads": key.threads},
+            "nodes": list(curve.nodes),
+            "seconds": list(curve.seconds),
+            "busy": self.measured.busy,
+            "methods": self.results,
+            "skipped": self.skipped,
+            "stored": None if self.stored is None else str(self.stored),
+        }
+
+
+def _tune(loaded: options.Loaded, names: Sequence[str], asked: bool, seconds: float) -> Report:
+    from draftwood.models.calibration import watched
+    from draftwood.models.curve import FULL, ROUNDS, measure
+
+    lm = loaded.plain
+    end = time.perf_counter() + seconds
+    share = seconds * CURVE_SHARE if names else seconds
+    with progress() as bar:
+        task = bar.add_task("runs over trees", total=ROUNDS + 1)
+        measured = watched(lm.model, lambda: measure(lm.model, FULL, seconds=share, advance=lambda: bar.advance(task)))
+        bar.update(task, completed=ROUNDS + 1)
+        lm.calibration.use(measured.curve)
+        models, skipped = {"plain": lm}, {}
+        for name in names:
+            try:
+                models[name] = loaded.using(name)
+            except ValueError as error:  # for instance too few layers to skip any
+                if asked:
+                    raise
+                skipped[name] = str(error)
+        costs = write(models, end, bar, task) if names else {"plain": Cost()}
+    key = lm.calibration.key
+    assert key is not None  # a model given by name has a folder
+    return Report(lm.name, key, measured, costs, skipped)
+
+
+def _print(report: Report) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    found, curve, console = report.as_json(), report.measured.curve, output()
+    threads = f"{found['threads']} thread{'s' if found['threads'] != 1 else ''}"
+    title = f"{found['model']}, {found['dtype']}, {found['device']}, {threads}"
+    console.print("[bold]One run over a tree[/]: ", end="")
+    console.print(title, markup=False, soft_wrap=True)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for head in ("nodes", "ms", "T(n)/T(1)"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True):
+        table.add_row(str(nodes), f"{seconds * 1e3:.2f}", f"{seconds / curve.seconds[0]:.2f}")
+    console.print(table)
+    console.print()
+    console.print(draw_curve(curve, encoding=sys.stdout.encoding), soft_wrap=True)
+    if report.measured.busy:
+        console.print("\nOther programs kept the CPU busy; measure again when they are done.", style="yellow")
+    _print_methods(report)
+    if report.stored is not None:
+        console.print(f"\nstored in {report.stored}", style="dim", soft_wrap=True, markup=False)
+
+
+def _print_methods(report: Report) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    console, results = output(), report.results
+    if results:
+        console.print(f"\n[bold]What drafts cost and bring[/]: {len(PROMPTS)} short greedy texts")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table.add_column("method", no_wrap=True)
+        for head in ("drafting\nms/run", "nodes\n/run", "tokens\n/run", "speed-up\nexpected", "speed-up\nseen"):
+            table.add_column(head, justify="right", no_wrap=True)
+        for name, cost in results.items():
+            speed_ups = (f"{cost['expected_speed_up']:.2f}x", f"{cost['seen_speed_up']:.2f}x")
+            drafting = f"{cost['draft_seconds_per_run'] * 1e3:.2f}"
+            table.add_row(name, drafting, f"{cost['nodes_per_run']:.1f}", f"{cost['block_efficiency']:.2f}", *speed_ups)
+        console.print(table)
+    late = [name for name in report.costs if name != "plain" and name not in results]
+    if late:
+        console.print(f"no time for: {', '.join(late)}; --seconds allows more", style="dim", markup=False)
+    for name, reason in report.skipped.items():
+        console.print(f"not run: {name} ({reason})", style="dim", markup=False, soft_wrap=True)

@@ -1,0 +1,98 @@
+"""Where a merged tree takes its guesses from: the rules for sources, which learn from every run and state opinions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+from draftwood.drafters.base import Accepted, Request
+from draftwood.sampling import Sampler, Sampling, likeliest
+
+RANKS = 8
+"""Successors that are read from each row of the target's logits."""
+
+
+class Kind(NamedTuple):
+    """What sort of evidence an opinion rests on; how far it is trusted is learnt for each kind.
+
+    Attributes:
+        source: name of the source, as it stands in reports.
+        strength: how much evidence there is, for instance how many tokens of context agree.
+    """
+
+    source: str
+    strength: int
+
+
+Opinion = tuple[Kind, dict[int, float]]
+"""A kind and the tokens it holds likely, with probabilities that sum to 1 at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class News:
+    """What a run of the target said, in the form in which sources read it.
+
+    Attributes:
+        accepted: the tree, its accepted path and, where a source reads them, the target's logits.
+        sampling: how the few likeliest logits of a row become probabilities.
+    """
+
+    accepted: Accepted
+    sampling: Sampling
+
+    @cached_property
+    def rows(self) -> list[dict[int, float]]:
+        """For each node the target's likeliest next tokens and their probabilities among each other.
+
+        The rest of the vocabulary is left out of the sum: turning dozens of whole rows into probabilities costs more
+        than all other drafting, and estimates that are learnt online are as good without it.
+        """
+        logits = self.accepted.logits
+        tokens = likeliest(logits, min(RANKS, logits.shape[-1]))
+        probs = self.sampling.probs(logits.gather(-1, tokens))
+        pairs = zip(tokens.tolist(), probs.tolist(), strict=True)
+        return [dict(zip(row, chances, strict=True)) for row, chances in pairs]
+
+
+def sampling_of_rows(sampler: Sampler) -> Sampling:
+    """Temperature and cuts of a request, to be used on the likeliest tokens of a row.
+
+    Penalties and bias are left out: they concern few tokens, and what they do to acceptance is learnt online.
+    """
+    drafting = sampler.for_drafting()
+    if not isinstance(drafting, Sampling):
+        return Sampling(1.0)
+    return replace(drafting, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, logit_bias={})
+
+
+@runtime_checkable
+class SourceSession(Protocol):
+    """A source's state for one request.
+
+    A ``state`` stands for a text that ends in some token: what the source needs to know of it, and nothing else.
+    """
+
+    def learn(self, news: News) -> None:
+        """Take in what a run of the target said. The first news is the prompt, as a chain that is all kept."""
+        ...
+
+    def begin(self, root: int) -> Any:
+        """The state after the text so far and the root."""
+        ...
+
+    def advance(self, state: Any, token: int) -> Any:
+        """The state one token later."""
+        ...
+
+    def opinions(self, state: Any) -> Sequence[Opinion]:
+        """What may come next, by kind of evidence; none where nothing is known."""
+        ...
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Settings of a source; ``name`` is how reports call it."""
+
+    name: ClassVar[str]
+
+    def start(self, request: Request) -> SourceSession: ...

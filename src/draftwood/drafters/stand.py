@@ -1,0 +1,132 @@
+"""Guess by drawing from what the target held likely after the same few tokens."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.drafters.base import Accepted, DraftSession, Request
+from draftwood.drafters.n_grams import NGramTables, Tail
+from draftwood.drafters.sources import RANKS, News, sampling_of_rows
+from draftwood.rng import Rng
+from draftwood.sampling import Context
+from draftwood.shapes.base import positive
+from draftwood.tree import DraftTree
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Tables from the newest tokens to the target's likeliest successors with probabilities; children are drawn.
+
+    Stochastic adaptive n-gram drafting (Song et al. 2025, arXiv:2506.04708). The children of a node are drawn without
+    replacement from the row of the longest context known, which has the law of the paper's Gumbel-Top-k, so that
+    rejection sampling keeps the target's law. At temperature 0 the likeliest tokens stand in for drawn ones.
+
+    Differs from the paper: the tree is not learnt from data; the i-th child drawn of a node gets 1/2**i of what the
+    node may spend, so that early draws have the large subtrees. The prompt fills the tables too. Rows hold 8 tokens.
+
+    Args:
+        nodes: most guesses.
+        order: most tokens of context.
+        fresh: weight of the newest run where a context was seen before.
+        width: most children of a node.
+        most: contexts kept of each length.
+    """
+
+    name: ClassVar[str] = "stand"
+    needs_logits: ClassVar[bool] = True
+    needs_hidden: ClassVar[tuple[int, ...]] = ()
+    nodes: int = 16
+    order: int = 4
+    fresh: float = 0.6
+    width: int = 4
+    most: int = 50_000
+
+    def __post_init__(self) -> None:
+        positive("nodes, order, width and most", [self.nodes, self.order, self.width, self.most])
+        if self.width > RANKS:
+            raise ValueError(f"width must be at most {RANKS}, the tokens kept of each row, got {self.width}")
+
+    def start(self, request: Request) -> DraftSession:
+        return _StandSession(self, request)
+
+
+class _StandSession:
+    def __init__(self, config: Stand, request: Request) -> None:
+        self.config, self.rng = config, request.rng
+        self.vocab = request.target.model.vocab_size
+        self.sampling = sampling_of_rows(request.sampler)
+        self.tables = NGramTables(config.order, config.fresh, config.most)
+        self.tail: Tail = ()
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        grown = _Drawn([root], [-1], [self._longer(self.tail, root)], [self.config.nodes])
+        node = 0
+        while node < len(grown.tokens):
+            self._branch(grown, node)
+            node += 1
+        probs = torch.zeros(max(grown.rows, default=-1) + 1, self.vocab)
+        for node, row in grown.rows.items():
+            probs[node, list(row)] = torch.tensor(list(row.values()))
+        return DraftTree(torch.tensor(grown.tokens), torch.tensor(grown.parents), probs, "distinct")
+
+    def _branch(self, grown: "_Drawn", node: int) -> None:
+        """Draw the children of a node. How many depends on counts alone, never on a drawn token's identity."""
+        share = grown.shares[node]
+        known = self.tables.rows(grown.tails[node])
+        if share == 0 or not known:
+            return
+        row = normalised(known[0][1])
+        shares = halves(share, min(self.config.width, len(row)))
+        if not shares:
+            return
+        tokens, weights = list(row), torch.tensor([list(row.values())])
+        grown.rows[node] = row
+        for place, given in zip(draw(weights, len(shares), self.rng), shares, strict=True):
+            grown.tokens.append(tokens[place])
+            grown.parents.append(node)
+            grown.tails.append(self._longer(grown.tails[node], tokens[place]))
+            grown.shares.append(given - 1)
+
+    def update(self, accepted: Accepted) -> None:
+        news, tails = News(accepted, self.sampling), []
+        for token, parent, row in zip(accepted.tree.token_list, accepted.tree.parents.tolist(), news.rows, strict=True):
+            tails.append(self._longer(self.tail if parent < 0 else tails[parent], token))
+            self.tables.learn(tails[-1], row)
+        self.tail = tails[accepted.path[-1]]
+
+    def _longer(self, tail: Tail, token: int) -> Tail:
+        return (*tail, token)[-self.config.order :]
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """A tree under way: for each node its token, parent, context and the guesses it may still spend below itself."""
+
+    tokens: list[int]
+    parents: list[int]
+    tails: list[Tail]
+    shares: list[int]
+    rows: dict[int, dict[int, float]] = field(default_factory=dict)
+
+
+def draw(weights: Float[Tensor, "1 tokens"], count: int, rng: Rng) -> list[int]:
+    """Places of so many tokens, drawn without replacement, in drawing order."""
+    return rng.draw_distinct(weights, count)[0].tolist()
+
+
+def normalised(row: dict[int, float]) -> dict[int, float]:
+    """The tokens of a row that can be drawn, with probabilities that sum to 1."""
+    total = sum(row.values())
+    return {token: probability / total for token, probability in row.items() if probability > 0.0}
+
+
+def halves(share: int, most: int) -> list[int]:
+    """What each of at most ``most`` children gets of ``share`` nodes, itself included: half, then half of the rest."""
+    given: list[int] = []
+    while share > 0 and len(given) < most:
+        given.append(share if len(given) + 1 == most else (share + 1) // 2)
+        share -= given[-1]
+    return given

@@ -1,0 +1,40 @@
+"""Guess that the text goes on as it did before, with copies as long as their matches deserve."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from draftwood.budget import Budget
+from draftwood.drafters.acceptance import Estimator
+from draftwood.drafters.base import DraftSession, Request
+from draftwood.drafters.combined import Combined
+from draftwood.drafters.earlier_texts import EarlierTexts
+from draftwood.drafters.suffix import Suffix
+
+
+@dataclass(frozen=True)
+class SuffixDecoding:
+    """A tree of what followed the longest match of the newest tokens; reads no logits.
+
+    SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975), SAM-Decoding (Hu et al. 2024, arXiv:2411.10666).
+
+    Differs from the papers: one automaton instead of suffix trees of limited depth; how far a match is trusted is
+    learnt from what became of earlier copies, and the tree's size follows from the cost of a run, not from the match.
+
+    Args:
+        suffix: how the request's own text is searched.
+        earlier: how texts of earlier requests are searched; None forgets them.
+        budget: what a run costs on this machine.
+        estimator: how far matches are trusted; None takes what was learnt for greedy or for drawn texts.
+    """
+
+    name: ClassVar[str] = "suffix"
+    needs_logits: ClassVar[bool] = False
+    needs_hidden: ClassVar[tuple[int, ...]] = ()
+    suffix: Suffix = field(default_factory=Suffix)
+    earlier: EarlierTexts | None = None
+    budget: Budget = field(default_factory=Budget)
+    estimator: Estimator | None = None
+
+    def start(self, request: Request) -> DraftSession:
+        sources = (self.suffix,) if self.earlier is None else (self.suffix, self.earlier)
+        return Combined(sources, self.budget, self.estimator).start(request)

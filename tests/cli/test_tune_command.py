@@ -1,0 +1,265 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from command import hear_ctrl_c, refused, run
+
+from draftwood import methods
+from draftwood.cli import costs
+from draftwood.cli.curve_view import draw_curve
+from draftwood.models import calibration, folders
+from draftwood.models.curve import FULL, Curve
+
+TRAINING_FREE = [
+    recipe.name
+    for recipe in methods.RECIPES.values()
+    if recipe.lossless and recipe.drafter != "draft-model" and recipe.name != "plain"
+]
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch) -> Path:
+    """An empty DRAFTWOOD_HOME that curves are really stored in, and short texts."""
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(calibration, "home", folders.home)
+    monkeypatch.setattr(costs, "TOKENS", 12)
+    return tmp_path / "home"
+
+
+def tuned(*arguments: str) -> dict:
+    result = run("tune", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def test_the_curve_is_shown_and_stored_and_every_method_without_a_second_model_measured(target, own_home):
+    result = run("tune", "--model", target, "--dtype", "float32")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert "\x1b[" not in result.stdout
+    shown = result.stdout
+    (stored,) = own_home.glob("curves/*.json")
+    assert f"stored in {stored}" in shown
+    assert f"{target}, float32, " in shown
+    assert ", 1 thread\n" in shown
+    for nodes in FULL:
+        assert f"\n{nodes:5d} " in shown
+    assert "⠤" in shown or "⣀" in shown or "⠒" in shown
+    for name in TRAINING_FREE:
+        assert f"\n{name} " in shown
+    assert "\nrsd-s" not in shown
+
+
+def test_json(target, own_home):
+    found = tuned("--model", target, "--method", "lookup", "--method", "recycling,lookup")
+    assert (found["model"], found["dtype"], found["threads"]) == (target, "float32", 1)
+    assert found["nodes"] == list(FULL)
+    assert found["seconds"] == sorted(found["seconds"])
+    assert found["busy"] is False
+    assert list(found["methods"]) == ["lookup", "recycling"]
+    assert set(found["methods"]["lookup"]) == {
+        "draft_seconds_per_run",
+        "nodes_per_run",
+        "block_efficiency",
+        "expected_speed_up",
+        "seen_speed_up",
+    }
+    record = json.loads(Path(found["stored"]).read_text())
+    assert list(record["seconds_by_nodes"].values()) == found["seconds"]
+    assert record["measured_by"] == f"draftwood tune --model {target}"
+    assert set(record["draft_seconds_per_step"]) == {"lookup", "recycling"}
+
+
+def test_plain_alone_measures_the_curve_alone(target):
+    assert tuned("--model", target, "--method", "plain")["methods"] == {}
+
+
+def test_draft_models(target, draft):
+    found = tuned("--model", target, "--draft-model", draft, "--method", "rsd-s,lookup")
+    assert list(found["methods"]) == ["rsd-s", "lookup"]
+    assert found["methods"]["rsd-s"]["nodes_per_run"] > 1
+    assert found["methods"]["rsd-s"]["draft_seconds_per_run"] > 0
+
+
+def test_methods_that_do_not_fit_the_model_are_left_out_unless_asked_for(mute):
+    found = tuned("--model", mute)
+    assert "layers" in found["skipped"]["layer-skip"]
+    assert "layer-skip" not in found["methods"]
+    shown = run("tune", "--model", mute).stdout
+    assert "not run: layer-skip (layer-skip needs a model of at least 4 layers" in shown
+    assert "4 layers" in refused("tune", "--model", mute, "--method", "layer-skip", "--seconds", "1")
+
+
+def test_each_number_of_threads_and_dtype_has_its_own_file(target, own_home):
+    before = torch.get_num_threads()
+    for options in ([], ["--threads", "2"], ["--dtype", "bfloat16"], []):
+        found = tuned("--model", target, "--method", "plain", "--seconds", "1", *options)
+        assert found["threads"] == (2 if "--threads" in options else 1)
+    assert torch.get_num_threads() == before
+    assert len(list(own_home.glob("curves/*.json"))) == 3
+
+
+def test_little_time_is_kept_and_said(target):
+    found = tuned("--model", target, "--seconds", "0.001")
+    assert found["nodes"][0] == 1
+    assert found["nodes"] != list(FULL)
+    result = run("tune", "--model", target, "--seconds", "0.001")
+    assert "no time for: " in result.stdout
+    assert "--seconds allows more" in result.stdout
+
+
+def test_a_home_that_cannot_be_written(target, own_home):
+    own_home.write_text("a file in the way")
+    result = run("tune", "--model", target, "--method", "lookup", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["stored"] is None
+    assert result.stderr.startswith("not stored: cannot write ")
+    assert "set DRAFTWOOD_HOME" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_busy_machine_is_said(target, monkeypatch):
+    monkeypatch.setattr(calibration, "LEAST_SHARE", 1e9)
+    result = run("tune", "--model", target, "--method", "plain")
+    assert "Other programs kept the CPU busy" in result.stdout
+    assert "stored in" in result.stdout
+
+
+def test_bad_input(target, draft):
+    assert "did you mean lookup" in refused("tune", "--model", target, "--method", "lokup")
+    assert "at least one method" in refused("tune", "--model", target, "--method", ",")
+    assert "--draft-model" in refused("tune", "--model", target, "--method", "rsd-s")
+    assert "uses a draft model" in refused("tune", "--model", target, "--method", "lookup", "--draft-model", draft)
+    assert "changes what the model would say" in refused("tune", "--model", target, "--method", "typical")
+    assert "dtype is one of" in refused("tune", "--model", target, "--dtype", "float3")
+    assert "no device 'toaster'" in refused("tune", "--model", target, "--device", "toaster")
+    assert "did you mean smollm2-135m" in refused("tune", "--model", "smollm-135m")
+    assert "no folder and no file" in refused("tune", "--model", "/nowhere/at/all")
+    assert "--threads" in refused("tune", "--threads", "0")
+    assert "--seconds" in refused("tune", "--seconds", "0")
+
+
+def test_a_short_context(forgetful):
+    found = tuned("--model", forgetful, "--method", "recycling")
+    assert found["methods"]["recycling"]["block_efficiency"] >= 1
+
+
+def test_ctrl_c_leaves_nothing(endless, own_home):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SAY_WHEN_MEASURING, "tune", "--model", endless, "--seconds", "600"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "DRAFTWOOD_HOME": str(own_home)},
+        preexec_fn=hear_ctrl_c,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "measuring\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.strip() == "draftwood: stopped"
+    assert not own_home.exists()
+
+
+SAY_WHEN_MEASURING = """if True:
+    import time
+    import draftwood.models.curve as curve
+    from draftwood.cli.main import main
+    curve.measure = lambda *given, **options: (print("measuring", flush=True), time.sleep(60))
+    main()
+"""
+
+
+# ---- what other commands make of it
+
+
+def written(target: str):
+    return run("generate", "hello", "--model", target, "--method", "auto", "--max-new-tokens", "8")
+
+
+def test_other_commands_use_the_stored_curve(target, own_home):
+    assert written(target).exit_code == 0
+    (stored,) = own_home.glob("curves/*.json")
+    assert json.loads(stored.read_text())["measured_by"] == "draftwood.load"
+    assert tuned("--model", target, "--method", "plain", "--seconds", "1")["stored"] == str(stored)
+    text = stored.read_text()
+    assert "draftwood tune" in text
+    assert written(target).stderr == ""
+    assert stored.read_text() == text
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_curve_of_other_hardware_is_said_once_and_replaced(target, own_home):
+    first = written(target)
+    (stored,) = own_home.glob("curves/*.json")
+    stored.write_text(stored.read_text().replace('"device": "', '"device": "Another '))
+    result = written(target)
+    assert result.stdout == first.stdout
+    assert result.stderr.startswith(f"draftwood: warning: the curve in {stored} was measured for device 'Another ")
+    assert result.stderr.endswith("; it is measured anew\n")
+    assert len(result.stderr.splitlines()) == 1
+    assert written(target).stderr == ""
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_home_that_cannot_be_written_stops_no_text(target, own_home):
+    own_home.write_text("a file in the way")
+    result = written(target)
+    assert result.exit_code == 0
+    assert "draftwood: warning: cannot write " in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_warnings_of_draftwood_are_one_line():
+    code = """if True:
+        import warnings
+        from draftwood.cli import main
+        from draftwood.models.calibration import CalibrationWarning
+        main.chat.callback = lambda **options: warnings.warn("a\\nb", CalibrationWarning)
+        main.main(["chat"])
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "draftwood: warning: a b\n"
+
+
+# ---- the drawing
+
+
+def drawn(curve: Curve, **options: object) -> list[str]:
+    return draw_curve(curve, **options).plain.splitlines()  # type: ignore[arg-type]
+
+
+def test_a_curve_rises_from_left_to_right():
+    lines = drawn(Curve((1, 8, 64), (0.01, 0.01, 0.04)), width=40, height=8)
+    assert len(lines) == 10
+    assert lines[0].startswith("40 ms │")
+    assert lines[6].startswith("10 ms │⠉") or lines[5].startswith("10 ms │")
+    tops = [min(row for row in range(8) if line_has(lines[row], column)) for column in range(40)]
+    assert tops == sorted(tops, reverse=True)
+    assert lines[-1].split() == ["1", "2", "4", "8", "16", "32", "64", "nodes"]
+
+
+def line_has(line: str, column: int) -> bool:
+    inner = line[7:]
+    return column < len(inner) and inner[column] not in " ⠀"
+
+
+def test_marks_stand_below_their_nodes():
+    (*_, line, marks) = drawn(Curve((1, 4), (0.01, 0.02)), width=31)
+    start = line.index("└") + 1
+    assert [marks.index(mark) - start for mark in "124"] == [0, 15, 30]
+
+
+def test_a_lone_size_and_terminals_without_braille():
+    assert "10 ms │" in drawn(Curve((1,), (0.01,)))[0]
+    plain = "\n".join(drawn(Curve((1, 64), (0.01, 2.0)), encoding="ascii"))
+    assert plain.isascii()
+    assert "*" in plain
+    assert "2 s" in plain or "2000 ms" in plain
