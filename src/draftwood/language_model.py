@@ -121,7 +121,7 @@ class LanguageModel:
     ) -> None:
         self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
         self.calibration = calibration or Calibration(model)
-        self.prior = prior or Prior(model, tokenizer.bos_token_id or 0, self.calibration.folder)
+        self.prior = prior or Prior(model, _first_token(tokenizer), self.calibration.folder)
 
     def with_method(self, method: str | Method, draft_model: Model | None = None) -> "LanguageModel":
         """The same model, decoded by another method."""
@@ -295,6 +295,14 @@ def _plain(
         calibration = Calibration(target, curve=curve)
     assert tokenizer is not None  # loaded models bring theirs
     return LanguageModel(target, tokenizer, methods.build("plain", target), name, calibration)
+
+
+def _first_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """What a text starts with, or else what stands between texts."""
+    for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        if isinstance(token, int):
+            return token
+    return 0
 
 
 def _is_tokens(prompt: object) -> bool:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import threading
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -57,10 +58,8 @@ class Prior:
         with progress(f"asking the model what follows each token, at most {seconds:.0f} s"):
             table = BigramPrior.of(self.model, self.first, seconds=seconds)
         if (path := self.path) is not None:
-            try:
+            with suppress(OSError):  # the next load measures it again
                 _store(table, path)
-            except OSError:
-                pass  # measured again by the next load
         self.table = table
         return table
 

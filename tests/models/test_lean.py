@@ -64,6 +64,15 @@ def test_floats_make_no_such_promise() -> None:
     assert not torch.equal(alone, together)
 
 
+@needs_int8
+def test_in_int8_logits_and_hidden_states_stay_near_those_of_floats() -> None:
+    exact, rounded = (LeanModel(tiny_llama(0, layers=4), int8).start() for int8 in (False, True))
+    here, there = (session.extend(CHAIN, hidden=(0, 2, 4)) for session in (rounded, exact))
+    assert (here.logits - there.logits).norm() < 0.1 * there.logits.norm()
+    for layer in (0, 2, 4):
+        assert (here.hidden[layer] - there.hidden[layer]).norm() < 0.1 * there.hidden[layer].norm()
+
+
 @pytest.mark.model
 def test_lean_logits_of_the_real_model_equal_those_of_transformers() -> None:
     from draftwood.models.hub import load_pretrained

@@ -15,8 +15,9 @@ from draftwood.models.base import Keep, Output, Run
 from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.compiled import Steps, compiled_steps
 from draftwood.models.decoder import Decoder, Norm, read_decoder, why_not_lean
-from draftwood.models.linears import Kind, Linear, best_kind, decode, require_int8
+from draftwood.models.linears import LEAST_ROWS, Kind, Linear, best_kind, require_int8
 from draftwood.models.session import Part, PooledSession, parts_of, require_layers_to_skip
+from draftwood.models.steps import normed
 from draftwood.models.support import context_length, end_tokens
 
 
@@ -89,6 +90,9 @@ class LeanModel:
     @torch.no_grad()
     def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
         """One run over the parts, whose rows stand one after the other."""
+        counts = [part.place.count for part in parts]
+        if self.sizes.kind != "plain" and sum(counts) < LEAST_ROWS:
+            parts = [*parts[:-1], parts[-1].padded(LEAST_ROWS - sum(counts))]
         self.pool.reserve(max(part.place.start + part.place.count for part in parts))
         tokens = torch.cat([part.tokens for part in parts]).to(self.device, non_blocking=True)
         positions = torch.cat([part.positions for part in parts]).to(self.device, non_blocking=True)
@@ -107,7 +111,11 @@ class LeanModel:
             encoded, scale = self.steps.gate(layer.gate_up(encoded), scale, layer.gate_up.bias)
             added = (layer.down(encoded), scale, layer.down.bias)
         stream, encoded, scale = self._add_norm(stream, added, self.decoder.norm)
-        return self._outputs(parts, encoded, scale, states, keep, hidden)
+        if len(self.decoder.layers) in hidden:  # as Transformers has it: the last hidden state is behind the norm
+            norm, sizes = self.decoder.norm, self.sizes
+            rows = normed(stream, norm.weight, sizes.epsilon, sizes.centred) + norm.bias
+            states[len(self.decoder.layers)] = rows.to(self.dtype)
+        return self._outputs(counts, encoded, scale, states, keep, hidden)
 
     def _add_norm(
         self, stream: Tensor, added: tuple[Tensor, Tensor, Tensor], norm: Norm
@@ -130,24 +138,21 @@ class LeanModel:
 
     def _outputs(
         self,
-        parts: Sequence[Part],
+        counts: list[int],
         encoded: Num[Tensor, "rows hidden"],
         scale: Float[Tensor, "rows one"],
         states: dict[int, Tensor],
         keep: Keep,
         hidden: Sequence[int],
     ) -> list[Output]:
-        counts = [part.place.count for part in parts]
-        if len(self.decoder.layers) in hidden:  # as Transformers has it: the last hidden state is behind the norm
-            states[len(self.decoder.layers)] = decode(self.sizes.kind, encoded, scale, torch.zeros(1)).to(self.dtype)
         if keep == "last":
             last = torch.tensor(counts, device=self.device).cumsum(0) - 1
             encoded, scale = encoded[last], scale[last]
         logits = self.decoder.head(encoded)
         if self.sizes.kind == "int8":
             logits = logits.mul_(scale)
-        rows = logits.split(counts if keep == "all" else [1] * len(counts))
-        pieces = {layer: states[layer].split(counts) for layer in hidden}
+        rows = logits.split([1] * len(counts)) if keep == "last" else logits[: sum(counts)].split(counts)
+        pieces = {layer: states[layer][: sum(counts)].split(counts) for layer in hidden}
         return [Output(row, {layer: pieces[layer][i] for layer in hidden}) for i, row in enumerate(rows)]
 
 

@@ -2,12 +2,13 @@
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn import functional
 
 from draftwood.models.base import Keep, Model, Output, Run
 from draftwood.models.cache import CachePool, Place
@@ -29,6 +30,16 @@ class Part:
         if window is None:
             return self.sees
         return self.sees & (self.sees_positions[None] > self.positions[:, None] - window)
+
+    def padded(self, rows: int) -> "Part":
+        """The same with so many copies of the last row behind it, which nothing sees."""
+        tokens, positions, seen_positions = (
+            torch.cat([values, values[-1:].expand(rows)])
+            for values in (self.tokens, self.positions, self.sees_positions)
+        )
+        sees = functional.pad(torch.cat([self.sees, self.sees[-1:].expand(rows, -1)]), (0, rows))
+        place = replace(self.place, count=self.place.count + rows)
+        return Part(tokens, positions, place, sees, seen_positions)
 
 
 @runtime_checkable

@@ -63,9 +63,8 @@ class AddNorm(torch.nn.Module):
         norm_bias: Float[Tensor, " hidden"],
     ) -> tuple[Float[Tensor, "rows hidden"], Num[Tensor, "rows hidden"], Float[Tensor, "rows one"]]:
         stream = stream + decode(self.sizes.kind, products, scale, bias)
-        rows = _normed(stream, weight, self.sizes.epsilon, self.sizes.centred)
-        if self.sizes.centred:
-            rows = rows + norm_bias
+        rows = normed(stream, weight, self.sizes.epsilon, self.sizes.centred)
+        rows = rows + norm_bias if self.sizes.centred else rows
         return (stream, *encode(self.sizes.kind, self.sizes.dtype, rows))
 
 
@@ -93,8 +92,8 @@ class Heads(torch.nn.Module):
         mixed = decode(sizes.kind, products, scale, bias).unflatten(-1, (-1, sizes.head_dim))
         query, key, value = mixed.split([sizes.heads, sizes.key_value_heads, sizes.key_value_heads], dim=1)
         if sizes.head_norms:
-            query = _normed(query, query_weight, sizes.epsilon, centred=False)
-            key = _normed(key, key_weight, sizes.epsilon, centred=False)
+            query = normed(query, query_weight, sizes.epsilon, centred=False)
+            key = normed(key, key_weight, sizes.epsilon, centred=False)
         key_place.copy_(_rotated(key, cosines, sines, sizes.rotary_dim))
         value_place.copy_(value)
         query = _rotated(query, cosines, sines, sizes.rotary_dim) * sizes.head_dim**-0.5
@@ -164,7 +163,8 @@ class Gate(torch.nn.Module):
         return encode(self.sizes.kind, self.sizes.dtype, functional.silu(gate) * up)
 
 
-def _normed(rows: Tensor, weight: Tensor, epsilon: float, centred: bool) -> Tensor:
+def normed(rows: Tensor, weight: Tensor, epsilon: float, centred: bool) -> Tensor:
+    """RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467), or LayerNorm without its bias where centred."""
     if centred:
         rows = rows - rows.mean(-1, keepdim=True)
     return rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + epsilon) * weight

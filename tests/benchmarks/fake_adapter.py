@@ -1,0 +1,41 @@
+"""An adapter without a model: it repeats the prompt's last token, and misbehaves where it is asked to.
+
+Run as ``python fake_adapter.py --weights x --threads 1 [--misbehave HOW]``.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "peers"))
+
+from protocol import Answer, Loaded, Request, parser, serve
+
+options = parser(__doc__)
+options.add_argument("--misbehave", default="", choices=["", "load", "die", "raise", "no-json", "no-answer"])
+arguments = options.parse_args()
+
+
+def answer(request: Request) -> Answer:
+    print("libraries print to stdout too")
+    if request.prompt_ids[0] == 13 and arguments.misbehave == "die":
+        print("out of luck", file=sys.stderr, flush=True)
+        os._exit(3)
+    if request.prompt_ids[0] == 13 and arguments.misbehave == "raise":
+        raise RuntimeError("the prompt brings bad luck")
+    if request.prompt_ids[0] == 13 and arguments.misbehave == "no-answer":
+        return Answer(["no", "tokens"], 0.5, 0.5)
+    runs = 2 if request.mode == "speculation" else 1
+    tokens = [request.prompt_ids[-1]] * request.max_new_tokens
+    return Answer(tokens, 0.5, len(tokens) * 0.01 / runs, (len(tokens) - 1) // runs)
+
+
+def load() -> Loaded:
+    if arguments.misbehave == "load":
+        raise OSError("these weights cannot be read")
+    return Loaded(answer, "none", 1_000_000, {"fake": "1"})
+
+
+if arguments.misbehave == "no-json":
+    print("Hello!", flush=True)
+serve(load)
