@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-rsd bench-spec clean
+.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-rsd bench-spec bench-peers bench-speed clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -55,6 +55,15 @@ bench-spec: $(READY)  ## block efficiency of training-free methods on the built-
 	$(BIN)/python benchmarks/training_free.py run --output benchmarks/results/training_free.jsonl
 	$(BIN)/python benchmarks/training_free.py ties benchmarks/results/training_free.jsonl \
 		--output benchmarks/results/training_free_ties.json
+
+bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (compiles llama.cpp; resumable)
+	$(BIN)/python benchmarks/peers.py run --output benchmarks/results/peers.jsonl --draftwood plain:int8,auto:int8
+	$(BIN)/python benchmarks/peers.py report benchmarks/results/peers.jsonl
+
+bench-speed: $(READY)  ## speed of auto and plain by category, and what runs cost on every path (resumable)
+	$(BIN)/python benchmarks/speed.py run --output benchmarks/results/speed.jsonl
+	$(BIN)/python benchmarks/speed.py report benchmarks/results/speed.jsonl
+	$(BIN)/python benchmarks/verify_cost.py run --output benchmarks/results/verify_cost.json
 
 clean:  ## forget the virtual environment
 	rm -rf $(VENV)

@@ -37,13 +37,14 @@ def chosen_methods(lm: LanguageModel) -> dict[str, Method]:
         "recycling, 80 nodes": methods.build("recycling", lm.model),
         "recycling, 80 nodes, table kept": Method(TokenRecycling(keep=True), Match(), "recycling"),
         "recycling, 16 nodes": methods.build("recycling", lm.model, shape=small),
+        **{name: lm.with_method(name).method for name in ("suffix", "stand", "aded", "auto")},
     }
 
 
 def run(arguments: argparse.Namespace) -> None:
     path = Path(arguments.output)
     done = {(r["method"], r["question"], r["tokens"]) for r in read_records(path)}
-    lm = draftwood.load(arguments.model, method="plain")
+    lm = draftwood.load(arguments.model, method="plain", dtype="bfloat16")
     questions = spec_bench(arguments.per_category)
     wanted = chosen_methods(lm)
     work = [(name, q) for name in wanted for q in questions if (name, q.number, arguments.tokens) not in done]
@@ -79,7 +80,7 @@ def ties(arguments: argparse.Namespace) -> None:
     records = read_records(Path(arguments.file))
     plain = {record["question"]: record["token_ids"] for record in records if record["method"] == "plain"}
     prompts = {question.number: question.text for question in spec_bench(40)}
-    lm = draftwood.load(arguments.model, method="plain")
+    lm = draftwood.load(arguments.model, method="plain", dtype="bfloat16")
     found = []
     for record in track(records, console=Console(stderr=True), description="texts"):
         question = record["question"]

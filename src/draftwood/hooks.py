@@ -1,6 +1,7 @@
 """Tree decoding inside Transformers' own ``generate``."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 import torch
@@ -11,6 +12,7 @@ from transformers.generation import BaseStreamer, GenerateDecoderOnlyOutput
 from draftwood import methods
 from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.methods import Method
+from draftwood.models.calibration import Calibration
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import ProcessorSampling
 from draftwood.stats import Stats
@@ -53,6 +55,12 @@ def custom_generate(
             wrapped[model] = TransformersModel(model)
         return wrapped[model]
 
+    @lru_cache(maxsize=1)
+    def named(target: TransformersModel, draft: TransformersModel | None) -> Method:
+        assert isinstance(method, str)
+        curve = Calibration(target).curve if methods.recipe(method).uses_curve else None
+        return methods.build(method, target, draft, curve=curve)
+
     def decode(
         model: PreTrainedModel,
         input_ids: Tensor,
@@ -65,7 +73,7 @@ def custom_generate(
         _refuse(generation_config, model_kwargs)
         target = wrap(model)
         draft = None if draft_model is None else wrap(draft_model)
-        chosen = method if isinstance(method, Method) else methods.build(method, target, draft)
+        chosen = method if isinstance(method, Method) else named(target, draft)
         mask = model_kwargs.get("attention_mask")
         rows = _unpadded(input_ids, mask if isinstance(mask, Tensor) else None)
         decodings = []

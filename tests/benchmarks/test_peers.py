@@ -116,6 +116,13 @@ def test_an_adapter_that_keeps_silent_is_given_up(tmp_path: Path) -> None:
         Adapter([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log", start_seconds=0.2)
 
 
+def test_an_adapter_that_failed_is_ended(tmp_path: Path) -> None:
+    with Adapter(command("raise"), tmp_path / "log") as adapter:
+        with pytest.raises(AdapterError, match="bad luck"):
+            adapter.ask(Request([13], 4, "plain"))
+        assert adapter.process.poll() is not None
+
+
 def test_systems_take_turns_and_records_say_everything(tmp_path: Path) -> None:
     records = race(tmp_path / "r.jsonl", system("one"), system("two", modes={"plain": "plain"}))
     turns = [(r["question"], r["system"], r["mode"]) for r in records]

@@ -96,9 +96,17 @@ class Estimator:
 
 
 def bucket_of(mean: float) -> int:
-    """Number of the bucket of a mean: even steps of the logarithm of its odds."""
+    """Number of the bucket of a mean, 0 to 1: even steps of the logarithm of its odds."""
+    return _BUCKET_OF[min(_STEPS - 1, int(mean * _STEPS))]
+
+
+def _computed_bucket(mean: float) -> int:
     odds = math.log2(mean / (1.0 - mean)) if mean < 0.99 else 5.0
     return min(BUCKETS - 1, max(0, round((odds + 5.0) * FINE)))
+
+
+_STEPS = 4096  # of a table that is looked up a hundred times per step of decoding
+_BUCKET_OF = [_computed_bucket((step + 0.5) / _STEPS) for step in range(_STEPS)]
 
 
 def middle_of(bucket: int) -> float:

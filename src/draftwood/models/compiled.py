@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from draftwood.models import linears, steps
 from draftwood.models.folders import home, publish
 from draftwood.models.progress import progress
 from draftwood.models.steps import AddNorm, Attention, Gate, Heads, LibraryAttention, Sizes
@@ -54,7 +55,8 @@ def compiled_steps(sizes: Sizes) -> Steps | None:
 
 
 def _key(sizes: Sizes) -> str:
-    identity = f"{sizes}\0{torch.__version__}\0{_processor()}"
+    sources = [Path(module.__file__ or "").read_text(encoding="utf-8") for module in (steps, linears)]
+    identity = "\0".join([str(sizes), torch.__version__, _processor(), *sources])
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 

@@ -1,0 +1,64 @@
+"""Adapter for Transformers' own generate; speculation is its prompt lookup."""
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+import transformers
+from protocol import Answer, Loaded, Request, parser, serve
+from transformers import AutoModelForCausalLM
+from weights import bytes_read_per_token
+
+
+class Clock:
+    """A streamer that notes when tokens become known, and how many at a time."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.counts: list[int] = []
+
+    def put(self, tokens: torch.Tensor) -> None:
+        self.times.append(time.perf_counter())
+        self.counts.append(tokens.numel())
+
+    def end(self) -> None:
+        pass
+
+
+def load(arguments: argparse.Namespace) -> Loaded:
+    torch.set_num_threads(arguments.threads)
+    model = AutoModelForCausalLM.from_pretrained(arguments.weights, dtype=arguments.dtype).eval()
+    ends = model.generation_config.eos_token_id
+
+    def answer(request: Request) -> Answer:
+        model.generation_config.eos_token_id = None if request.ignore_eos else ends
+        lookup = {"prompt_lookup_num_tokens": arguments.lookup} if request.mode == "speculation" else {}
+        prompt, clock, since = torch.tensor([request.prompt_ids]), Clock(), time.perf_counter()
+        output = model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            do_sample=False,
+            max_new_tokens=request.max_new_tokens,
+            streamer=clock,
+            **lookup,
+        )
+        done = time.perf_counter()
+        tokens, first = output[0, len(request.prompt_ids) :].tolist(), clock.times[1]  # the prompt is put first
+        return Answer(tokens, first - since, done - first, len(clock.times) - 2, clock.counts[1])
+
+    size = bytes_read_per_token(Path(arguments.weights), arguments.dtype)
+    versions = {"transformers": transformers.__version__, "torch": torch.__version__}
+    return Loaded(answer, f"{arguments.dtype}, converted from the GGUF", size, versions)
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--dtype", default="bfloat16")
+    options.add_argument("--lookup", type=int, default=10, help="guesses per run; 10 is the documentation's example")
+    arguments = options.parse_args()
+    serve(lambda: load(arguments))
+
+
+if __name__ == "__main__":
+    main()
