@@ -41,7 +41,7 @@ def test_commands_that_do_not_exist_and_methods_that_cannot_be(target):
     assert said[0] == "there is no command /hlep; did you mean /help?"
     assert "did you mean lookup" in said[1]
     assert "--draft-model" in said[2]
-    assert said[3] == "method: lookup"
+    assert said[3] == "method: auto"
 
 
 def test_method_with_a_draft_model(target, draft):

@@ -68,8 +68,8 @@ def test_a_broken_method_fails(target, monkeypatch):
 
     build = methods.build
 
-    def wrongly(name, *rest):
-        made = build(name, *rest)
+    def wrongly(name, *rest, **named):
+        made = build(name, *rest, **named)
         return Method(made.drafter, Wrong(), name) if name == "lookup" else made
 
     monkeypatch.setattr(methods, "build", wrongly)

@@ -57,7 +57,7 @@ def test_tables_average_what_they_saw_and_forget_the_oldest() -> None:
 
 def test_tables_learn_rejected_guesses_in_their_own_context() -> None:
     model = table()
-    session = Combined((NGrams(),), FREE).start(request_for(model))
+    session = Combined((NGrams(order=3),), FREE).start(request_for(model))
     session.update(news_of(model, DraftTree.chain([1, 2]), [0, 1]))
     session.update(news_of(model, DraftTree.of([3, 4, 5, 6], [-1, 0, 0, 2]), [0, 1]))
     assert session.sessions[0].tail == (2, 3, 4)
