@@ -28,9 +28,9 @@ def wrong(monkeypatch):
     """``recycling`` no longer looks at what the target says."""
     build = methods.build
 
-    def wrongly(name, target, draft_model=None):
+    def wrongly(name, target, draft_model=None, **named):
         wrong = Method(TokenRecycling(), AcceptsEverything(), name)
-        return wrong if name == "recycling" else build(name, target, draft_model)
+        return wrong if name == "recycling" else build(name, target, draft_model, **named)
 
     monkeypatch.setattr(methods, "build", wrongly)
 

@@ -27,7 +27,7 @@ def test_json_holds_the_documented_fields(target):
     made = written("hello", "--model", target, "--max-new-tokens", "12")
     assert set(made) == KEYS
     assert len(made["token_ids"]) == made["stats"]["tokens"] == 12
-    assert (made["finish_reason"], made["model"], made["method"]) == ("length", target, "lookup")
+    assert (made["finish_reason"], made["model"], made["method"]) == ("length", target, "auto")
     assert set(made["stats"]["seconds"]) >= {"draft", "target", "verify", "total"}
 
 
