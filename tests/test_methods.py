@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 import draftwood
 from draftwood import methods
 from draftwood.drafters import LayerSkip
+from draftwood.models.hub import load_pretrained
 from draftwood.models.transformers import TransformersModel
 from draftwood.shapes import Paths, StochasticBeam, Widths
 from draftwood.testing import tiny_llama
@@ -162,8 +163,9 @@ def test_prompts(lm: draftwood.LanguageModel) -> None:
 def test_the_built_in_model_answers_as_transformers_does() -> None:
     built_in = draftwood.load("smollm2-135m", method="recycling", dtype="float32")
     prompt = built_in.encode("What are the months of the year?")
-    own = built_in.model.hf_model.generate(torch.tensor([prompt]), max_new_tokens=40, do_sample=False)
-    for name in ("plain", "lookup", "recycling", "layer-skip"):
+    hf_model = load_pretrained("smollm2-135m", dtype="float32").model
+    own = hf_model.generate(torch.tensor([prompt]), max_new_tokens=40, do_sample=False)
+    for name in ("plain", "lookup", "recycling", "layer-skip", "auto"):
         result = built_in.with_method(name).generate(prompt, max_new_tokens=40)
         assert result.token_ids == own[0, len(prompt) :].tolist()
     assert "January" in result.text
