@@ -17,7 +17,7 @@ from rich.progress import track
 from data import folder, markdown
 from draftwood.models.base import Model
 from draftwood.models.hub import load_pretrained
-from draftwood.models.lean import LeanModel
+from draftwood.models.native.model import NativeModel
 
 TYPES = ("float32", "bfloat16", "int8")
 
@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace) -> None:
     loaded = {name: load_pretrained(arguments.model, dtype=name) for name in TYPES[:2]}
     with gzip.open(path, "rt", encoding="utf-8") as file:
         tokens = loaded["float32"].tokenizer(file.read())["input_ids"]
-    models: dict[str, Model] = {name: LeanModel(loaded[name].model) for name in TYPES[:2]}
-    models["int8"] = LeanModel(loaded["bfloat16"].model, int8=True)
+    models: dict[str, Model] = {name: NativeModel(loaded[name].model) for name in TYPES[:2]}
+    models["int8"] = NativeModel(loaded["bfloat16"].model, "int8")
     sums = {name: {"loss": 0.0, "divergence": 0.0, "same": 0.0} for name in TYPES}
     seen = 0
     for window in track(list(windows(tokens, arguments.length, arguments.windows)), "windows"):

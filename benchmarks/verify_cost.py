@@ -17,7 +17,7 @@ import torch
 from data import markdown
 from draftwood.models.base import Model
 from draftwood.models.hub import load_pretrained
-from draftwood.models.lean import LeanModel
+from draftwood.models.native.model import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.tree import DraftTree
 
@@ -25,8 +25,8 @@ NODES = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = (128, 1024, 4096, 8000)
 PATHS: dict[str, Callable[[object], Model]] = {
     "Transformers, bf16": lambda loaded: TransformersModel(loaded),  # type: ignore[arg-type]
-    "lean, bf16": lambda loaded: LeanModel(loaded),  # type: ignore[arg-type]
-    "lean, int8": lambda loaded: LeanModel(loaded, int8=True),  # type: ignore[arg-type]
+    "native, bf16": lambda loaded: NativeModel(loaded),  # type: ignore[arg-type]
+    "native, int8": lambda loaded: NativeModel(loaded, "int8"),  # type: ignore[arg-type]
 }
 
 
@@ -79,9 +79,9 @@ def growth(arguments: argparse.Namespace) -> None:
     for context in CONTEXTS:
         models = {path: make(loaded) for path, make in PATHS.items()}
         times = measure(models, context, (1, 8), arguments.rounds)
-        lean = models["lean, int8"]
-        assert isinstance(lean, LeanModel)
-        rows.append({"context": context, "milliseconds": times, "cache_bytes": lean.pool.bytes})
+        own = models["native, int8"]
+        assert isinstance(own, NativeModel)
+        rows.append({"context": context, "milliseconds": times, "cache_bytes": own.pool.bytes})
         record = {"model": arguments.model, "threads": torch.get_num_threads(), "rows": rows}
         Path(arguments.output).write_text(json.dumps(record, indent=1) + "\n")
     print(growth_table(record))

@@ -13,7 +13,6 @@ import pytest
 CHECKED = ["tree", "rng", "sampling", "stats", "engine", "methods", "drafters", "shapes", "verifiers", "models"]
 jaxtyping.install_import_hook([f"draftwood.{part}" for part in CHECKED], "shape_checks.check")
 
-os.environ["DRAFTWOOD_COMPILE"] = "0"  # compiling takes half a minute per model; the tests that want it say so
 
 import torch  # noqa: E402  the hook must stand before any import of the library
 

@@ -20,6 +20,7 @@ from draftwood.models import calibration, folders
 from draftwood.models.calibration import Calibration, CalibrationWarning, Key, curve_for, read, store
 from draftwood.models.curve import Curve, measure
 from draftwood.models.lean import LeanModel
+from draftwood.models.native.model import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 
@@ -132,8 +133,9 @@ def test_weights_that_changed_need_another_curve(model: TransformersModel, folde
 
 def test_the_key_names_how_the_model_runs(model: TransformersModel, folder: Path) -> None:
     assert Key.of(model, folder, "float32").runner == "TransformersModel"
-    lean = LeanModel(tiny_llama(), compile=False)
-    assert Key.of(lean, folder, "float32").runner == f"LeanModel, {lean.sizes.kind} products, eager"
+    assert Key.of(LeanModel(tiny_llama()), folder, "float32").runner == "LeanModel"
+    native = NativeModel(tiny_llama(), "bfloat16")
+    assert Key.of(native, folder, "float32").runner == "NativeModel, bfloat16 products"
 
 
 def test_a_folder_of_the_hugging_face_cache_is_named_after_its_model(model: TransformersModel, tmp_path: Path) -> None:

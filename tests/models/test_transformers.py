@@ -16,6 +16,7 @@ from draftwood.engine import Decoding, Options, generate, generate_batch
 from draftwood.methods import Method, build
 from draftwood.models.base import ModelSession, Run
 from draftwood.models.lean import LeanModel
+from draftwood.models.native.model import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
@@ -97,10 +98,9 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "falcon": ("FalconConfig", {**SIZES, "alibi": False}),
 }
 LEAN = ("llama", "llama-scaled", "llama-biased", "mistral-window", "qwen2", "qwen2-window", "qwen3", "stablelm")
-LEAN_PATHS = [f"{family}/lean" for family in LEAN]
-SOME = ("llama", "mistral-window", "gemma3", "llama/lean", "mistral-window/lean")
+LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "native")]
+SOME = ("llama", "mistral-window", "gemma3", "mistral-window/lean", "llama/native", "mistral-window/native")
 DIFFERENT = (*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss", "qwen3/lean")  # in attention, positions or cache
-COMPILED = [pytest.param(f"{family}/compiled", marks=pytest.mark.slow) for family in ("qwen2-window", "stablelm")]
 
 
 def hf_model(family: str) -> PreTrainedModel:
@@ -118,11 +118,13 @@ def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     return model
 
 
-def model_of(family: str) -> TransformersModel | LeanModel:
-    """A family on its general path, on the lean path ("llama/lean") or there with compiled kernels ("/compiled")."""
-    hf = hf_model(family)
-    path = family.partition("/")[2]
-    return LeanModel(hf, compile=path == "compiled") if path else TransformersModel(hf)
+PATHS = {"": TransformersModel, "lean": LeanModel, "native": NativeModel}
+AnyModel = TransformersModel | LeanModel | NativeModel
+
+
+def model_of(family: str) -> AnyModel:
+    """A family on its general path, or on another ("llama/lean")."""
+    return PATHS[family.partition("/")[2]](hf_model(family))
 
 
 def some_tokens(count: int, seed: int) -> list[int]:
@@ -162,7 +164,7 @@ def deepest_path(tree: DraftTree) -> list[int]:
 # One sequence
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *LEAN_PATHS, *COMPILED])
+@pytest.mark.parametrize("family", [*FAMILIES, *LEAN_PATHS])
 def test_every_node_of_two_trees_equals_the_models_own_forward(family: str) -> None:
     model, session = hf_model(family), model_of(family).start()
     text = some_tokens(12, seed=1)
@@ -311,7 +313,7 @@ def test_sessions_of_another_model_are_refused() -> None:
 class Pair:
     """A session in a shared model and its double alone in a model of its own."""
 
-    def __init__(self, family: str, shared: TransformersModel | LeanModel, length: int, seed: int) -> None:
+    def __init__(self, family: str, shared: AnyModel, length: int, seed: int) -> None:
         self.shared, self.alone = shared.start(), model_of(family).start()
         self.seed, self.tree = seed, some_tree(1, seed)
         text = some_tokens(length, seed)
@@ -332,12 +334,12 @@ class Pair:
             session.commit(deepest_path(self.tree))
 
 
-def run_together(model: TransformersModel | LeanModel, pairs: Sequence[Pair], runs: Sequence[Run]) -> None:
+def run_together(model: AnyModel, pairs: Sequence[Pair], runs: Sequence[Run]) -> None:
     for pair, output in zip(pairs, model.forward(runs), strict=True):
         pair.settle(output.logits)
 
 
-@pytest.mark.parametrize("family", [*SOME, "gpt2", "gpt-oss", "deepseek-v3", *COMPILED])
+@pytest.mark.parametrize("family", [*SOME, "gpt2", "gpt-oss", "deepseek-v3"])
 def test_sequences_run_together_equal_each_alone(family: str) -> None:
     model = model_of(family)
     pairs = [Pair(family, model, length, seed) for seed, length in enumerate((3, 17, 1, 9))]
@@ -360,7 +362,7 @@ def test_sequences_run_together_equal_each_alone(family: str) -> None:
     run_together(model, apart, [pair.run(3 + i, seed=80 + i) for i, pair in enumerate(apart)])
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral-window", "llama/lean", "mistral-window/lean"])
+@pytest.mark.parametrize("family", ["llama", "mistral-window", "mistral-window/lean", "mistral-window/native"])
 def test_the_cache_grows_under_several_sequences(family: str) -> None:
     model = model_of(family)
     pairs = [Pair(family, model, length, seed) for seed, length in enumerate((5, 118, 30))]
@@ -388,7 +390,7 @@ def test_swapped_sequences_would_be_noticed() -> None:
     assert (here.logits - there.logits).abs().max() > 100 * TOLERANCE
 
 
-def drafted(name: str, target: TransformersModel | LeanModel) -> Method:
+def drafted(name: str, target: AnyModel) -> Method:
     if name in ("rsd-s", "rsd-c", "specinfer"):
         return build(name, target, TransformersModel(hf_model("qwen2")))
     return build(name, target)
@@ -400,11 +402,11 @@ PROMPTS = [[1, 2, 3, 1, 2, 3, 1, 2], [5], some_tokens(21, seed=3)]
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
     ("family", "method"),
-    [(family, name) for family in ("llama", "llama/lean") for name in ("lookup", "recycling", "layer-skip", "rsd-s")]
-    + [("mistral-window", "rsd-c"), ("mistral-window/lean", "rsd-c")],
+    [(family, name) for family in ("llama", "llama/native") for name in ("lookup", "recycling", "layer-skip", "rsd-s")]
+    + [("mistral-window", "rsd-c"), ("mistral-window/lean", "rsd-c"), ("mistral-window/native", "rsd-c")],
 )
 def test_a_batch_writes_what_each_prompt_writes_alone(family: str, method: str, temperature: float) -> None:
-    def decodings(target: TransformersModel | LeanModel) -> list[Decoding]:
+    def decodings(target: AnyModel) -> list[Decoding]:
         chosen = drafted(method, target)
         return [
             Decoding(target, chosen.drafter, chosen.verifier, prompt, Options(sampling, 4 + 2 * seed, seed=seed))
@@ -428,10 +430,11 @@ def test_a_batch_writes_what_each_prompt_writes_alone(family: str, method: str, 
         ("mistral-window", "recycling"),
         ("gemma3", "layer-skip"),
         ("gpt2", "rsd-s"),
-        ("llama/lean", "recycling"),
+        ("llama/native", "recycling"),
         ("mistral-window/lean", "lookup"),
-        ("qwen3/lean", "layer-skip"),
-        ("stablelm/lean", "rsd-s"),
+        ("mistral-window/native", "lookup"),
+        ("qwen3/native", "layer-skip"),
+        ("stablelm/native", "rsd-s"),
     ],
 )
 def test_greedy_trees_write_what_plain_decoding_writes(family: str, method: str) -> None:

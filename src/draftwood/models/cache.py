@@ -45,6 +45,12 @@ class CachePool:
         """Memory taken."""
         return sum(block.numel() * block.element_size() for block in self._blocks.values())
 
+    @property
+    def address(self) -> int:
+        """Where the cache begins, if all keys and values are of one shape."""
+        (block,) = self._blocks.values()
+        return block.data_ptr()
+
     def acquire(self) -> int:
         """A free slot."""
         if not self.free:

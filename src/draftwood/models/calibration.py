@@ -24,9 +24,8 @@ from draftwood.models.base import Model
 from draftwood.models.curve import Curve, measure
 from draftwood.models.folders import WEIGHTS, explain_write_errors, home
 from draftwood.models.hardware import device_name, processor
-from draftwood.models.lean import LeanModel
+from draftwood.models.native.model import NativeModel
 from draftwood.models.progress import progress
-from draftwood.models.steps import Gate
 from draftwood.version import __version__
 
 STORED_SECONDS = 3.0  # for a curve that later loads find again
@@ -240,9 +239,9 @@ def _measure(model: Model, seconds: float) -> Measured:
 
 
 def _runner(model: Model) -> str:
-    if not isinstance(model, LeanModel):
-        return type(model).__name__
-    return f"LeanModel, {model.sizes.kind} products, {'eager' if isinstance(model.steps.gate, Gate) else 'compiled'}"
+    if isinstance(model, NativeModel):
+        return f"NativeModel, {model.products} products"
+    return type(model).__name__
 
 
 def _weights(folder: Path) -> str:

@@ -8,19 +8,53 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from draftwood.models.linears import Kind, Linear, linear
-from draftwood.models.steps import Sizes
 from draftwood.models.support import SLIDING
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "StableLmForCausalLM")
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a decoder.
+
+    Attributes:
+        inner: of the gated network.
+        rotary_dim: dimensions of a head that are rotated; the first ones.
+        centred: whether norms take off the mean (LayerNorm) or not (RMSNorm).
+        epsilon: of the norms.
+    """
+
+    hidden: int
+    inner: int
+    heads: int
+    key_value_heads: int
+    head_dim: int
+    rotary_dim: int
+    centred: bool
+    epsilon: float
+
+
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """Weight and bias of a norm, in float32; a bias of zero where it has none."""
+    """Weight and bias of a norm, in float32."""
 
     weight: Float[Tensor, " dim"]
-    bias: Float[Tensor, " dim"]
+    bias: Float[Tensor, " dim"] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """A linear layer."""
+
+    weight: Float[Tensor, "outputs inputs"]
+    bias: Float[Tensor, " outputs"] | None
+
+    @classmethod
+    def joined(cls, modules: list[nn.Linear]) -> "Projection":
+        """Several layers over the same inputs as one; their outputs stand side by side."""
+        weights = [module.weight.detach() for module in modules]
+        biases = [module.bias.detach() for module in modules if module.bias is not None]
+        return cls(weights[0] if len(weights) == 1 else torch.cat(weights), torch.cat(biases) if biases else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,32 +67,45 @@ class Layer:
     """
 
     attention_norm: Norm
-    query_key_value: Linear
-    query_norm: Norm
-    key_norm: Norm
-    output: Linear
+    query_key_value: Projection
+    query_norm: Norm | None
+    key_norm: Norm | None
+    output: Projection
     network_norm: Norm
-    gate_up: Linear
-    down: Linear
+    gate: Projection
+    up: Projection
+    down: Projection
     window: int | None
 
 
 @dataclass(frozen=True, eq=False)
-class Decoder:
-    """The whole model.
+class Rotary:
+    """Rotary position embedding (Su et al. 2021, arXiv:2104.09864).
 
     Attributes:
-        frequencies: of the rotary position embedding, one per rotated pair.
-        rotary_scale: what rotated queries and keys are multiplied with (1 but for some scalings).
+        frequencies: one per rotated pair.
+        scale: what rotated queries and keys are multiplied with (1 but for some scalings).
     """
 
+    frequencies: Float[Tensor, " pairs"]
+    scale: float
+
+    def __call__(self, positions: Tensor) -> tuple[Float[Tensor, "rows pairs"], Float[Tensor, "rows pairs"]]:
+        """Cosines and sines at these positions."""
+        angles = positions[:, None] * self.frequencies
+        return angles.cos() * self.scale, angles.sin() * self.scale
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    """The whole model."""
+
     sizes: Sizes
-    embedding: Tensor
+    embedding: Float[Tensor, "vocab hidden"]
     layers: tuple[Layer, ...]
     norm: Norm
-    head: Linear
-    frequencies: Float[Tensor, " pairs"]
-    rotary_scale: float
+    head: Projection
+    rotary: Rotary
 
 
 def why_not_lean(hf_model: PreTrainedModel) -> str | None:
@@ -83,30 +130,36 @@ def why_not_lean(hf_model: PreTrainedModel) -> str | None:
 
 
 @torch.no_grad()
-def read_decoder(hf_model: PreTrainedModel, kind: Kind) -> Decoder:
-    """The parts of a model for which ``why_not_lean`` has nothing to say, with linear layers of this kind."""
+def read_decoder(hf_model: PreTrainedModel) -> Decoder:
+    """The parts of a model.
+
+    Raises:
+        ValueError: for one that is of another shape; the message says why.
+    """
+    reason = why_not_lean(hf_model)
+    if reason is not None:
+        raise ValueError(f"the lean path cannot run this model: {reason}; use TransformersModel")
     decoder: Any = hf_model.get_decoder()
     window = getattr(hf_model.config, "sliding_window", None)
     kinds = getattr(hf_model.config, "layer_types", None) or [SLIDING] * len(decoder.layers)
     windows = [window if kind == SLIDING else None for kind in kinds]
     return Decoder(
-        sizes=_sizes(hf_model, kind),
+        sizes=_sizes(hf_model),
         embedding=decoder.embed_tokens.weight.detach(),
-        layers=tuple(_layer(layer, window, kind) for layer, window in zip(decoder.layers, windows, strict=True)),
+        layers=tuple(_layer(layer, window) for layer, window in zip(decoder.layers, windows, strict=True)),
         norm=_norm(decoder.norm),
-        head=_joined(kind, hf_model.get_output_embeddings()),
-        frequencies=decoder.rotary_emb.inv_freq.float(),
-        rotary_scale=float(getattr(decoder.rotary_emb, "attention_scaling", 1.0)),
+        head=Projection.joined([hf_model.get_output_embeddings()]),  # type: ignore[list-item]
+        rotary=Rotary(
+            frequencies=decoder.rotary_emb.inv_freq.float(),
+            scale=float(getattr(decoder.rotary_emb, "attention_scaling", 1.0)),
+        ),
     )
 
 
-def _sizes(hf_model: PreTrainedModel, kind: Kind) -> Sizes:
+def _sizes(hf_model: PreTrainedModel) -> Sizes:
     config: Any = hf_model.config
     decoder: Any = hf_model.get_decoder()
-    first = decoder.layers[0]
     return Sizes(
-        kind=kind,
-        dtype=hf_model.dtype,
         hidden=config.hidden_size,
         inner=config.intermediate_size,
         heads=config.num_attention_heads,
@@ -114,34 +167,27 @@ def _sizes(hf_model: PreTrainedModel, kind: Kind) -> Sizes:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
         rotary_dim=2 * len(decoder.rotary_emb.inv_freq),
         centred=isinstance(decoder.norm, nn.LayerNorm),
-        head_norms=getattr(first.self_attn, "q_norm", None) is not None,
         epsilon=float(getattr(decoder.norm, "variance_epsilon", 0.0) or getattr(decoder.norm, "eps", 0.0)),
     )
 
 
-def _layer(layer: Any, window: int | None, kind: Kind) -> Layer:
+def _layer(layer: Any, window: int | None) -> Layer:
     attention, network = layer.self_attn, layer.mlp
+    query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
     return Layer(
         attention_norm=_norm(layer.input_layernorm),
-        query_key_value=_joined(kind, attention.q_proj, attention.k_proj, attention.v_proj),
-        query_norm=_norm(getattr(attention, "q_norm", None)),
-        key_norm=_norm(getattr(attention, "k_norm", None)),
-        output=_joined(kind, attention.o_proj),
+        query_key_value=Projection.joined([attention.q_proj, attention.k_proj, attention.v_proj]),
+        query_norm=_norm(query_norm) if query_norm is not None else None,
+        key_norm=_norm(key_norm) if key_norm is not None else None,
+        output=Projection.joined([attention.o_proj]),
         network_norm=_norm(layer.post_attention_layernorm),
-        gate_up=_joined(kind, network.gate_proj, network.up_proj),
-        down=_joined(kind, network.down_proj),
+        gate=Projection.joined([network.gate_proj]),
+        up=Projection.joined([network.up_proj]),
+        down=Projection.joined([network.down_proj]),
         window=window,
     )
 
 
-def _joined(kind: Kind, *modules: Any) -> Linear:
-    return linear(kind, [module.weight for module in modules], [module.bias for module in modules])
-
-
 def _norm(module: Any) -> Norm:
-    """Weights of a norm; of one that is not there as well, since compiled steps take arguments they do not use."""
-    if module is None:
-        return Norm(torch.ones(1), torch.zeros(1))
-    weight = module.weight.detach().float()
     bias = getattr(module, "bias", None)
-    return Norm(weight, torch.zeros_like(weight) if bias is None else bias.detach().float())
+    return Norm(module.weight.detach().float(), None if bias is None else bias.detach().float())

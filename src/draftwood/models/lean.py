@@ -1,159 +1,129 @@
-"""The fast path: Llama-shaped models run with few, large operations and no more work than a small tree needs."""
+"""Llama-shaped models run with few, large operations of PyTorch, on any device."""
 
-import copy
-import os
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from draftwood.models.base import Keep, Output, Run
-from draftwood.models.cache import CachePool, LayerShape
-from draftwood.models.compiled import Steps, compiled_steps
-from draftwood.models.decoder import Decoder, Norm, read_decoder, why_not_lean
-from draftwood.models.linears import LEAST_ROWS, Kind, Linear, best_kind, require_int8
-from draftwood.models.session import Part, PooledSession, parts_of, require_layers_to_skip
-from draftwood.models.steps import normed
-from draftwood.models.support import context_length, end_tokens
+from draftwood.models.base import Keep, Output
+from draftwood.models.decoder import Norm, Projection, read_decoder
+from draftwood.models.decoder_model import DecoderModel, outputs
+from draftwood.models.session import Part
+
+LEAST_ROWS = 4
+"""oneDNN multiplies four rows faster than one, two or three."""
+
+_TYPICAL_ROWS = 64  # a hint to oneDNN's choice of layout; 5 % faster than 8 even for small trees
 
 
-class LeanModel:
-    """A Llama-shaped model (Llama, Mistral, Qwen2, Qwen3, StableLM) behind the ``Model`` protocol.
+class LeanModel(DecoderModel):
+    """Runs on CUDA devices, and on CPUs without a C++ compiler; ``NativeModel`` is faster on CPUs.
 
-    The same weights and answers as ``TransformersModel``, with far less work around the matrix products: neighbouring
-    projections are one product, weights are laid out for the CPU once, what lies between two products is one kernel,
-    heads that share keys are attended to together, and rows of different sequences stand below each other without
-    padding. What is added up (the residual stream, norms, rotary embedding) is kept in float32.
+    Neighbouring projections are one product, weights are laid out for the CPU once, heads that share keys are attended
+    to together, and rows of different sequences stand below each other without padding.
 
     Args:
-        hf_model: the model, in eval mode; it is not changed. Some of its weights stay shared.
-        int8: multiply in 8-bit integers; each row's product is then independent of the rows beside it.
-        compile: use compiled kernels between the products where that can be done; see ``models.compiled``. None does
-            unless ``$DRAFTWOOD_COMPILE`` is 0.
+        hf_model: a Llama-shaped model.
 
     Raises:
-        ValueError: for architectures of another shape, and for int8 where the device has no fast 8-bit products.
+        ValueError: for architectures of another shape; the message says why.
     """
 
-    def __init__(self, hf_model: PreTrainedModel, int8: bool = False, compile: bool | None = None) -> None:
-        reason = why_not_lean(hf_model)
-        if reason is not None:
-            raise ValueError(f"the lean path cannot run this model: {reason}; use TransformersModel")
-        if int8:
-            require_int8(hf_model.device)
-        kind: Kind = "int8" if int8 else best_kind(hf_model.device, hf_model.dtype)
-        self.config: Any = hf_model.config
-        self.decoder: Decoder = read_decoder(hf_model, kind)
-        self.sizes = self.decoder.sizes
-        wanted = os.environ.get("DRAFTWOOD_COMPILE") != "0" if compile is None else compile
-        usable = wanted and hf_model.device.type == "cpu"
-        self.steps: Steps = (compiled_steps(self.sizes) if usable else None) or Steps.eager(self.sizes)
-        self.dtype, self.device = hf_model.dtype, hf_model.device
-        self.end_tokens = end_tokens(hf_model)
-        shape = (self.sizes.key_value_heads, self.sizes.head_dim)
-        self.pool = CachePool([LayerShape(shape, shape)] * len(self.decoder.layers), self.dtype, self.device)
-        self.kept = tuple(range(len(self.decoder.layers)))
-        self.windows = {layer.window for layer in self.decoder.layers}
-        self._without: dict[frozenset[int], LeanModel] = {}
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def context_length(self) -> int | None:
-        return context_length(self.config)
-
-    @property
-    def layers(self) -> int:
-        return len(self.kept)
-
-    def start(self) -> PooledSession:
-        return PooledSession(self)
-
-    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
-        return self.run(parts_of(runs, self.pool), hidden=hidden)
-
-    def without(self, layers: frozenset[int]) -> "LeanModel":
-        """A model that shares these weights and this cache but leaves out some decoder layers."""
-        if layers not in self._without:
-            require_layers_to_skip(layers, len(self.decoder.layers))
-            smaller = copy.copy(self)
-            smaller.kept = tuple(index for index in self.kept if index not in layers)
-            self._without[layers] = smaller
-        return self._without[layers]
+    def __init__(self, hf_model: PreTrainedModel) -> None:
+        self.decoder = read_decoder(hf_model)
+        super().__init__(hf_model, self.decoder, cache=hf_model.dtype)
+        prepacked = _can_prepack(self.device, self.dtype)
+        self.products = [
+            _Products(*(_product(part, prepacked) for part in (layer.query_key_value, layer.output, both, layer.down)))
+            for layer in self.decoder.layers
+            for both in [_side_by_side(layer.gate, layer.up)]
+        ]
+        self.head = _product(self.decoder.head, prepacked)
+        self.padded = prepacked
 
     @torch.no_grad()
     def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
-        """One run over the parts, whose rows stand one after the other."""
         counts = [part.place.count for part in parts]
-        if self.sizes.kind != "plain" and sum(counts) < LEAST_ROWS:
+        if self.padded and sum(counts) < LEAST_ROWS:
             parts = [*parts[:-1], parts[-1].padded(LEAST_ROWS - sum(counts))]
         self.pool.reserve(max(part.place.start + part.place.count for part in parts))
         tokens = torch.cat([part.tokens for part in parts]).to(self.device, non_blocking=True)
         positions = torch.cat([part.positions for part in parts]).to(self.device, non_blocking=True)
-        attention = _Attention(self, parts, *self._rotation(positions))
+        attention = _Attention(self, parts, *self.rotary(positions))
         stream = functional.embedding(tokens, self.decoder.embedding).float()
-        added = self._nothing(len(stream))  # what the last product adds to the stream
         states: dict[int, Tensor] = {}
         for index in self.kept:
-            layer = self.decoder.layers[index]
-            stream, encoded, scale = self._add_norm(stream, added, layer.attention_norm)
+            layer, products = self.decoder.layers[index], self.products[index]
             if index in hidden:
                 states[index] = stream.to(self.dtype)
-            encoded, scale = attention(index, encoded, scale)
-            added = (layer.output(encoded), scale, layer.output.bias)
-            stream, encoded, scale = self._add_norm(stream, added, layer.network_norm)
-            encoded, scale = self.steps.gate(layer.gate_up(encoded), scale, layer.gate_up.bias)
-            added = (layer.down(encoded), scale, layer.down.bias)
-        stream, encoded, scale = self._add_norm(stream, added, self.decoder.norm)
-        if len(self.decoder.layers) in hidden:  # as Transformers has it: the last hidden state is behind the norm
-            norm, sizes = self.decoder.norm, self.sizes
-            rows = normed(stream, norm.weight, sizes.epsilon, sizes.centred) + norm.bias
-            states[len(self.decoder.layers)] = rows.to(self.dtype)
-        return self._outputs(counts, encoded, scale, states, keep, hidden)
+            stream = stream + products.output(attention(index, self._normed(stream, layer.attention_norm)))
+            gate, up = products.gate_up(self._normed(stream, layer.network_norm)).chunk(2, dim=-1)
+            stream = stream + products.down(functional.silu(gate) * up)
+        rows = self._normed(stream, self.decoder.norm)
+        if self.depth in hidden:  # as Transformers has it: the last hidden state is behind the norm
+            states[self.depth] = rows.to(self.dtype)
+        rows = rows[: sum(counts)] if keep == "all" else rows[torch.tensor(counts, device=self.device).cumsum(0) - 1]
+        states = {layer: state[: sum(counts)] for layer, state in states.items()}
+        return outputs(self.head(rows), states, counts, keep)
 
-    def _add_norm(
-        self, stream: Tensor, added: tuple[Tensor, Tensor, Tensor], norm: Norm
-    ) -> tuple[Float[Tensor, "rows hidden"], Num[Tensor, "rows hidden"], Float[Tensor, "rows one"]]:
-        return self.steps.add_norm(stream, *added, norm.weight, norm.bias)
+    def _normed(self, rows: Tensor, norm: Norm) -> Tensor:
+        return normed(rows, norm, self.sizes.epsilon, self.sizes.centred)
 
-    def _nothing(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        first: Linear = self.decoder.layers[0].down
-        dtype = torch.float32 if self.sizes.kind == "int8" else self.dtype
-        scale = torch.ones(rows, 1, device=self.device)
-        return (
-            torch.zeros(rows, self.sizes.hidden, dtype=dtype, device=self.device),
-            scale,
-            torch.zeros_like(first.bias),
-        )
 
-    def _rotation(self, positions: Tensor) -> tuple[Float[Tensor, "rows pairs"], Float[Tensor, "rows pairs"]]:
-        angles = positions[:, None] * self.decoder.frequencies
-        return angles.cos() * self.decoder.rotary_scale, angles.sin() * self.decoder.rotary_scale
+class _Product:
+    """PyTorch's own linear layer; rows come and go in float32."""
 
-    def _outputs(
-        self,
-        counts: list[int],
-        encoded: Num[Tensor, "rows hidden"],
-        scale: Float[Tensor, "rows one"],
-        states: dict[int, Tensor],
-        keep: Keep,
-        hidden: Sequence[int],
-    ) -> list[Output]:
-        if keep == "last":
-            last = torch.tensor(counts, device=self.device).cumsum(0) - 1
-            encoded, scale = encoded[last], scale[last]
-        logits = self.decoder.head(encoded)
-        if self.sizes.kind == "int8":
-            logits = logits.mul_(scale)
-        rows = logits.split([1] * len(counts)) if keep == "last" else logits[: sum(counts)].split(counts)
-        pieces = {layer: states[layer][: sum(counts)].split(counts) for layer in hidden}
-        return [Output(row, {layer: pieces[layer][i] for layer in hidden}) for i, row in enumerate(rows)]
+    def __init__(self, part: Projection) -> None:
+        self.weight, self.bias = part.weight, part.bias
+
+    def __call__(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
+        return functional.linear(rows.to(self.weight.dtype), self.weight, self.bias).float()
+
+
+class _Prepacked:
+    """oneDNN with weights laid out once in the order in which the CPU reads them.
+
+    PyTorch's own linear layer lays bfloat16 weights out anew for every call, which for few rows costs more than the
+    product.
+    """
+
+    def __init__(self, part: Projection) -> None:
+        self.dtype, self.bias = part.weight.dtype, part.bias
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(part.weight, _TYPICAL_ROWS)
+        self.run = torch.ops.mkldnn._linear_pointwise.default
+
+    def __call__(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
+        return self.run(rows.to(self.dtype), self.weight, self.bias, "none", [], "").float()
+
+
+class _Products:
+    """The products of one layer."""
+
+    def __init__(self, query_key_value, output, gate_up, down) -> None:  # type: ignore[no-untyped-def]
+        self.query_key_value, self.output, self.gate_up, self.down = query_key_value, output, gate_up, down
+
+
+def _product(part: Projection, prepacked: bool) -> _Product | _Prepacked:
+    return _Prepacked(part) if prepacked else _Product(part)
+
+
+def _side_by_side(first: Projection, second: Projection) -> Projection:
+    biases = [part.bias for part in (first, second) if part.bias is not None]
+    return Projection(torch.cat([first.weight, second.weight]), torch.cat(biases) if biases else None)
+
+
+def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    supported = {
+        torch.float32: lambda: True,
+        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
+        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
+    }
+    return dtype in supported and supported[dtype]()
 
 
 class _Attention:
@@ -161,25 +131,20 @@ class _Attention:
 
     def __init__(self, model: LeanModel, parts: Sequence[Part], cosines: Tensor, sines: Tensor) -> None:
         self.model = model
+        self.counts = [part.place.count for part in parts]
+        self.cosines, self.sines = cosines, sines
         self.spans = [_Span(model, part) for part in parts]
-        counts = [part.place.count for part in parts]
-        self.counts = counts
-        self.rotations = list(zip(cosines.split(counts), sines.split(counts), strict=True))
 
-    def __call__(
-        self, index: int, encoded: Num[Tensor, "rows hidden"], scale: Float[Tensor, "rows one"]
-    ) -> tuple[Num[Tensor, "rows inputs"], Float[Tensor, "rows one"]]:
-        layer = self.model.decoder.layers[index]
-        joined = layer.query_key_value
-        norms = (layer.query_norm.weight, layer.key_norm.weight)
-        pairs = zip(joined(encoded).split(self.counts), scale.split(self.counts), strict=True)
-        outputs = []
-        for span, pair, rotation in zip(self.spans, pairs, self.rotations, strict=True):
-            query = self.model.steps.heads(*pair, joined.bias, *rotation, *norms, *span.places[index])
-            outputs.append(span.attention(query, *span.visible[index], span.masks[layer.window]))
-        if len(outputs) == 1:
-            return outputs[0]
-        return torch.cat([encoded for encoded, _ in outputs]), torch.cat([scale for _, scale in outputs])
+    def __call__(self, index: int, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows inputs"]:
+        model, layer, sizes = self.model, self.model.decoder.layers[index], self.model.sizes
+        mixed = model.products[index].query_key_value(rows).unflatten(-1, (-1, sizes.head_dim))
+        query, key, value = mixed.split([sizes.heads, sizes.key_value_heads, sizes.key_value_heads], dim=1)
+        query = query if layer.query_norm is None else normed(query, layer.query_norm, sizes.epsilon)
+        key = key if layer.key_norm is None else normed(key, layer.key_norm, sizes.epsilon)
+        query, key = (_rotated(part, self.cosines, self.sines, sizes.rotary_dim) for part in (query, key))
+        pieces = zip(*(part.to(model.dtype).split(self.counts) for part in (query, key, value)), strict=True)
+        attended = [span(index, layer.window, *piece) for span, piece in zip(self.spans, pieces, strict=True)]
+        return attended[0] if len(attended) == 1 else torch.cat(attended)
 
 
 class _Span:
@@ -187,18 +152,38 @@ class _Span:
 
     def __init__(self, model: LeanModel, part: Part) -> None:
         slot, start, end = part.place.slot, part.place.start, part.place.start + part.place.count
-        few = part.place.count <= FEW_ROWS
-        self.attention = model.steps.attention if few else model.steps.attention_of_many_rows
-        self.places = model.pool.places(slot, start, end)
-        self.visible = model.pool.places(slot, 0, end)
-        self.masks = {window: _mask(part, window, model.device) for window in model.windows}
+        self.places, self.visible = model.pool.places(slot, start, end), model.pool.places(slot, 0, end)
+        group = model.sizes.heads // model.sizes.key_value_heads
+        masks = {window: part.within(window).to(model.device, non_blocking=True) for window in model.windows}
+        self.masks = {window: mask.repeat_interleave(group, 0) for window, mask in masks.items()}
+
+    def __call__(
+        self,
+        index: int,
+        window: int | None,
+        query: Float[Tensor, "rows heads dim"],
+        key: Float[Tensor, "rows shared dim"],
+        value: Float[Tensor, "rows shared dim"],
+    ) -> Float[Tensor, "rows inputs"]:
+        for place, new in zip(self.places[index], (key, value), strict=True):
+            place.copy_(new)
+        keys, values = (part.transpose(0, 1)[None] for part in self.visible[index])
+        group = query.shape[1] // key.shape[1]
+        # The heads that share a key stand side by side, as if they were more rows.
+        rows = query.unflatten(1, (-1, group)).transpose(0, 1).flatten(1, 2)[None]
+        attended = functional.scaled_dot_product_attention(rows, keys, values, attn_mask=self.masks[window])
+        return attended[0].unflatten(1, (-1, group)).transpose(0, 1).flatten(1)
 
 
-FEW_ROWS = 64
-"""Most rows for which attention is written out as sums; a prompt has more."""
+def normed(rows: Tensor, norm: Norm, epsilon: float, centred: bool = False) -> Tensor:
+    """RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467), or LayerNorm where centred."""
+    if centred:
+        rows = rows - rows.mean(-1, keepdim=True)
+    rows = rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + epsilon) * norm.weight
+    return rows if norm.bias is None else rows + norm.bias
 
 
-def _mask(part: Part, window: int | None, device: torch.device) -> Float[Tensor, "rows width"]:
-    """Zero where a row sees, else minus infinity."""
-    sees = part.within(window).to(device, non_blocking=True)
-    return torch.zeros(sees.shape, device=device).masked_fill_(~sees, -torch.inf)
+def _rotated(heads: Tensor, cosines: Tensor, sines: Tensor, dim: int) -> Tensor:
+    cosines, sines = cosines[:, None], sines[:, None]
+    first, second, rest = heads.split([dim // 2, dim // 2, heads.shape[-1] - dim], dim=-1)
+    return torch.cat([first * cosines - second * sines, second * cosines + first * sines, rest], dim=-1)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from draftwood.models.base import Model
 from draftwood.models.decoder import why_not_lean
 from draftwood.models.folders import MANIFEST
 from draftwood.models.lean import LeanModel
-from draftwood.models.linears import has_int8
+from draftwood.models.native.library import CompilerError
+from draftwood.models.native.model import NativeModel, has_int8
 from draftwood.models.transformers import TransformersModel
 
 INT8 = "int8"
@@ -54,17 +56,25 @@ def load_model(
 
 
 def model_for(hf_model: PreTrainedModel, int8: bool = False) -> Model:
-    """The fastest way to run a Transformers model: lean for Llama-shaped ones, general for the others.
+    """The fastest way to run a Transformers model: Llama-shaped ones in C++ on CPUs and lean elsewhere, others general.
 
     Raises:
-        ValueError: for int8 on other models, and for models that cannot run trees.
+        ValueError: for int8 on other models or without a compiler, and for models that cannot run trees.
     """
     reason = why_not_lean(hf_model)
-    if reason is None:
-        return LeanModel(hf_model, int8)
+    if reason is not None and int8:
+        raise ValueError(f"int8 runs Llama-shaped models only, and {reason}; leave dtype out, or take bfloat16")
+    if reason is not None:
+        return TransformersModel(hf_model)
     if int8:
-        raise ValueError(f"int8 runs on the lean path only, and {reason}; leave dtype out, or take bfloat16")
-    return TransformersModel(hf_model)
+        return NativeModel(hf_model, "int8")
+    if hf_model.device.type != "cpu":
+        return LeanModel(hf_model)
+    try:
+        return NativeModel(hf_model)
+    except CompilerError as error:
+        warnings.warn(f"decoding goes on slower than it could: {error}", stacklevel=2)
+        return LeanModel(hf_model)
 
 
 def quantisation(folder: Path) -> str | None:

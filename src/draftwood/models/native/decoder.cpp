@@ -1,0 +1,471 @@
+// A Llama-shaped decoder (Llama, Mistral, Qwen2, Qwen3, StableLM) run over the rows of draft trees, for CPUs.
+//
+// One call runs all layers; the threads meet at barriers and nowhere else. A row is a token of some sequence: it writes
+// its key and value to a place in that sequence's slot of the cache and sees the places that its mask names. Whatever is
+// added up for a row is added up in an order that does not depend on the other rows.
+#include <mutex>
+
+#include "packing.h"
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+namespace draftwood {
+
+struct Norm {
+    const float *weight, *bias;  // bias may be null
+};
+
+struct Layer {
+    Norm attention_norm, network_norm, query_norm, key_norm;  // the latter two may have no weight
+    Matrix query_key_value, output, gate, up, down;
+    int32_t mask;  // which of the run's masks this layer goes by
+};
+
+struct Decoder {
+    int32_t hidden, inner, heads, shared_heads, head_dim, rotary_dim, vocabulary;
+    int32_t kind;    // of the encoded rows
+    int32_t halves;  // whether the cache and the embedding are in bfloat16, else in float32
+    int32_t centred; // whether norms take off the mean
+    float epsilon;
+    const void* embedding;  // [vocabulary hidden]
+    Norm norm;
+    Matrix head;
+    const Layer* layers;
+};
+
+struct Run {
+    int32_t rows, kept_layers, masks, wanted_rows;
+    const int64_t* tokens;           // [rows]
+    const float *cosines, *sines;    // [rows][rotary_dim / 2]
+    const int32_t* kept;             // [kept_layers]
+    const int64_t* slots;            // [rows]
+    const int64_t* places;           // [rows]: where in the slot the row's key and value go
+    const int64_t* widths;           // [rows]: places that the row's mask speaks of
+    const uint8_t* const* sees;      // [masks][rows] of bytes [width]
+    void* cache;                     // [2 * layers][slots][capacity][shared_heads][head_dim]
+    int64_t cache_slots, capacity;
+    const int32_t* wanted;           // [wanted_rows]: rows whose logits are wanted
+    float* logits;                   // [wanted_rows][vocabulary]
+    float* const* hidden;            // [layers + 1], each null or [rows][hidden]
+    int32_t layers;
+};
+
+namespace {
+
+struct Share {
+    int first, last;
+};
+
+int thread() {
+#if defined(_OPENMP)
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
+int threads() {
+#if defined(_OPENMP)
+    return omp_get_num_threads();
+#else
+    return 1;
+#endif
+}
+
+// This thread's share of so many things.
+Share share(int count) {
+    return {(int)((int64_t)count * thread() / threads()), (int)((int64_t)count * (thread() + 1) / threads())};
+}
+
+void barrier() {
+#pragma omp barrier
+}
+
+// Normed and, where they have no norm, copied.
+void normed(const Decoder& decoder, const float* values, int count, const Norm& norm, bool centred, float* results) {
+    float mean = 0;
+    if (centred) {
+        double total = 0;
+        for (int i = 0; i < count; i++) total += values[i];
+        mean = (float)(total / count);
+    }
+    Floats squares{};
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        Floats part = load(values + i) - mean;
+        squares = fma(part, part, squares);
+    }
+    float total = sum(squares);
+    for (; i < count; i++) total += (values[i] - mean) * (values[i] - mean);
+    float inverse = 1.0f / std::sqrt(total / count + decoder.epsilon);
+    for (i = 0; i < count; i++) results[i] = (values[i] - mean) * inverse * norm.weight[i];
+    if (norm.bias)
+        for (i = 0; i < count; i++) results[i] += norm.bias[i];
+}
+
+void rotate(float* head, int dim, const float* cosines, const float* sines) {
+    for (int i = 0; i < dim / 2; i++) {
+        float first = head[i], second = head[i + dim / 2];
+        head[i] = first * cosines[i] - second * sines[i];
+        head[i + dim / 2] = second * cosines[i] + first * sines[i];
+    }
+}
+
+// What lives between two barriers, kept from run to run.
+struct Scratch {
+    std::vector<float> stream, mixed, attended, gated;
+    Rows narrow, attention, wide;  // encoded rows of width hidden, heads * head_dim and inner
+    std::vector<std::vector<int32_t>> visible;  // [mask * rows + row]: places that the row sees
+
+    void reserve(const Decoder& decoder, const Run& run) {
+        const Kind kind = (Kind)decoder.kind;
+        auto grow = [&](std::vector<float>& values, int width) {
+            if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
+        };
+        int mixed_width = (decoder.heads + 2 * decoder.shared_heads) * decoder.head_dim;
+        grow(stream, decoder.hidden), grow(mixed, mixed_width);
+        grow(attended, decoder.heads * decoder.head_dim), grow(gated, whole(decoder.inner, LANES) * LANES);
+        narrow.reserve(kind, run.rows, decoder.hidden);
+        attention.reserve(kind, run.rows, decoder.heads * decoder.head_dim);
+        wide.reserve(kind, run.rows, decoder.inner);
+        if (visible.size() < (size_t)run.masks * run.rows) visible.resize((size_t)run.masks * run.rows);
+    }
+};
+
+template <class Number>  // of the cache and the embedding
+class Forward {
+public:
+    Forward(const Decoder& decoder, const Run& run, Scratch& scratch)
+        : decoder(decoder), run(run), scratch(scratch),
+          mixed_width((decoder.heads + 2 * decoder.shared_heads) * decoder.head_dim) {}
+
+    void operator()() {
+        begin();
+        for (int i = 0; i < run.kept_layers; i++) {
+            int index = run.kept[i];
+            const Layer& layer = decoder.layers[index];
+            if (run.hidden[index]) copy_stream(run.hidden[index]);
+            norm_stream(layer.attention_norm);
+            barrier();
+            project(layer.query_key_value, scratch.narrow, scratch.mixed.data(), mixed_width);
+            barrier();
+            store_keys_and_values(layer, index);
+            barrier();
+            attend(layer, index);
+            barrier();
+            encode_attended();
+            barrier();
+            add(layer.output, scratch.attention);
+            barrier();
+            norm_stream(layer.network_norm);
+            barrier();
+            gate(layer);
+            barrier();
+            add(layer.down, scratch.wide);
+            barrier();
+        }
+        finish();
+    }
+
+private:
+    const Decoder& decoder;
+    const Run& run;
+    Scratch& scratch;
+    const int mixed_width;
+
+    float* stream(int row) { return &scratch.stream[(size_t)row * decoder.hidden]; }
+
+    void begin() {
+        Share mine = share(run.rows);
+        for (int row = mine.first; row < mine.last; row++) {
+            const Number* embedded = (const Number*)decoder.embedding + (size_t)run.tokens[row] * decoder.hidden;
+            for (int i = 0; i < decoder.hidden; i++) stream(row)[i] = to_float(embedded[i]);
+            for (int mask = 0; mask < run.masks; mask++) {
+                auto& places = scratch.visible[(size_t)mask * run.rows + row];
+                const uint8_t* sees = run.sees[mask * run.rows + row];
+                places.clear();
+                for (int place = 0; place < run.widths[row]; place++)
+                    if (sees[place]) places.push_back(place);
+            }
+        }
+        barrier();
+    }
+
+    void copy_stream(float* to) {
+        Share mine = share(run.rows);
+        std::copy(stream(mine.first), stream(mine.last), to + (size_t)mine.first * decoder.hidden);
+    }
+
+    void norm_stream(const Norm& norm) {
+        Share mine = share(run.rows);
+        std::vector<float> row_normed(decoder.hidden);
+        for (int row = mine.first; row < mine.last; row++) {
+            normed(decoder, stream(row), decoder.hidden, norm, decoder.centred, row_normed.data());
+            encode(scratch.narrow, row, row_normed.data(), decoder.hidden);
+        }
+    }
+
+    void encode(Rows& rows, int row, const float* values, int width) {
+        for (int from = 0; from < width; from += GROUP)
+            rows.encode(row, from, values + from, std::min(GROUP, width - from));
+    }
+
+    void project(const Matrix& matrix, const Rows& rows, float* results, int width) {
+        Share mine = share(tiles(matrix));
+        products(matrix, rows, run.rows, mine.first, mine.last, [&](int row, int tile, Floats values) {
+            put_tile(results + (size_t)row * width, tile, width, values);
+        });
+    }
+
+    static void put_tile(float* row, int tile, int width, Floats values) {
+        if ((tile + 1) * LANES <= width) return store(row + tile * LANES, values);
+        for (int i = tile * LANES; i < width; i++) row[i] = values[i - tile * LANES];
+    }
+
+    void add(const Matrix& matrix, const Rows& rows) {
+        Share mine = share(tiles(matrix));
+        products(matrix, rows, run.rows, mine.first, mine.last, [&](int row, int tile, Floats values) {
+            float* to = stream(row);
+            if ((tile + 1) * LANES <= decoder.hidden) return store(to + tile * LANES, load(to + tile * LANES) + values);
+            for (int i = tile * LANES; i < decoder.hidden; i++) to[i] += values[i - tile * LANES];
+        });
+    }
+
+    Number* place(int index, bool value, int64_t slot, int64_t position) {
+        int64_t at = ((2 * index + value) * run.cache_slots + slot) * run.capacity + position;
+        return (Number*)run.cache + at * decoder.shared_heads * decoder.head_dim;
+    }
+
+    void store_keys_and_values(const Layer& layer, int index) {
+        const int dim = decoder.head_dim, pairs = decoder.rotary_dim / 2;
+        Share mine = share(run.rows);
+        for (int row = mine.first; row < mine.last; row++) {
+            float* head = &scratch.mixed[(size_t)row * mixed_width];
+            const float *cosines = run.cosines + (size_t)row * pairs, *sines = run.sines + (size_t)row * pairs;
+            float scale = 1.0f / std::sqrt((float)dim);
+            for (int i = 0; i < decoder.heads + decoder.shared_heads; i++, head += dim) {
+                bool is_query = i < decoder.heads;
+                const Norm& norm = is_query ? layer.query_norm : layer.key_norm;
+                if (norm.weight) normed(decoder, head, dim, norm, false, head);
+                rotate(head, decoder.rotary_dim, cosines, sines);
+                if (is_query)
+                    for (int j = 0; j < dim; j++) head[j] *= scale;
+            }
+            const float* keys = head - decoder.shared_heads * dim;
+            Number* key_place = place(index, false, run.slots[row], run.places[row]);
+            Number* value_place = place(index, true, run.slots[row], run.places[row]);
+            for (int i = 0; i < decoder.shared_heads * dim; i++) put(key_place + i, keys[i]), put(value_place + i, head[i]);
+        }
+    }
+
+    // Heads that share keys are attended to together, unless there are too few rows to keep all threads busy.
+    void attend(const Layer& layer, int index) {
+        const int group = decoder.heads / decoder.shared_heads;
+        const int piece = run.rows * decoder.shared_heads >= 4 * threads() ? std::min(group, MOST_HEADS) : 1;
+        const int pieces = whole(group, piece), tasks_of_row = decoder.shared_heads * pieces;
+        Share mine = share(run.rows * tasks_of_row);
+        std::vector<float> weights;
+        for (int task = mine.first; task < mine.last; task++) {
+            Heads heads;
+            heads.row = task / tasks_of_row, heads.shared = task % tasks_of_row / pieces;
+            int first = task % pieces * piece;
+            heads.first = heads.shared * group + first;
+            switch (std::min(piece, group - first)) {
+                case 1: attend_heads<1>(layer, index, heads, weights); break;
+                case 2: attend_heads<2>(layer, index, heads, weights); break;
+                case 3: attend_heads<3>(layer, index, heads, weights); break;
+                default: attend_heads<MOST_HEADS>(layer, index, heads, weights);
+            }
+        }
+    }
+
+    static constexpr int MOST_HEADS = 4;  // whose sums fit into registers together
+
+    struct Heads {
+        int row, first, shared;  // the first of the heads; whose keys they go by
+    };
+
+    // What a row sees of one head's keys or values.
+    struct Seen {
+        const std::vector<int32_t>& places;
+        const Number* start;
+        size_t stride;
+        int dim;
+
+        const Number* operator[](size_t i) const { return start + places[std::min(i, places.size() - 1)] * stride; }
+    };
+
+    template <int COUNT>
+    void attend_heads(const Layer& layer, int index, const Heads& heads, std::vector<float>& weights) {
+        const int dim = decoder.head_dim;
+        const auto& places = scratch.visible[(size_t)layer.mask * run.rows + heads.row];
+        const size_t stride = (size_t)decoder.shared_heads * dim, width = places.size();
+        const size_t padded = (size_t)whole((int)width, LANES) * LANES;
+        Seen keys{places, place(index, false, run.slots[heads.row], 0) + heads.shared * dim, stride, dim};
+        Seen values{places, place(index, true, run.slots[heads.row], 0) + heads.shared * dim, stride, dim};
+        if (weights.size() < padded * COUNT) weights.resize(padded * COUNT);
+        score<COUNT>(&scratch.mixed[(size_t)heads.row * mixed_width + heads.first * dim], keys, weights.data(), padded);
+        for (int head = 0; head < COUNT; head++) {
+            float* own = &weights[head * padded];
+            std::fill(own + width, own + padded, -INFINITY);
+            Floats most = load(own);
+            for (size_t i = LANES; i < padded; i += LANES) most = larger(most, load(own + i));
+            float top = maximum(most);
+            for (size_t i = 0; i < padded; i += LANES) store(own + i, exponential(load(own + i) - top));
+        }
+        float* results = &scratch.attended[((size_t)heads.row * decoder.heads + heads.first) * dim];
+        for (int from = 0; from < dim; from += 4 * LANES) average<COUNT>(weights.data(), padded, values, from, results);
+    }
+
+    // Products of queries with keys, four places at a time.
+    template <int COUNT>
+    static void score(const float* queries, const Seen& keys, float* scores, size_t padded) {
+        const int dim = keys.dim, even = dim / LANES * LANES;
+        for (size_t i = 0; i < keys.places.size(); i += 4) {
+            const Number* four[4] = {keys[i], keys[i + 1], keys[i + 2], keys[i + 3]};
+            Floats sums[COUNT][4]{};
+            for (int from = 0; from < even; from += LANES)
+                for (int j = 0; j < 4; j++) {
+                    Floats key = load(four[j] + from);
+                    for (int head = 0; head < COUNT; head++)
+                        sums[head][j] = fma(load(queries + head * dim + from), key, sums[head][j]);
+                }
+            for (int head = 0; head < COUNT; head++) {
+                for (int j = 0; j < 4; j++)
+                    for (int k = even; k < dim; k++) sums[head][j][0] += queries[head * dim + k] * to_float(four[j][k]);
+                store_sums(scores + head * padded + i, sums[head]);
+            }
+        }
+    }
+
+    // Weights and weighted values are added up place by place, so places that are not seen make no difference.
+    template <int COUNT>
+    static void average(const float* weights, size_t padded, const Seen& values, int from, float* results) {
+        const int parts = std::min(4, (values.dim - from) / LANES), end = std::min(from + 4 * LANES, values.dim);
+        Floats sums[COUNT][4]{}, totals[COUNT]{};
+        for (size_t i = 0; i < values.places.size(); i++) {
+            const Number* value = values[i] + from;
+            Floats weight[COUNT];
+            for (int head = 0; head < COUNT; head++) {
+                weight[head] = all(weights[head * padded + i]);
+                totals[head] += weight[head];
+            }
+            auto add = [&](int part) {
+                Floats numbers = load(value + part * LANES);
+                for (int head = 0; head < COUNT; head++) sums[head][part] = fma(weight[head], numbers, sums[head][part]);
+            };
+            if (parts == 4) add(0), add(1), add(2), add(3);
+            else
+                for (int part = 0; part < parts; part++) add(part);
+        }
+        for (int head = 0; head < COUNT; head++) {
+            float* to = results + head * values.dim;
+            for (int part = 0; part < parts; part++) store(to + from + part * LANES, sums[head][part] / totals[head]);
+            for (int k = from + parts * LANES; k < end; k++) {
+                float tail = 0;
+                for (size_t i = 0; i < values.places.size(); i++)
+                    tail += weights[head * padded + i] * to_float(values[i][k]);
+                to[k] = tail / totals[head][0];
+            }
+        }
+    }
+
+    void encode_attended() {
+        const int width = decoder.heads * decoder.head_dim, groups = whole(width, GROUP);
+        Share mine = share(run.rows * groups);
+        for (int task = mine.first; task < mine.last; task++) {
+            int row = task / groups, from = task % groups * GROUP;
+            const float* values = &scratch.attended[(size_t)row * width + from];
+            scratch.attention.encode(row, from, values, std::min(GROUP, width - from));
+        }
+    }
+
+    // SwiGLU. A thread makes whole groups of 32, which are encoded at once.
+    void gate(const Layer& layer) {
+        const int width = decoder.inner, padded = whole(width, LANES) * LANES, per_group = GROUP / LANES;
+        Share mine = share(whole(width, GROUP));
+        const int first = mine.first * per_group, last = std::min(mine.last * per_group, tiles(layer.gate));
+        float* gated = scratch.gated.data();
+        products(layer.gate, scratch.narrow, run.rows, first, last, [&](int row, int tile, Floats values) {
+            Floats silu = values / (1.0f + exponential_of_minus(values));
+            store(gated + (size_t)row * padded + tile * LANES, silu);
+        });
+        products(layer.up, scratch.narrow, run.rows, first, last, [&](int row, int tile, Floats values) {
+            float* to = gated + (size_t)row * padded + tile * LANES;
+            store(to, load(to) * values);
+        });
+        for (int row = 0; row < run.rows; row++)
+            for (int from = mine.first * GROUP; from < std::min(mine.last * GROUP, width); from += GROUP)
+                scratch.wide.encode(row, from, gated + (size_t)row * padded + from, std::min(GROUP, width - from));
+    }
+
+    static Floats exponential_of_minus(Floats values) {
+        Floats small = exponential(-absolute(values));  // e^-|x|; for negative x its inverse is wanted
+        return values < 0.0f ? 1.0f / small : small;
+    }
+
+    void finish() {
+        if (run.hidden[run.layers]) {  // as Transformers has it: the last hidden state is behind the norm
+            Share mine = share(run.rows);
+            for (int row = mine.first; row < mine.last; row++)
+                normed(decoder, stream(row), decoder.hidden, decoder.norm, decoder.centred,
+                       run.hidden[run.layers] + (size_t)row * decoder.hidden);
+        }
+        Share mine = share(run.wanted_rows);
+        std::vector<float> row_normed(decoder.hidden);
+        for (int i = mine.first; i < mine.last; i++) {
+            normed(decoder, stream(run.wanted[i]), decoder.hidden, decoder.norm, decoder.centred, row_normed.data());
+            encode(scratch.narrow, i, row_normed.data(), decoder.hidden);
+        }
+        barrier();
+        Share columns = share(tiles(decoder.head));
+        products(decoder.head, scratch.narrow, run.wanted_rows, columns.first, columns.last,
+                 [&](int row, int tile, Floats values) {
+                     put_tile(run.logits + (size_t)row * decoder.vocabulary, tile, decoder.vocabulary, values);
+                 });
+    }
+};
+
+std::mutex busy;  // the threads serve one run at a time
+Scratch scratch;
+
+}  // namespace
+}  // namespace draftwood
+
+extern "C" {
+
+void draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* run, int32_t threads) {
+    using namespace draftwood;
+    std::lock_guard<std::mutex> lock(busy);
+    scratch.reserve(*decoder, *run);
+#pragma omp parallel num_threads(threads)
+    {
+        if (decoder->halves) Forward<bfloat16>(*decoder, *run, scratch)();
+        else Forward<float>(*decoder, *run, scratch)();
+    }
+}
+
+int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t inputs) {
+    return draftwood::fits_int4(weights, outputs, inputs);
+}
+
+void draftwood_pack(const float* weights, draftwood::Matrix* matrix) { draftwood::pack(weights, *matrix); }
+
+// results [rows outputs] of values [rows inputs]
+void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, int32_t rows, float* results) {
+    using namespace draftwood;
+    Rows encoded;
+    encoded.reserve((Kind)matrix->kind, rows, matrix->inputs);
+    for (int row = 0; row < rows; row++)
+        for (int from = 0; from < matrix->inputs; from += GROUP)
+            encoded.encode(row, from, values + (size_t)row * matrix->inputs + from,
+                           std::min(GROUP, matrix->inputs - from));
+    products(*matrix, encoded, rows, 0, tiles(*matrix), [&](int row, int tile, Floats sums) {
+        for (int lane = 0; lane < LANES && tile * LANES + lane < matrix->outputs; lane++)
+            results[(size_t)row * matrix->outputs + tile * LANES + lane] = sums[lane];
+    });
+}
+
+}

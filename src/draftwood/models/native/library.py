@@ -1,0 +1,146 @@
+"""The C++ library: compiled once per kind of CPU and kept on disk; its types and functions as Python sees them."""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from pathlib import Path
+
+import torch  # its OpenMP threads are the ones the library runs on, so it must be in memory first
+
+from draftwood.models.folders import home, publish
+from draftwood.models.progress import progress
+
+SOURCES = Path(__file__).parent
+LIBRARY = "decoder.so"
+FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-fPIC", "-shared")
+TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
+
+FLOAT32, BFLOAT16, INT8, INT4 = range(4)  # kinds of matrices
+TILE, GROUP = 16, 32  # outputs stored together, inputs that share a scale
+
+
+class Matrix(Structure):
+    """See matrices.h."""
+
+    _fields_ = (
+        ("kind", c_int32),
+        ("outputs", c_int32),
+        ("inputs", c_int32),
+        ("factor", c_float),
+        ("weights", c_void_p),
+        ("scales", c_void_p),
+        ("offsets", c_void_p),
+        ("bias", c_void_p),
+    )
+
+
+class Norm(Structure):
+    """See decoder.cpp, also for what follows."""
+
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
+
+
+class Layer(Structure):
+    _fields_ = (
+        *((name, Norm) for name in ("attention_norm", "network_norm", "query_norm", "key_norm")),
+        *((name, Matrix) for name in ("query_key_value", "output", "gate", "up", "down")),
+        ("mask", c_int32),
+    )
+
+
+class Decoder(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("hidden", "inner", "heads", "shared_heads", "head_dim", "rotary_dim")),
+        *((name, c_int32) for name in ("vocabulary", "kind", "halves", "centred")),
+        ("epsilon", c_float),
+        ("embedding", c_void_p),
+        ("norm", Norm),
+        ("head", Matrix),
+        ("layers", POINTER(Layer)),
+    )
+
+
+class Run(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("rows", "kept_layers", "masks", "wanted_rows")),
+        *((name, c_void_p) for name in ("tokens", "cosines", "sines", "kept", "slots", "places", "widths", "sees")),
+        ("cache", c_void_p),
+        ("cache_slots", c_int64),
+        ("capacity", c_int64),
+        *((name, c_void_p) for name in ("wanted", "logits", "hidden")),
+        ("layers", c_int32),
+    )
+
+
+class CompilerError(ValueError):
+    """The library cannot be compiled here; the message says why."""
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The library, compiled now where that was not done before.
+
+    Raises:
+        CompilerError: where there is no C++ compiler or it fails.
+    """
+    folder = home() / "kernels" / _key()
+    if not folder.is_dir():
+        publish(folder, f"decoder.cpp for {platform.machine()}", _compile)
+    found = ctypes.CDLL(str(folder / LIBRARY))
+    found.draftwood_run.argtypes = (POINTER(Decoder), POINTER(Run), c_int32)
+    found.draftwood_run.restype = None
+    found.draftwood_fits_int4.argtypes = (c_void_p, c_int32, c_int32)
+    found.draftwood_fits_int4.restype = c_int32
+    found.draftwood_pack.argtypes = (c_void_p, POINTER(Matrix))
+    found.draftwood_pack.restype = None
+    found.draftwood_multiply.argtypes = (POINTER(Matrix), c_void_p, c_int32, c_void_p)
+    found.draftwood_multiply.restype = None
+    return found
+
+
+def available() -> bool:
+    """Whether there is a library for this machine."""
+    try:
+        library()
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+def compiler() -> str | None:
+    """The C++ compiler: ``$CXX``, else the usual names."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++", "c++"]
+    return next((path for path in map(shutil.which, names) if path), None)
+
+
+def _compile(folder: Path) -> None:
+    path = compiler()
+    if path is None:
+        raise CompilerError("there is no C++ compiler; install one (for instance: apt install g++)")
+    threads = map(str, Path(torch.__file__).parent.glob("lib/libgomp*.so*"))  # PyTorch's, not a second set of them
+    command = [path, *FLAGS, TARGET, str(SOURCES / "decoder.cpp"), *threads, "-o", str(folder / LIBRARY)]
+    with progress("compiling the decoder for this CPU (once, a few seconds)"):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
+        raise CompilerError(f"{Path(path).name} could not compile the decoder ({first.strip()}); try another with $CXX")
+
+
+def _key() -> str:
+    sources = [path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.[ch]*"))]
+    identity = [*FLAGS, TARGET, *sources, compiler() or "", platform.machine(), _processor(), torch.__version__]
+    return hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]
+
+
+def _processor() -> str:
+    """What ``-march=native`` goes by."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

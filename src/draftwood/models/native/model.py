@@ -1,0 +1,177 @@
+"""Llama-shaped models on a CPU, where one C++ call runs all layers."""
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from draftwood.models.base import Keep, Output
+from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder
+from draftwood.models.decoder_model import DecoderModel, outputs
+from draftwood.models.native import library
+from draftwood.models.session import Part
+
+Products = Literal["float32", "bfloat16", "int8"]
+
+_KINDS = {"float32": library.FLOAT32, "bfloat16": library.BFLOAT16, "int8": library.INT8}
+_BYTES = {library.FLOAT32: 4, library.BFLOAT16: 2, library.INT8: 1, library.INT4: 0.5}
+
+
+def has_int8(device: torch.device) -> bool:
+    """Whether this device multiplies 8-bit integers fast."""
+    return device.type == "cpu" and torch.cpu._is_vnni_supported() and library.available()
+
+
+def require_int8(device: torch.device) -> None:
+    """Raise ValueError unless ``has_int8``, saying what is missing."""
+    if device.type != "cpu":
+        raise ValueError(f"int8 runs on CPUs only, not on {device.type}; leave dtype out, or take bfloat16")
+    if not torch.cpu._is_vnni_supported():
+        raise ValueError("int8 needs a CPU with 8-bit dot products (AVX-512 VNNI); take bfloat16 or float32")
+    library.library()
+
+
+class NativeModel(DecoderModel):
+    """All layers in C++, over rows that do not touch each other's results.
+
+    A row gives the same bits whatever is run beside it: alone, in a chain or within a tree. Greedy texts with drafts
+    therefore equal plain ones in every type.
+
+    Args:
+        hf_model: a Llama-shaped model on the CPU.
+        products: how matrices are stored and multiplied; None takes bfloat16 for models in bfloat16, else float32.
+            In ``int8`` 32 weights share a scale, and so do 32 activations of a row; weights that lie on 16 even steps
+            anyway, since a file of 4-bit weights is where they came from, are stored in 4 bits without loss.
+
+    Raises:
+        ValueError: for architectures of another shape, on other devices, for int8 on CPUs without fast 8-bit products,
+            and (CompilerError) where the library cannot be compiled.
+    """
+
+    def __init__(self, hf_model: PreTrainedModel, products: Products | None = None) -> None:
+        if hf_model.device.type != "cpu":
+            raise ValueError(f"NativeModel runs on CPUs, not on {hf_model.device.type}; use LeanModel")
+        if products == "int8":
+            require_int8(hf_model.device)
+        self.products = products or ("bfloat16" if hf_model.dtype == torch.bfloat16 else "float32")
+        halves = torch.bfloat16 if hf_model.dtype == torch.bfloat16 else torch.float32
+        decoder = read_decoder(hf_model)
+        super().__init__(hf_model, decoder, cache=halves)
+        self.library = library.library()
+        self.weight_bytes = 0  # of the matrices, all of which a run reads
+        self._memory: list[Tensor] = []  # what the structure points to
+        self._structure = self._decoder(decoder, halves)
+
+    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
+        counts = [part.place.count for part in parts]
+        rows = sum(counts)
+        self.pool.reserve(max(part.place.start + part.place.count for part in parts))
+        masks = [[part.within(window).contiguous() for part in parts] for window in self.windows]
+        cosines, sines = self.rotary(torch.cat([part.positions for part in parts]))
+        wanted = torch.arange(rows) if keep == "all" else torch.tensor(counts).cumsum(0) - 1
+        states = {layer: torch.empty(rows, self.sizes.hidden) for layer in hidden}
+        logits = torch.empty(len(wanted), self.vocab_size)
+        tensors = {
+            "tokens": torch.cat([part.tokens for part in parts]),
+            "cosines": cosines.contiguous(),
+            "sines": sines.contiguous(),
+            "kept": torch.tensor(self.kept, dtype=torch.int32),
+            "slots": _numbers([part.place.slot] * part.place.count for part in parts),
+            "places": _numbers(range(part.place.start, part.place.start + part.place.count) for part in parts),
+            "widths": _numbers([part.place.start + part.place.count] * part.place.count for part in parts),
+            "sees": torch.cat([_addresses(mask) for of_window in masks for mask in of_window]),
+            "wanted": wanted.to(torch.int32),
+            "logits": logits,
+        }
+        addresses = (ctypes.c_void_p * (self.depth + 1))()
+        for layer, state in states.items():
+            addresses[layer] = state.data_ptr()
+        run = library.Run(
+            **{name: tensor.data_ptr() for name, tensor in tensors.items()},
+            rows=rows,
+            kept_layers=len(self.kept),
+            masks=len(masks),
+            wanted_rows=len(wanted),
+            cache=self.pool.address,
+            cache_slots=self.pool.slots,
+            capacity=self.pool.capacity,
+            hidden=ctypes.addressof(addresses),
+            layers=self.depth,
+        )
+        self.library.draftwood_run(self._structure, run, torch.get_num_threads())
+        return outputs(logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep)
+
+    def _decoder(self, decoder: Decoder, halves: torch.dtype) -> library.Decoder:
+        sizes = self.sizes
+        layers = (library.Layer * self.depth)(*map(self._layer, decoder.layers))
+        return library.Decoder(
+            hidden=sizes.hidden,
+            inner=sizes.inner,
+            heads=sizes.heads,
+            shared_heads=sizes.key_value_heads,
+            head_dim=sizes.head_dim,
+            rotary_dim=sizes.rotary_dim,
+            vocabulary=self.vocab_size,
+            kind=_KINDS[self.products],
+            halves=halves == torch.bfloat16,
+            centred=sizes.centred,
+            epsilon=sizes.epsilon,
+            embedding=self._address(decoder.embedding.to(halves)),
+            norm=self._norm(decoder.norm),
+            head=self._matrix(decoder.head),
+            layers=layers,
+        )
+
+    def _layer(self, layer: Layer) -> library.Layer:
+        matrices = ("query_key_value", "output", "gate", "up", "down")
+        norms = ("attention_norm", "network_norm", "query_norm", "key_norm")
+        return library.Layer(
+            **{name: self._matrix(getattr(layer, name)) for name in matrices},
+            **{name: self._norm(getattr(layer, name)) for name in norms},
+            mask=self.windows.index(layer.window),
+        )
+
+    def _norm(self, norm: Norm | None) -> library.Norm:
+        if norm is None:
+            return library.Norm()
+        return library.Norm(self._address(norm.weight), None if norm.bias is None else self._address(norm.bias))
+
+    def _matrix(self, part: Projection) -> library.Matrix:
+        """The matrix as the library reads it: tiles of 16 outputs, groups of 32 inputs."""
+        weight, kind = part.weight.float().contiguous(), _KINDS[self.products]
+        outputs, inputs = weight.shape
+        if kind == library.INT8 and self.library.draftwood_fits_int4(weight.data_ptr(), outputs, inputs):
+            kind = library.INT4
+        groups = -(-outputs // library.TILE) * -(-inputs // library.GROUP)
+        stored = torch.empty(int(groups * library.TILE * library.GROUP * _BYTES[kind]), dtype=torch.uint8)
+        scales = torch.empty(groups * library.TILE, dtype=torch.float16)
+        self.weight_bytes += stored.numel()
+        matrix = library.Matrix(
+            kind=kind,
+            outputs=outputs,
+            inputs=inputs,
+            weights=self._address(stored),
+            scales=self._address(scales) if kind in (library.INT8, library.INT4) else None,
+            offsets=self._address(torch.empty_like(scales)) if kind == library.INT4 else None,
+            bias=None if part.bias is None else self._address(part.bias.float()),
+        )
+        self.library.draftwood_pack(weight.data_ptr(), matrix)
+        return matrix
+
+    def _address(self, tensor: Tensor) -> int:
+        """Where a tensor lies, which from now on stays in memory."""
+        tensor = tensor.contiguous()
+        self._memory.append(tensor)
+        return tensor.data_ptr()
+
+
+def _numbers(pieces: Iterable[Iterable[int]]) -> Tensor:
+    return torch.tensor([number for piece in pieces for number in piece])
+
+
+def _addresses(mask: Tensor) -> Tensor:
+    """Where each row of a mask lies."""
+    return torch.arange(len(mask)) * mask.shape[1] + mask.data_ptr()

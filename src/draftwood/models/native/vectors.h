@@ -1,0 +1,152 @@
+// Sixteen numbers at a time, on any CPU: GCC and Clang split these vectors where the machine's are shorter.
+//
+// Every result must depend on its own arguments alone, whatever is computed beside it, so multiplication and addition
+// are fused where fma() says so and nowhere else (-ffp-contract=off).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace draftwood {
+
+using bfloat16 = uint16_t;
+using float16 = _Float16;
+constexpr int LANES = 16;
+
+typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+inline Floats all(float value) { return value - Floats{}; }
+
+inline Floats load(const float* from) {
+    Floats values;
+    std::memcpy(&values, from, sizeof values);
+    return values;
+}
+
+inline Floats load(const bfloat16* from) {
+    Halves halves;
+    std::memcpy(&halves, from, sizeof halves);
+    return (Floats)(__builtin_convertvector(halves, Words) << 16);
+}
+
+inline Floats load(const float16* from) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from));
+#else
+    Floats values;
+    for (int lane = 0; lane < LANES; lane++) values[lane] = (float)from[lane];
+    return values;
+#endif
+}
+
+inline void store(float* to, Floats values) { std::memcpy(to, &values, sizeof values); }
+
+// Rounds to nearest, ties to even, as PyTorch does.
+inline bfloat16 to_bfloat16(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return (bfloat16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+inline void store(bfloat16* to, Floats values) {
+    Words bits = (Words)values;
+    Halves halves = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Halves);
+    std::memcpy(to, &halves, sizeof halves);
+}
+
+inline float to_float(float value) { return value; }
+inline float to_float(bfloat16 value) {
+    uint32_t bits = (uint32_t)value << 16;
+    float wide;
+    std::memcpy(&wide, &bits, sizeof wide);
+    return wide;
+}
+inline void put(float* to, float value) { *to = value; }
+inline void put(bfloat16* to, float value) { *to = to_bfloat16(value); }
+
+inline Floats fma(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+    for (int lane = 0; lane < LANES; lane++) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+    return c;
+#endif
+}
+
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+inline Floats absolute(Floats a) { return (Floats)((Words)a & 0x7fffffffu); }
+
+// Rounds to nearest; for less than 2^22.
+inline Ints nearest(Floats a) { return __builtin_convertvector((a + 12582912.0f) - 12582912.0f, Ints); }
+
+// The lanes' sum and maximum.
+inline float sum(Floats values) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)values);
+#else
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int lane = 0; lane < width; lane++) values[lane] += values[lane + width];
+    return values[0];
+#endif
+}
+
+inline float maximum(Floats values) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)values);
+#else
+    for (int lane = 1; lane < LANES; lane++) values[0] = std::max(values[0], values[lane]);
+    return values[0];
+#endif
+}
+
+inline int32_t sum(Ints values) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_epi32((__m512i)values);
+#else
+    for (int lane = 1; lane < LANES; lane++) values[0] += values[lane];
+    return values[0];
+#endif
+}
+
+// The sums of four vectors, each added up in the same order.
+inline void store_sums(float* to, const Floats (&values)[4]) {
+    Floats pairs[2];
+    for (int i = 0; i < 2; i++)
+        pairs[i] = __builtin_shufflevector(values[2 * i], values[2 * i + 1],
+                                           0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
+                   __builtin_shufflevector(values[2 * i], values[2 * i + 1],
+                                           2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    Floats fours = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+                   __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    fours += __builtin_shufflevector(fours, fours, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+    fours += __builtin_shufflevector(fours, fours, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
+    std::memcpy(to, &fours, 4 * sizeof(float));
+}
+
+// e to the power of values that are not positive; 2 ulp, and 0 below -87.
+inline Floats exponential(Floats x) {
+    x = larger(x, all(-87.3f));
+    Ints exponent = nearest(x * 1.44269504f);
+    Floats whole = __builtin_convertvector(exponent, Floats);
+    Floats rest = fma(whole, all(-0.693359375f), x);
+    rest = fma(whole, all(2.12194440e-4f), rest);
+    Floats power = all(1.9875691500e-4f);
+    power = fma(power, rest, all(1.3981999507e-3f));
+    power = fma(power, rest, all(8.3334519073e-3f));
+    power = fma(power, rest, all(4.1665795894e-2f));
+    power = fma(power, rest, all(1.6666665459e-1f));
+    power = fma(power, rest, all(5.0000001201e-1f));
+    power = fma(power, rest * rest, rest + 1.0f);
+    return power * (Floats)((exponent + 127) << 23);
+}
+
+}  // namespace draftwood

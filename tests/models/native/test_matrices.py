@@ -1,0 +1,139 @@
+"""Products in every format against the same products in float64, and the library built for an older CPU."""
+
+import ctypes
+import platform
+
+import pytest
+import torch
+
+from draftwood.models.native import library
+from draftwood.models.native.library import BFLOAT16, FLOAT32, INT4, INT8
+from draftwood.models.native.model import NativeModel
+from draftwood.testing import tiny_llama
+
+
+def some(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def four_bit_weights(outputs: int, inputs: int) -> torch.Tensor:
+    """As a Q4_1 file has them, rounded to bfloat16."""
+    chance = torch.Generator().manual_seed(7)
+    levels = torch.randint(0, 16, (outputs, inputs // 32, 32), generator=chance)
+    levels[..., 0], levels[..., 1] = 0, 15
+    steps, offsets = (
+        some(outputs, inputs // 32, 1, seed=1).abs() / 50 + 0.01,
+        some(outputs, inputs // 32, 1, seed=2) / 5,
+    )
+    return (levels * steps + offsets).flatten(1).to(torch.bfloat16).float()
+
+
+def fits_int4(weight: torch.Tensor) -> bool:
+    return bool(library.library().draftwood_fits_int4(weight.data_ptr(), *weight.shape))
+
+
+def product(kind: int, weight: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
+    """Rows times weight, packed and multiplied by the library."""
+    outputs, inputs = weight.shape
+    groups = -(-outputs // library.TILE) * -(-inputs // library.GROUP)
+    memory = [torch.empty(groups * library.TILE * library.GROUP * 4, dtype=torch.uint8)]
+    memory += [torch.empty(groups * library.TILE, dtype=torch.float16) for _ in range(2)]
+    addresses = dict(zip(("weights", "scales", "offsets"), (part.data_ptr() for part in memory), strict=True))
+    own_bias = None if bias is None else bias.data_ptr()
+    matrix = library.Matrix(kind=kind, outputs=outputs, inputs=inputs, bias=own_bias, **addresses)
+    library.library().draftwood_pack(weight.data_ptr(), ctypes.byref(matrix))
+    result = torch.full((len(rows), outputs), torch.nan)
+    library.library().draftwood_multiply(ctypes.byref(matrix), rows.data_ptr(), len(rows), result.data_ptr())
+    return result
+
+
+def in_groups_of_bytes(values: torch.Tensor, half_scales: bool = False) -> torch.Tensor:
+    """Each group of 32 rounded to 127ths of its largest value; those of weights are stored in 16 bits."""
+    padded = torch.nn.functional.pad(values, (0, -values.shape[1] % 32)).double().unflatten(1, (-1, 32))
+    scale = padded.abs().amax(-1, keepdim=True) / 127
+    scale = (scale * 1024).half().double() / 1024 if half_scales else scale
+    return ((padded / scale).nan_to_num().round() * scale).flatten(1)[:, : values.shape[1]]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 21])
+@pytest.mark.parametrize(("outputs", "inputs"), [(48, 64), (16, 32), (50, 100), (7, 5)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_of_floats(rows: int, outputs: int, inputs: int, biased: bool) -> None:
+    weight, values = some(outputs, inputs, seed=1), some(rows, inputs, seed=2)
+    bias = some(outputs, seed=3) if biased else None
+    exact = torch.nn.functional.linear(values.double(), weight.double(), None if bias is None else bias.double())
+    assert torch.allclose(product(FLOAT32, weight, bias, values).double(), exact, atol=1e-5)
+    halves = [part.bfloat16().double() for part in (values, weight)]
+    exact = torch.nn.functional.linear(*halves, None if bias is None else bias.double())
+    assert torch.allclose(product(BFLOAT16, weight, bias, values).double(), exact, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 21])
+@pytest.mark.parametrize(("outputs", "inputs"), [(48, 64), (50, 100)])
+def test_int8_is_the_product_of_numbers_rounded_group_by_group(rows: int, outputs: int, inputs: int) -> None:
+    weight, values = some(outputs, inputs, seed=1), some(rows, inputs, seed=2)
+    exact = in_groups_of_bytes(values) @ in_groups_of_bytes(weight, half_scales=True).T
+    own = product(INT8, weight, None, values).double()
+    assert (own - exact).norm() < 1e-5 * exact.norm()
+    assert (own - values.double() @ weight.double().T).norm() > 2e-3 * exact.norm()  # so the comparison is sharp
+
+
+@pytest.mark.parametrize("rows", [1, 8, 13])
+def test_four_bit_weights_are_read_back_as_they_were(rows: int) -> None:
+    weight, values = four_bit_weights(48, 96), some(rows, 96, seed=2)
+    assert fits_int4(weight)
+    exact = in_groups_of_bytes(values) @ weight.double().T
+    assert (product(INT4, weight, None, values).double() - exact).norm() < 4e-3 * exact.norm()  # bfloat16 rounded them
+
+
+def test_other_weights_are_not_taken_for_four_bit_ones() -> None:
+    assert not fits_int4(some(48, 96, seed=1))
+    spoilt = four_bit_weights(48, 96)
+    spoilt[40, 70] += 0.5 * (spoilt[40, 64:96].max() - spoilt[40, 64:96].min()) / 15
+    assert not fits_int4(spoilt)
+    assert not fits_int4(four_bit_weights(16, 64)[:, :40].contiguous())  # groups must be whole
+
+
+@pytest.mark.parametrize("kind", [FLOAT32, BFLOAT16, INT8, INT4])
+def test_a_row_does_not_depend_on_its_neighbours(kind: int) -> None:
+    weight, values = four_bit_weights(96, 160), some(40, 160, seed=2)
+    values[3] *= 50
+    together = product(kind, weight, None, values)
+    for row in (0, 2, 17, 39):
+        assert torch.equal(product(kind, weight, None, values[row : row + 1])[0], together[row])
+
+
+def test_one_scale_for_all_rows_would_be_noticed() -> None:
+    """Negative control: rounding a row by the largest of all rows changes what it gives."""
+    weight, values = some(96, 160, seed=1), some(8, 160, seed=2)
+    values[3] *= 20
+    exact, scale = values @ weight.T, values.abs().max() / 127
+    shared = ((values / scale).round() * scale) @ weight.T
+    own = product(INT8, weight, None, values)
+    assert (own - exact)[0].norm() < 0.3 * (shared - exact)[0].norm()
+
+
+@pytest.mark.parametrize("kind", [INT8, INT4])
+def test_rows_and_weights_of_zeros_give_zeros(kind: int) -> None:
+    assert not product(kind, four_bit_weights(16, 32), None, torch.zeros(3, 32)).any()
+    assert not product(kind, torch.zeros(16, 32), None, some(3, 32)).any()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names levels of x86-64")
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])
+def test_the_library_works_on_older_cpus_too(level: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Without AVX-512 everything runs on other instructions: the answers are the same up to rounding."""
+    exact = NativeModel(tiny_llama(0)).start().extend([1, 2, 3, 4]).logits
+    weight, values = four_bit_weights(48, 96), some(9, 96, seed=2)
+    usual = [product(kind, weight, None, values) for kind in (FLOAT32, BFLOAT16, INT8, INT4)]
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "TARGET", f"-march={level}")
+    library.library.cache_clear()
+    try:
+        assert torch.allclose(NativeModel(tiny_llama(0)).start().extend([1, 2, 3, 4]).logits, exact, atol=1e-5)
+        here = [product(kind, weight, None, values) for kind in (FLOAT32, BFLOAT16, INT8, INT4)]
+    finally:
+        library.library.cache_clear()
+    for own, other in zip(here, usual, strict=True):
+        assert torch.allclose(own, other, atol=1e-5)

@@ -1,0 +1,133 @@
+"""What the native path promises beyond equal answers: single rows, small errors, clear refusals."""
+
+import pytest
+import torch
+
+from draftwood.models.lean import LeanModel
+from draftwood.models.loading import load_model, model_for
+from draftwood.models.native import library
+from draftwood.models.native.model import NativeModel, has_int8, require_int8
+from draftwood.models.transformers import TransformersModel
+from draftwood.testing import tiny_llama
+from draftwood.tree import DraftTree
+
+CPU = torch.device("cpu")
+needs_int8 = pytest.mark.skipif(not has_int8(CPU), reason="this CPU has no fast 8-bit products")
+CHAIN = [5, 17, 30, 22, 9]
+TYPES = ["float32", "bfloat16", pytest.param("int8", marks=needs_int8)]
+
+
+def beside_others(chain: list[int], nodes: int) -> tuple[DraftTree, list[int]]:
+    """A tree of so many nodes with three children each, in which the last children spell the chain, and where."""
+    tokens, parents = [1 + node % 7 for node in range(nodes)], [-1] + [node // 3 for node in range(nodes - 1)]
+    path = [0]
+    for token in chain[1:]:
+        children = [node for node, parent in enumerate(parents) if parent == path[-1]]
+        if not children:
+            break
+        path.append(children[-1])
+        tokens[path[-1]] = token
+    tokens[0] = chain[0]
+    return DraftTree.of(tokens, parents), path
+
+
+def logits_alone_and_in_runs(model: LeanModel | NativeModel) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Logits of the chain token by token, in one run, and on its way through a tree of 64 nodes."""
+    session = model.start()
+    session.extend([3, 1, 4, 1, 5, 9, 2, 6] * 3)
+    alone = torch.cat([session.extend([token]).logits for token in CHAIN])
+    session.rewind(len(CHAIN))
+    together = session.forward(DraftTree.chain(CHAIN)).logits
+    tree, path = beside_others(CHAIN, 64)
+    return alone, together, session.forward(tree).logits[path]
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_node_gives_the_same_bits_alone_in_a_chain_and_in_a_tree(dtype: str) -> None:
+    model = load_model("smollm2-135m", dtype).model
+    assert isinstance(model, NativeModel)
+    alone, together, within = logits_alone_and_in_runs(model)
+    assert torch.equal(alone, together)
+    assert torch.equal(alone[: len(within)], within)
+
+
+@pytest.mark.model
+def test_library_products_make_no_such_promise() -> None:
+    """Negative control: oneDNN's products round differently beside other rows, so equality is not for free."""
+    from draftwood.models.hub import load_pretrained
+
+    alone, together, _ = logits_alone_and_in_runs(LeanModel(load_pretrained("smollm2-135m", dtype="bfloat16").model))
+    assert not torch.equal(alone, together)
+
+
+@needs_int8
+def test_in_int8_logits_and_hidden_states_stay_near_those_of_floats() -> None:
+    exact, rounded = (NativeModel(tiny_llama(0, layers=4), kind).start() for kind in ("float32", "int8"))
+    here, there = (session.extend(CHAIN, hidden=(0, 2, 4)) for session in (rounded, exact))
+    assert not torch.equal(here.logits, there.logits)
+    assert (here.logits - there.logits).norm() < 0.1 * there.logits.norm()
+    for layer in (0, 2, 4):
+        assert (here.hidden[layer] - there.hidden[layer]).norm() < 0.1 * there.hidden[layer].norm()
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("path", [LeanModel, NativeModel])
+def test_logits_of_the_real_model_equal_those_of_transformers(path: type) -> None:
+    from draftwood.models.hub import load_pretrained
+
+    loaded = load_pretrained("smollm2-135m", dtype="float32")
+    here, there = path(loaded.model).start(), TransformersModel(loaded.model).start()
+    text = loaded.tokenizer("The old man went out to sea again, and this time he came back with")["input_ids"]
+    tree, _ = beside_others(CHAIN, 16)
+    for act in (lambda s: s.extend(text), lambda s: s.forward(tree), lambda s: s.extend([7])):
+        own, exact = act(here).logits, act(there).logits
+        assert (own - exact).abs().max() <= 1e-5 * exact.abs().max()  # 1e-4 on logits of up to 30
+
+
+@needs_int8
+@pytest.mark.model
+def test_weights_that_came_in_four_bits_are_kept_in_four_bits() -> None:
+    model = load_model("smollm2-135m", "int8").model
+    assert isinstance(model, NativeModel)
+    assert 0.6 < model.weight_bytes / 134.5e6 < 0.7  # 28M of them, the head's, came in eight
+
+
+def test_a_cpu_without_fast_products_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="int8 runs on CPUs only, not on cuda"):
+        require_int8(torch.device("cuda"))
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    with pytest.raises(ValueError, match="AVX-512 VNNI"):
+        require_int8(CPU)
+
+
+def test_without_a_compiler_floats_go_on_with_a_warning_and_int8_names_the_cure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    library.library.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="slower than it could: there is no C\\+\\+ compiler; install one"):
+            assert isinstance(model_for(tiny_llama(0)), LeanModel)
+        with pytest.raises(ValueError, match="there is no C\\+\\+ compiler" if has_vnni() else "AVX-512 VNNI"):
+            model_for(tiny_llama(0), int8=True)
+        assert not has_int8(CPU)
+        assert not list((tmp_path / "kernels").glob("*/*"))  # nothing half-made is left
+    finally:
+        library.library.cache_clear()
+
+
+def has_vnni() -> bool:
+    return torch.cpu._is_vnni_supported()
+
+
+def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "--no-such-flag"))
+    library.library.cache_clear()
+    try:
+        with pytest.raises(library.CompilerError, match=r"could not compile the decoder .*no-such-flag"):
+            library.library()
+    finally:
+        library.library.cache_clear()
