@@ -29,7 +29,7 @@ class DecoderModel(ABC):
 
     def __init__(self, hf_model: PreTrainedModel, decoder: Decoder, cache: torch.dtype) -> None:
         self.config: Any = hf_model.config
-        self.sizes, self.rotary = decoder.sizes, decoder.rotary
+        self.sizes = decoder.sizes
         self.dtype, self.device = hf_model.dtype, hf_model.device
         self.end_tokens = end_tokens(hf_model)
         shape = (self.sizes.key_value_heads, self.sizes.head_dim)

@@ -52,7 +52,7 @@ class LeanModel(DecoderModel):
         self.pool.reserve(max(part.place.start + part.place.count for part in parts))
         tokens = torch.cat([part.tokens for part in parts]).to(self.device, non_blocking=True)
         positions = torch.cat([part.positions for part in parts]).to(self.device, non_blocking=True)
-        attention = _Attention(self, parts, *self.rotary(positions))
+        attention = _Attention(self, parts, *self.decoder.rotary(positions))
         stream = functional.embedding(tokens, self.decoder.embedding).float()
         states: dict[int, Tensor] = {}
         for index in self.kept:

@@ -29,27 +29,30 @@ struct Decoder {
     int32_t halves;  // whether the cache and the embedding are in bfloat16, else in float32
     int32_t centred; // whether norms take off the mean
     float epsilon;
-    const void* embedding;  // [vocabulary hidden]
+    float rotary_scale;
+    const float* frequencies;  // [rotary_dim / 2]
+    const void* embedding;     // [vocabulary hidden]
     Norm norm;
     Matrix head;
     const Layer* layers;
 };
 
+// One sequence's rows: `count` new tokens of a slot, from place `start` on.
+struct Part {
+    int64_t slot, start, count;
+};
+
 struct Run {
-    int32_t rows, kept_layers, masks, wanted_rows;
-    const int64_t* tokens;           // [rows]
-    const float *cosines, *sines;    // [rows][rotary_dim / 2]
-    const int32_t* kept;             // [kept_layers]
-    const int64_t* slots;            // [rows]
-    const int64_t* places;           // [rows]: where in the slot the row's key and value go
-    const int64_t* widths;           // [rows]: places that the row's mask speaks of
-    const uint8_t* const* sees;      // [masks][rows] of bytes [width]
+    int32_t parts, rows, masks, kept_layers, layers;
+    int32_t last_only;               // whether the logits of each part's last row are wanted alone
+    const Part* part;                // [parts]
+    const int64_t *tokens, *positions;  // [rows]
+    const int64_t* kept;             // [kept_layers]
+    const uint8_t* const* sees;      // [masks][parts], each of bytes [count][start + count]
     void* cache;                     // [2 * layers][slots][capacity][shared_heads][head_dim]
     int64_t cache_slots, capacity;
-    const int32_t* wanted;           // [wanted_rows]: rows whose logits are wanted
-    float* logits;                   // [wanted_rows][vocabulary]
+    float* logits;                   // [rows or parts][vocabulary]
     float* const* hidden;            // [layers + 1], each null or [rows][hidden]
-    int32_t layers;
 };
 
 namespace {
@@ -115,9 +118,11 @@ void rotate(float* head, int dim, const float* cosines, const float* sines) {
 
 // What lives between two barriers, kept from run to run.
 struct Scratch {
-    std::vector<float> stream, mixed, attended, gated;
+    std::vector<float> stream, mixed, attended, gated, cosines, sines;
     Rows narrow, attention, wide;  // encoded rows of width hidden, heads * head_dim and inner
     std::vector<std::vector<int32_t>> visible;  // [mask * rows + row]: places that the row sees
+    std::vector<int64_t> slots, places;         // where a row's key and value go
+    std::vector<int> wanted;                    // rows whose logits are wanted
 
     void reserve(const Decoder& decoder, const Run& run) {
         const Kind kind = (Kind)decoder.kind;
@@ -127,10 +132,28 @@ struct Scratch {
         int mixed_width = (decoder.heads + 2 * decoder.shared_heads) * decoder.head_dim;
         grow(stream, decoder.hidden), grow(mixed, mixed_width);
         grow(attended, decoder.heads * decoder.head_dim), grow(gated, whole(decoder.inner, LANES) * LANES);
+        grow(cosines, decoder.rotary_dim / 2), grow(sines, decoder.rotary_dim / 2);
         narrow.reserve(kind, run.rows, decoder.hidden);
         attention.reserve(kind, run.rows, decoder.heads * decoder.head_dim);
         wide.reserve(kind, run.rows, decoder.inner);
         if (visible.size() < (size_t)run.masks * run.rows) visible.resize((size_t)run.masks * run.rows);
+        slots.clear(), places.clear(), wanted.clear();
+        for (int part = 0; part < run.parts; part++)
+            for (int64_t i = 0; i < run.part[part].count; i++) {
+                if (!run.last_only || i + 1 == run.part[part].count) wanted.push_back((int)slots.size());
+                slots.push_back(run.part[part].slot), places.push_back(run.part[part].start + i);
+            }
+        for (int mask = 0; mask < run.masks; mask++)
+            for (int part = 0, row = 0; part < run.parts; part++) {
+                const int64_t width = run.part[part].start + run.part[part].count;
+                const uint8_t* sees = run.sees[mask * run.parts + part];
+                for (int64_t i = 0; i < run.part[part].count; i++, row++, sees += width) {
+                    auto& own = visible[(size_t)mask * run.rows + row];
+                    own.clear();
+                    for (int32_t place = 0; place < width; place++)
+                        if (sees[place]) own.push_back(place);
+                }
+            }
     }
 };
 
@@ -144,7 +167,7 @@ public:
     void operator()() {
         begin();
         for (int i = 0; i < run.kept_layers; i++) {
-            int index = run.kept[i];
+            int index = (int)run.kept[i];
             const Layer& layer = decoder.layers[index];
             if (run.hidden[index]) copy_stream(run.hidden[index]);
             norm_stream(layer.attention_norm);
@@ -182,12 +205,10 @@ private:
         for (int row = mine.first; row < mine.last; row++) {
             const Number* embedded = (const Number*)decoder.embedding + (size_t)run.tokens[row] * decoder.hidden;
             for (int i = 0; i < decoder.hidden; i++) stream(row)[i] = to_float(embedded[i]);
-            for (int mask = 0; mask < run.masks; mask++) {
-                auto& places = scratch.visible[(size_t)mask * run.rows + row];
-                const uint8_t* sees = run.sees[mask * run.rows + row];
-                places.clear();
-                for (int place = 0; place < run.widths[row]; place++)
-                    if (sees[place]) places.push_back(place);
+            for (int i = 0; i < decoder.rotary_dim / 2; i++) {
+                float angle = (float)run.positions[row] * decoder.frequencies[i];
+                scratch.cosines[(size_t)row * decoder.rotary_dim / 2 + i] = std::cos(angle) * decoder.rotary_scale;
+                scratch.sines[(size_t)row * decoder.rotary_dim / 2 + i] = std::sin(angle) * decoder.rotary_scale;
             }
         }
         barrier();
@@ -243,7 +264,7 @@ private:
         Share mine = share(run.rows);
         for (int row = mine.first; row < mine.last; row++) {
             float* head = &scratch.mixed[(size_t)row * mixed_width];
-            const float *cosines = run.cosines + (size_t)row * pairs, *sines = run.sines + (size_t)row * pairs;
+            const float *cosines = &scratch.cosines[(size_t)row * pairs], *sines = &scratch.sines[(size_t)row * pairs];
             float scale = 1.0f / std::sqrt((float)dim);
             for (int i = 0; i < decoder.heads + decoder.shared_heads; i++, head += dim) {
                 bool is_query = i < decoder.heads;
@@ -254,8 +275,8 @@ private:
                     for (int j = 0; j < dim; j++) head[j] *= scale;
             }
             const float* keys = head - decoder.shared_heads * dim;
-            Number* key_place = place(index, false, run.slots[row], run.places[row]);
-            Number* value_place = place(index, true, run.slots[row], run.places[row]);
+            Number* key_place = place(index, false, scratch.slots[row], scratch.places[row]);
+            Number* value_place = place(index, true, scratch.slots[row], scratch.places[row]);
             for (int i = 0; i < decoder.shared_heads * dim; i++) put(key_place + i, keys[i]), put(value_place + i, head[i]);
         }
     }
@@ -303,8 +324,8 @@ private:
         const auto& places = scratch.visible[(size_t)layer.mask * run.rows + heads.row];
         const size_t stride = (size_t)decoder.shared_heads * dim, width = places.size();
         const size_t padded = (size_t)whole((int)width, LANES) * LANES;
-        Seen keys{places, place(index, false, run.slots[heads.row], 0) + heads.shared * dim, stride, dim};
-        Seen values{places, place(index, true, run.slots[heads.row], 0) + heads.shared * dim, stride, dim};
+        Seen keys{places, place(index, false, scratch.slots[heads.row], 0) + heads.shared * dim, stride, dim};
+        Seen values{places, place(index, true, scratch.slots[heads.row], 0) + heads.shared * dim, stride, dim};
         if (weights.size() < padded * COUNT) weights.resize(padded * COUNT);
         score<COUNT>(&scratch.mixed[(size_t)heads.row * mixed_width + heads.first * dim], keys, weights.data(), padded);
         for (int head = 0; head < COUNT; head++) {
@@ -413,15 +434,15 @@ private:
                 normed(decoder, stream(row), decoder.hidden, decoder.norm, decoder.centred,
                        run.hidden[run.layers] + (size_t)row * decoder.hidden);
         }
-        Share mine = share(run.wanted_rows);
+        Share mine = share((int)scratch.wanted.size());
         std::vector<float> row_normed(decoder.hidden);
         for (int i = mine.first; i < mine.last; i++) {
-            normed(decoder, stream(run.wanted[i]), decoder.hidden, decoder.norm, decoder.centred, row_normed.data());
+            normed(decoder, stream(scratch.wanted[i]), decoder.hidden, decoder.norm, decoder.centred, row_normed.data());
             encode(scratch.narrow, i, row_normed.data(), decoder.hidden);
         }
         barrier();
         Share columns = share(tiles(decoder.head));
-        products(decoder.head, scratch.narrow, run.wanted_rows, columns.first, columns.last,
+        products(decoder.head, scratch.narrow, (int)scratch.wanted.size(), columns.first, columns.last,
                  [&](int row, int tile, Floats values) {
                      put_tile(run.logits + (size_t)row * decoder.vocabulary, tile, decoder.vocabulary, values);
                  });

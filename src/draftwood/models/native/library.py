@@ -58,6 +58,8 @@ class Decoder(Structure):
         *((name, c_int32) for name in ("hidden", "inner", "heads", "shared_heads", "head_dim", "rotary_dim")),
         *((name, c_int32) for name in ("vocabulary", "kind", "halves", "centred")),
         ("epsilon", c_float),
+        ("rotary_scale", c_float),
+        ("frequencies", c_void_p),
         ("embedding", c_void_p),
         ("norm", Norm),
         ("head", Matrix),
@@ -67,13 +69,11 @@ class Decoder(Structure):
 
 class Run(Structure):
     _fields_ = (
-        *((name, c_int32) for name in ("rows", "kept_layers", "masks", "wanted_rows")),
-        *((name, c_void_p) for name in ("tokens", "cosines", "sines", "kept", "slots", "places", "widths", "sees")),
-        ("cache", c_void_p),
+        *((name, c_int32) for name in ("parts", "rows", "masks", "kept_layers", "layers", "last_only")),
+        *((name, c_void_p) for name in ("part", "tokens", "positions", "kept", "sees", "cache")),
         ("cache_slots", c_int64),
         ("capacity", c_int64),
-        *((name, c_void_p) for name in ("wanted", "logits", "hidden")),
-        ("layers", c_int32),
+        *((name, c_void_p) for name in ("logits", "hidden")),
     )
 
 

@@ -1,7 +1,6 @@
 """Llama-shaped models on a CPU, where one C++ call runs all layers."""
 
-import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -66,40 +65,32 @@ class NativeModel(DecoderModel):
         self._structure = self._decoder(decoder, halves)
 
     def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
-        counts = [part.place.count for part in parts]
-        rows = sum(counts)
-        self.pool.reserve(max(part.place.start + part.place.count for part in parts))
-        masks = [[part.within(window).contiguous() for part in parts] for window in self.windows]
-        cosines, sines = self.rotary(torch.cat([part.positions for part in parts]))
-        wanted = torch.arange(rows) if keep == "all" else torch.tensor(counts).cumsum(0) - 1
-        states = {layer: torch.empty(rows, self.sizes.hidden) for layer in hidden}
-        logits = torch.empty(len(wanted), self.vocab_size)
+        places = [part.place for part in parts]
+        counts = [place.count for place in places]
+        self.pool.reserve(max(place.start + place.count for place in places))
+        masks = [part.within(window).contiguous() for window in self.windows for part in parts]
+        states = {layer: torch.empty(sum(counts), self.sizes.hidden) for layer in hidden}
+        logits = torch.empty(len(parts) if keep == "last" else sum(counts), self.vocab_size)
         tensors = {
+            "part": torch.tensor([(place.slot, place.start, place.count) for place in places]),
             "tokens": torch.cat([part.tokens for part in parts]),
-            "cosines": cosines.contiguous(),
-            "sines": sines.contiguous(),
-            "kept": torch.tensor(self.kept, dtype=torch.int32),
-            "slots": _numbers([part.place.slot] * part.place.count for part in parts),
-            "places": _numbers(range(part.place.start, part.place.start + part.place.count) for part in parts),
-            "widths": _numbers([part.place.start + part.place.count] * part.place.count for part in parts),
-            "sees": torch.cat([_addresses(mask) for of_window in masks for mask in of_window]),
-            "wanted": wanted.to(torch.int32),
+            "positions": torch.cat([part.positions for part in parts]),
+            "kept": torch.tensor(self.kept),
+            "sees": torch.tensor([mask.data_ptr() for mask in masks]),
+            "hidden": torch.tensor([states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]),
             "logits": logits,
         }
-        addresses = (ctypes.c_void_p * (self.depth + 1))()
-        for layer, state in states.items():
-            addresses[layer] = state.data_ptr()
         run = library.Run(
             **{name: tensor.data_ptr() for name, tensor in tensors.items()},
-            rows=rows,
+            parts=len(parts),
+            rows=sum(counts),
+            masks=len(self.windows),
             kept_layers=len(self.kept),
-            masks=len(masks),
-            wanted_rows=len(wanted),
+            layers=self.depth,
+            last_only=keep == "last",
             cache=self.pool.address,
             cache_slots=self.pool.slots,
             capacity=self.pool.capacity,
-            hidden=ctypes.addressof(addresses),
-            layers=self.depth,
         )
         self.library.draftwood_run(self._structure, run, torch.get_num_threads())
         return outputs(logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep)
@@ -119,6 +110,8 @@ class NativeModel(DecoderModel):
             halves=halves == torch.bfloat16,
             centred=sizes.centred,
             epsilon=sizes.epsilon,
+            rotary_scale=decoder.rotary.scale,
+            frequencies=self._address(decoder.rotary.frequencies),
             embedding=self._address(decoder.embedding.to(halves)),
             norm=self._norm(decoder.norm),
             head=self._matrix(decoder.head),
@@ -166,12 +159,3 @@ class NativeModel(DecoderModel):
         tensor = tensor.contiguous()
         self._memory.append(tensor)
         return tensor.data_ptr()
-
-
-def _numbers(pieces: Iterable[Iterable[int]]) -> Tensor:
-    return torch.tensor([number for piece in pieces for number in piece])
-
-
-def _addresses(mask: Tensor) -> Tensor:
-    """Where each row of a mask lies."""
-    return torch.arange(len(mask)) * mask.shape[1] + mask.data_ptr()
