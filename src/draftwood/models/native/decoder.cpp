@@ -5,6 +5,7 @@
 // added up for a row is added up in an order that does not depend on the other rows.
 #include <mutex>
 
+#include "attention.h"
 #include "packing.h"
 
 #if defined(_OPENMP)
@@ -308,89 +309,35 @@ private:
         int row, first, shared;  // the first of the heads; whose keys they go by
     };
 
-    // What a row sees of one head's keys or values.
-    struct Seen {
-        const std::vector<int32_t>& places;
-        const Number* start;
-        size_t stride;
-        int dim;
-
-        const Number* operator[](size_t i) const { return start + places[std::min(i, places.size() - 1)] * stride; }
-    };
-
     template <int COUNT>
     void attend_heads(const Layer& layer, int index, const Heads& heads, std::vector<float>& weights) {
         const int dim = decoder.head_dim;
         const auto& places = scratch.visible[(size_t)layer.mask * run.rows + heads.row];
         const size_t stride = (size_t)decoder.shared_heads * dim, width = places.size();
         const size_t padded = (size_t)whole((int)width, LANES) * LANES;
-        Seen keys{places, place(index, false, scratch.slots[heads.row], 0) + heads.shared * dim, stride, dim};
-        Seen values{places, place(index, true, scratch.slots[heads.row], 0) + heads.shared * dim, stride, dim};
+        Seen<Number> keys{places, place(index, false, scratch.slots[heads.row], 0) + heads.shared * dim, stride, dim};
+        Seen<Number> values{places, place(index, true, scratch.slots[heads.row], 0) + heads.shared * dim, stride, dim};
         if (weights.size() < padded * COUNT) weights.resize(padded * COUNT);
-        score<COUNT>(&scratch.mixed[(size_t)heads.row * mixed_width + heads.first * dim], keys, weights.data(), padded);
-        for (int head = 0; head < COUNT; head++) {
-            float* own = &weights[head * padded];
-            std::fill(own + width, own + padded, -INFINITY);
-            Floats most = load(own);
-            for (size_t i = LANES; i < padded; i += LANES) most = larger(most, load(own + i));
-            float top = maximum(most);
-            for (size_t i = 0; i < padded; i += LANES) store(own + i, exponential(load(own + i) - top));
-        }
+        const float* queries = &scratch.mixed[(size_t)heads.row * mixed_width + heads.first * dim];
         float* results = &scratch.attended[((size_t)heads.row * decoder.heads + heads.first) * dim];
-        for (int from = 0; from < dim; from += 4 * LANES) average<COUNT>(weights.data(), padded, values, from, results);
+        score<COUNT>(queries, keys, weights.data(), padded);
+        Floats totals[COUNT];
+        for (int head = 0; head < COUNT; head++) totals[head] = all(soften(&weights[head * padded], width, padded));
+        average<COUNT>(weights.data(), padded, totals, values, results);
     }
 
-    // Products of queries with keys, four places at a time.
-    template <int COUNT>
-    static void score(const float* queries, const Seen& keys, float* scores, size_t padded) {
-        const int dim = keys.dim, even = dim / LANES * LANES;
-        for (size_t i = 0; i < keys.places.size(); i += 4) {
-            const Number* four[4] = {keys[i], keys[i + 1], keys[i + 2], keys[i + 3]};
-            Floats sums[COUNT][4]{};
-            for (int from = 0; from < even; from += LANES)
-                for (int j = 0; j < 4; j++) {
-                    Floats key = load(four[j] + from);
-                    for (int head = 0; head < COUNT; head++)
-                        sums[head][j] = fma(load(queries + head * dim + from), key, sums[head][j]);
-                }
-            for (int head = 0; head < COUNT; head++) {
-                for (int j = 0; j < 4; j++)
-                    for (int k = even; k < dim; k++) sums[head][j][0] += queries[head * dim + k] * to_float(four[j][k]);
-                store_sums(scores + head * padded + i, sums[head]);
-            }
+    // Scores become weights that are not yet divided by their sum, which is returned.
+    static float soften(float* scores, size_t width, size_t padded) {
+        std::fill(scores + width, scores + padded, -INFINITY);
+        Floats most = load(scores), total{};
+        for (size_t i = LANES; i < padded; i += LANES) most = larger(most, load(scores + i));
+        const float top = maximum(most);
+        for (size_t i = 0; i < padded; i += LANES) {
+            Floats weights = attention_weight<Number>(exponential(load(scores + i) - top));
+            store(scores + i, weights);
+            total += weights;
         }
-    }
-
-    // Weights and weighted values are added up place by place, so places that are not seen make no difference.
-    template <int COUNT>
-    static void average(const float* weights, size_t padded, const Seen& values, int from, float* results) {
-        const int parts = std::min(4, (values.dim - from) / LANES), end = std::min(from + 4 * LANES, values.dim);
-        Floats sums[COUNT][4]{}, totals[COUNT]{};
-        for (size_t i = 0; i < values.places.size(); i++) {
-            const Number* value = values[i] + from;
-            Floats weight[COUNT];
-            for (int head = 0; head < COUNT; head++) {
-                weight[head] = all(weights[head * padded + i]);
-                totals[head] += weight[head];
-            }
-            auto add = [&](int part) {
-                Floats numbers = load(value + part * LANES);
-                for (int head = 0; head < COUNT; head++) sums[head][part] = fma(weight[head], numbers, sums[head][part]);
-            };
-            if (parts == 4) add(0), add(1), add(2), add(3);
-            else
-                for (int part = 0; part < parts; part++) add(part);
-        }
-        for (int head = 0; head < COUNT; head++) {
-            float* to = results + head * values.dim;
-            for (int part = 0; part < parts; part++) store(to + from + part * LANES, sums[head][part] / totals[head]);
-            for (int k = from + parts * LANES; k < end; k++) {
-                float tail = 0;
-                for (size_t i = 0; i < values.places.size(); i++)
-                    tail += weights[head * padded + i] * to_float(values[i][k]);
-                to[k] = tail / totals[head][0];
-            }
-        }
+        return sum(total);
     }
 
     void encode_attended() {

@@ -13,6 +13,7 @@ namespace draftwood {
 
 constexpr int GROUP = 32;      // inputs that share a scale
 constexpr int MOST_ROWS = 8;   // rows whose sums fit into registers together
+constexpr int AHEAD = 16;      // groups between what is read and what is fetched from memory; pages end the CPU's own guess
 
 enum Kind : int32_t {
     FLOAT32 = 0,
@@ -139,6 +140,9 @@ inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, 
             bytes[i] = NIBBLES ? stored & 0x0f0f0f0f : stored;
             if constexpr (NIBBLES) bytes[i + per_group] = (Ints)((Words)stored >> 4) & 0x0f0f0f0f;
         }
+        for (int i = 0; i < per_group; i++) __builtin_prefetch(weights + AHEAD * per_group + i);
+        __builtin_prefetch(scales + AHEAD * LANES);
+        if (NIBBLES) __builtin_prefetch(offsets + AHEAD * LANES);
         Floats scale = load(scales), offset = NIBBLES ? load(offsets) : Floats{};
         for (int r = 0; r < R; r++) {
             Ints products = Ints{} + (NIBBLES ? 0 : centres[r]);
@@ -165,6 +169,7 @@ inline void product_of_floats(const Matrix& matrix, const Rows& rows, int block,
     for (int step = 0; step < steps; step++, words += MOST_ROWS)
         for (int t = 0; t < T; t++) {
             Floats weight = weights[(size_t)t * steps + step];
+            __builtin_prefetch(weights + (size_t)t * steps + step + AHEAD * 4);
             for (int r = 0; r < R; r++) {
                 if constexpr (HALVES) sums[t][r] = dot_halves(sums[t][r], (Words)weight, words[r]);
                 else sums[t][r] = fma(weight, all(((const float*)words)[r]), sums[t][r]);
