@@ -17,7 +17,7 @@ from rich.progress import track
 from data import folder, markdown
 from draftwood.models.base import Model
 from draftwood.models.hub import load_pretrained
-from draftwood.models.native.model import NativeModel
+from draftwood.models.native import NativeModel
 
 TYPES = ("float32", "bfloat16", "int8")
 

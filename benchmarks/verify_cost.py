@@ -17,7 +17,7 @@ import torch
 from data import markdown
 from draftwood.models.base import Model
 from draftwood.models.hub import load_pretrained
-from draftwood.models.native.model import NativeModel
+from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.tree import DraftTree
 

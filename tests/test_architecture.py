@@ -10,13 +10,14 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "draftwood"
 
 # What each part may import of the others, besides itself.
-GROUND = {"tree", "rng", "sampling", "version"}
+GROUND = {"tree", "rng", "sampling", "version", "native"}
 AXES = {"drafters", "shapes", "verifiers"}
 MAY_IMPORT = {
     "version": set(),
     "tree": set(),
-    "rng": set(),
-    "sampling": {"tree"},
+    "native": {"models.folders", "models.progress"},
+    "rng": {"native"},
+    "sampling": {"tree", "native"},
     "stats": {"tree"},
     "budget": set(),
     "models": GROUND,

@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.native.rows import place_of_share, searchable
+
 
 class Rng:
     """Random acts of one request, reproducible from its seed.
@@ -46,6 +48,8 @@ class Rng:
 
     def draw(self, probs: Float[Tensor, " vocab"]) -> int:
         """One token; ``probs`` need not be normalised, a token of probability 0 is never drawn."""
+        if searchable(probs):
+            return place_of_share(probs, self.uniform())
         sums = _block_sums(probs[None])[0]
         cumulative = sums.cumsum(-1)
         share = self.uniform() * cumulative[-1]

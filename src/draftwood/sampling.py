@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.native.rows import largest, searchable
 from draftwood.tree import DraftTree
 
 
@@ -111,7 +112,7 @@ class Sampling:
         if self.reads_context:
             scores = torch.stack([self._penalised(row, context) for row, context in zip(scores, contexts, strict=True)])
         if self.greedy:
-            return torch.zeros_like(scores).scatter_(-1, scores.argmax(-1, keepdim=True), 1.0)
+            return torch.zeros_like(scores).scatter_(-1, likeliest(scores, 1), 1.0)
         scores = scores / self.temperature
         if self.top_k:
             lowest = scores.topk(min(self.top_k, scores.shape[-1]), dim=-1).values[..., -1:]
@@ -186,7 +187,7 @@ class ProcessorSampling:
             ]
         )
         if self.greedy:
-            return torch.zeros_like(scores).scatter_(-1, scores.argmax(-1, keepdim=True), 1.0)
+            return torch.zeros_like(scores).scatter_(-1, likeliest(scores, 1), 1.0)
         return scores.softmax(-1)
 
 
@@ -229,6 +230,8 @@ def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "r
     The best of every 256 entries are found first; only the blocks that hold the winners are then sorted. Several times
     faster than a top-k over the whole of a large vocabulary.
     """
+    if searchable(logits):
+        return largest(logits, count)
     vocab = logits.shape[-1]
     if vocab < 2 * _BLOCK * count:
         return logits.topk(count, dim=-1).indices

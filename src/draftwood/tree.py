@@ -19,6 +19,10 @@ Draw = Literal["chosen", "distinct", "independent", "greedy-plus-one"]
 """
 
 
+FEW = 32
+"""Nodes for which plain lists are faster than tensors."""
+
+
 @dataclass(frozen=True, eq=False)
 class DraftTree:
     """Guesses at how a sequence continues, as flat tensors.
@@ -52,8 +56,8 @@ class DraftTree:
                 f"{len(self.parents)} parents"
             )
         if self.parents.device.type == "cpu":  # elsewhere looking would wait for the device
-            order = torch.arange(len(self))
-            if self.parents[0] != -1 or bool(((self.parents >= order) | (self.parents < 0))[1:].any()):
+            parents = self.parent_list
+            if parents[0] != -1 or any(not 0 <= parents[node] < node for node in range(1, len(parents))):
                 raise ValueError(f"every node must come after its parent and only the root has parent -1, got {self}")
 
     @classmethod
@@ -78,10 +82,15 @@ class DraftTree:
         return self.tokens.tolist()
 
     @cached_property
+    def parent_list(self) -> list[int]:
+        """Parents on the host."""
+        return self.parents.tolist()
+
+    @cached_property
     def children(self) -> list[list[int]]:
         """Children of every node, in drawing order, on the host."""
         children: list[list[int]] = [[] for _ in range(len(self))]
-        for node, parent in enumerate(self.parents.tolist()):
+        for node, parent in enumerate(self.parent_list):
             if parent >= 0:
                 children[parent].append(node)
         return children
@@ -90,6 +99,12 @@ class DraftTree:
     def ancestors(self) -> Bool[Tensor, "nodes nodes"]:
         """Entry (i, j) says that j is i or lies between i and the root. Computed without waiting for the device."""
         size, device = len(self), self.parents.device
+        if device.type == "cpu" and size <= FEW:
+            rows: list[list[bool]] = []
+            for node, parent in enumerate(self.parent_list):
+                rows.append(rows[parent].copy() if node else [False] * size)
+                rows[node][node] = True
+            return torch.tensor(rows)
         steps = torch.zeros(size, size + 1, device=device)  # the root steps to the extra column, cut off below
         steps.scatter_(1, self.parents.where(self.parents >= 0, size)[:, None], 1.0)
         reach = steps[:, :size] + torch.eye(size, device=device)
@@ -102,6 +117,11 @@ class DraftTree:
     @cached_property
     def depths(self) -> Int[Tensor, " nodes"]:
         """Edges between each node and the root."""
+        if self.parents.device.type == "cpu":
+            depths = [0]
+            for parent in self.parent_list[1:]:
+                depths.append(depths[parent] + 1)
+            return torch.tensor(depths)
         return self.ancestors.sum(-1) - 1
 
     @cached_property
@@ -111,7 +131,7 @@ class DraftTree:
 
     def path_to(self, node: int) -> list[int]:
         """Nodes from the root's child down to ``node``; empty for the root itself."""
-        parents, path = self.parents.tolist(), []
+        parents, path = self.parent_list, []
         while node > 0:
             path.append(node)
             node = parents[node]

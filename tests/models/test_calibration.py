@@ -20,7 +20,7 @@ from draftwood.models import calibration, folders
 from draftwood.models.calibration import Calibration, CalibrationWarning, Key, curve_for, read, store
 from draftwood.models.curve import Curve, measure
 from draftwood.models.lean import LeanModel
-from draftwood.models.native.model import NativeModel
+from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 

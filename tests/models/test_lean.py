@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, StableLmConfig, StableLmFo
 from draftwood.models import folders
 from draftwood.models.lean import LeanModel
 from draftwood.models.loading import load_model, model_for, quantisation
-from draftwood.models.native.model import has_int8
+from draftwood.models.native import has_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 

@@ -16,7 +16,7 @@ from draftwood.engine import Decoding, Options, generate, generate_batch
 from draftwood.methods import Method, build
 from draftwood.models.base import ModelSession, Run
 from draftwood.models.lean import LeanModel
-from draftwood.models.native.model import NativeModel
+from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths

@@ -24,7 +24,7 @@ from draftwood.models.base import Model
 from draftwood.models.curve import Curve, measure
 from draftwood.models.folders import WEIGHTS, explain_write_errors, home
 from draftwood.models.hardware import device_name, processor
-from draftwood.models.native.model import NativeModel
+from draftwood.models.native import NativeModel
 from draftwood.models.progress import progress
 from draftwood.version import __version__
 

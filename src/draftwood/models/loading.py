@@ -14,9 +14,9 @@ from draftwood.models.base import Model
 from draftwood.models.decoder import why_not_lean
 from draftwood.models.folders import MANIFEST
 from draftwood.models.lean import LeanModel
-from draftwood.models.native.library import CompilerError
-from draftwood.models.native.model import NativeModel, has_int8
+from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.transformers import TransformersModel
+from draftwood.native.library import CompilerError
 
 INT8 = "int8"
 

@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
-from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 import torch  # its OpenMP threads are the ones the library runs on, so it must be in memory first
@@ -100,11 +100,16 @@ def library() -> ctypes.CDLL:
     found.draftwood_pack.restype = None
     found.draftwood_multiply.argtypes = (POINTER(Matrix), c_void_p, c_int32, c_void_p)
     found.draftwood_multiply.restype = None
+    found.draftwood_largest.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_int32, c_void_p)
+    found.draftwood_largest.restype = None
+    found.draftwood_place_of_share.argtypes = (c_void_p, c_int64, c_double)
+    found.draftwood_place_of_share.restype = c_int64
     return found
 
 
+@functools.cache
 def available() -> bool:
-    """Whether there is a library for this machine."""
+    """Whether there is a library for this machine; the first question may compile it."""
     try:
         library()
     except (ValueError, OSError):

@@ -5,9 +5,9 @@ import torch
 
 from draftwood.models.lean import LeanModel
 from draftwood.models.loading import load_model, model_for
-from draftwood.models.native import library
-from draftwood.models.native.model import NativeModel, has_int8, require_int8
+from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.models.transformers import TransformersModel
+from draftwood.native import library
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 
@@ -106,7 +106,7 @@ def test_without_a_compiler_floats_go_on_with_a_warning_and_int8_names_the_cure(
 ) -> None:
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    library.library.cache_clear()
+    forget()
     try:
         with pytest.warns(UserWarning, match="slower than it could: there is no C\\+\\+ compiler; install one"):
             assert isinstance(model_for(tiny_llama(0)), LeanModel)
@@ -115,7 +115,12 @@ def test_without_a_compiler_floats_go_on_with_a_warning_and_int8_names_the_cure(
         assert not has_int8(CPU)
         assert not list((tmp_path / "kernels").glob("*/*"))  # nothing half-made is left
     finally:
-        library.library.cache_clear()
+        forget()
+
+
+def forget() -> None:
+    library.library.cache_clear()
+    library.available.cache_clear()
 
 
 def has_vnni() -> bool:
@@ -125,9 +130,9 @@ def has_vnni() -> bool:
 def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
     monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "--no-such-flag"))
-    library.library.cache_clear()
+    forget()
     try:
         with pytest.raises(library.CompilerError, match=r"could not compile the decoder .*no-such-flag"):
             library.library()
     finally:
-        library.library.cache_clear()
+        forget()

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from draftwood.models.base import Keep, Output
 from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
-from draftwood.models.native import library
 from draftwood.models.session import Part
+from draftwood.native import library
 
 Products = Literal["float32", "bfloat16", "int8"]
 

@@ -7,6 +7,7 @@
 
 #include "attention.h"
 #include "packing.h"
+#include "rows.h"
 
 #if defined(_OPENMP)
 #include <omp.h>
@@ -434,6 +435,19 @@ void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, in
         for (int lane = 0; lane < LANES && tile * LANES + lane < matrix->outputs; lane++)
             results[(size_t)row * matrix->outputs + tile * LANES + lane] = sums[lane];
     });
+}
+
+// places [rows count]
+void draftwood_largest(
+    const float* values, int64_t rows, int64_t stride, int64_t size, int32_t count, int64_t* places
+) {
+#pragma omp parallel for if (rows > 8)
+    for (int64_t row = 0; row < rows; row++)
+        draftwood::largest_of(values + row * stride, size, count, places + row * count);
+}
+
+int64_t draftwood_place_of_share(const float* weights, int64_t size, double share) {
+    return draftwood::place_of_share(weights, size, share);
 }
 
 }

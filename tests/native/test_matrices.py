@@ -6,9 +6,9 @@ import platform
 import pytest
 import torch
 
-from draftwood.models.native import library
-from draftwood.models.native.library import BFLOAT16, FLOAT32, INT4, INT8
-from draftwood.models.native.model import NativeModel
+from draftwood.models.native import NativeModel
+from draftwood.native import library
+from draftwood.native.library import BFLOAT16, FLOAT32, INT4, INT8
 from draftwood.testing import tiny_llama
 
 
