@@ -3,7 +3,9 @@
 // One call runs all layers; the threads meet at barriers and nowhere else. A row is a token of some sequence: it writes
 // its key and value to a place in that sequence's slot of the cache and sees the places that its mask names. Whatever is
 // added up for a row is added up in an order that does not depend on the other rows.
+#include <atomic>
 #include <mutex>
+#include <thread>
 
 #include "attention.h"
 #include "packing.h"
@@ -84,9 +86,33 @@ Share share(int count) {
     return {(int)((int64_t)count * thread() / threads()), (int)((int64_t)count * (thread() + 1) / threads())};
 }
 
-void barrier() {
-#pragma omp barrier
-}
+// Where threads wait for each other, a dozen times per layer. Waiting threads spin, since their wait is shorter than a
+// sleep; where the CPU is wanted elsewhere they give it away.
+class Barrier {
+public:
+    void wait() {
+        const int round = rounds.load(std::memory_order_relaxed);
+        if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == threads()) {
+            arrived.store(0, std::memory_order_relaxed);
+            rounds.store(round + 1, std::memory_order_release);
+            return;
+        }
+        for (int spins = 0; rounds.load(std::memory_order_acquire) == round; spins++) {
+            if (spins > PATIENCE) std::this_thread::yield();
+#if defined(__x86_64__)
+            else __builtin_ia32_pause();
+#endif
+        }
+    }
+
+private:
+    static constexpr int PATIENCE = 2000;
+    std::atomic<int> arrived{0}, rounds{0};
+};
+
+Barrier meeting;
+
+void barrier() { meeting.wait(); }
 
 // Normed and, where they have no norm, copied.
 void normed(const Decoder& decoder, const float* values, int count, const Norm& norm, bool centred, float* results) {
@@ -180,8 +206,7 @@ public:
             barrier();
             attend(layer, index);
             barrier();
-            encode_attended();
-            barrier();
+            if (!whole_heads) encode_attended(), barrier();
             add(layer.output, scratch.attention);
             barrier();
             norm_stream(layer.network_norm);
@@ -199,6 +224,7 @@ private:
     const Run& run;
     Scratch& scratch;
     const int mixed_width;
+    const bool whole_heads = decoder.head_dim % GROUP == 0;  // so that a head's results can be encoded by themselves
 
     float* stream(int row) { return &scratch.stream[(size_t)row * decoder.hidden]; }
 
@@ -325,6 +351,9 @@ private:
         Floats totals[COUNT];
         for (int head = 0; head < COUNT; head++) totals[head] = all(soften(&weights[head * padded], width, padded));
         average<COUNT>(weights.data(), padded, totals, values, results);
+        if (whole_heads)
+            for (int i = 0; i < COUNT * dim; i += GROUP)
+                scratch.attention.encode(heads.row, heads.first * dim + i, results + i, GROUP);
     }
 
     // Scores become weights that are not yet divided by their sum, which is returned.
@@ -341,6 +370,7 @@ private:
         return sum(total);
     }
 
+    // Where a group of 32 spans several heads.
     void encode_attended() {
         const int width = decoder.heads * decoder.head_dim, groups = whole(width, GROUP);
         Share mine = share(run.rows * groups);
