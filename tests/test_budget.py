@@ -70,3 +70,11 @@ def test_no_guess_below_the_least_estimate_can_pay(curve) -> None:
 def test_impossible_budgets(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Budget(**options)
+
+
+def test_a_gain_counts_what_drafting_takes() -> None:
+    budget = Budget(linear(0.1), per_guess=0.0, per_step=0.2)
+    assert budget.gain([]) == pytest.approx(1.0 / 1.2)
+    assert budget.gain([0.5, 0.3]) == pytest.approx(1.8 / 1.4)
+    with pytest.raises(ValueError, match="per_step"):
+        Budget(linear(0.1), per_step=-1.0)

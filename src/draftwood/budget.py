@@ -27,6 +27,7 @@ class Budget:
     Args:
         seconds: cost of a run by nodes, the root included: a measured curve, or any function.
         per_guess: seconds that drafting one guess and learning from it take.
+        per_step: seconds that drafting takes however few the guesses are; where they gain less, no drafting pays.
         most: most guesses, whatever the curve says.
 
     Raises:
@@ -35,11 +36,15 @@ class Budget:
 
     seconds: Seconds = cautious
     per_guess: float = 3e-5
+    per_step: float = 3e-4
     most: int = 32
 
     def __post_init__(self) -> None:
-        if self.most < 0 or self.per_guess < 0:
-            raise ValueError(f"most and per_guess must not be negative, got {self.most} and {self.per_guess}")
+        if self.most < 0 or self.per_guess < 0 or self.per_step < 0:
+            raise ValueError(
+                f"most, per_guess and per_step must not be negative, got {self.most}, {self.per_guess} and "
+                f"{self.per_step}"
+            )
         if min(self.costs) <= 0:
             raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
 
@@ -76,3 +81,8 @@ class Budget:
             if tokens / self.costs[guesses] > best:
                 size, best = guesses, tokens / self.costs[guesses]
         return size
+
+    def gain(self, estimates: Sequence[float]) -> float:
+        """Tokens a second with all of these guesses over those without any and without drafting; 1 breaks even."""
+        tokens = 1.0 + sum(estimates)
+        return tokens / (self.costs[len(estimates)] + self.per_step) * self.costs[0]

@@ -156,3 +156,46 @@ def test_tables_are_carried_over_only_when_asked() -> None:
         drafter = Combined((NGrams(keep=keep),), FREE)
         runs = [Stats.of(generate(model, drafter, Match(), [1], Options(max_new_tokens=6))).drafted for _ in range(2)]
         assert (runs[1] > runs[0]) == better
+
+
+def rests(model: TableModel, budget: Budget, steps: int) -> list[bool]:
+    """Whether the drafter rested, step by step, on a text that the table repeats."""
+    session = Combined((Suffix(), NGrams()), budget).start(request_for(model))
+    session.update(news_of(model, DraftTree.chain([1]), [0]))
+    rested = []
+    for step in range(steps):
+        root = 2 + step % 3
+        tree = session.propose(root, Context([1], 1))
+        rested.append(session.rest.left > 0)
+        news = Accepted(tree, [0], None if rested[-1] else Output(model.logits[tree.tokens]))
+        session.update(news)  # at rest nobody may read logits
+    return rested
+
+
+def test_drafting_that_gains_less_than_it_costs_rests_ever_longer_and_tries_again() -> None:
+    dear = Budget(lambda nodes: 1.0 + 0.9 * (nodes - 1), per_guess=0.0, per_step=0.5)
+    rested = rests(table(), dear, 200)
+    assert 0.5 < sum(rested) / len(rested) < 0.95
+    lengths = [len(run) for run in "".join("r" if step else " " for step in rested).split()]
+    assert lengths[:3] == sorted(lengths[:3])
+    assert lengths[0] < lengths[2]
+    assert not all(rested[-80:])
+
+
+def test_drafting_that_pays_never_rests() -> None:
+    free = Budget(lambda nodes: 1.0, per_guess=0.0, per_step=0.0)
+    assert not any(rests(table(), free, 100))
+
+
+def test_texts_with_rests_are_the_same() -> None:
+    model = table(scale=6.0)
+    dear = Budget(lambda nodes: 1.0 + 0.5 * (nodes - 1), per_guess=0.0, per_step=0.3)
+    texts = [
+        [
+            token
+            for step in generate(model, drafter, Match(), [1, 2, 3], Options(max_new_tokens=150))
+            for token in step.tokens
+        ]
+        for drafter in (Combined((Suffix(), NGrams()), dear), Combined((Suffix(), NGrams()), FREE))
+    ]
+    assert texts[0] == texts[1]

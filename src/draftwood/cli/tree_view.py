@@ -102,7 +102,7 @@ class _Drawing:
 
     def _count_below(self) -> list[int]:
         below = [0] * len(self.tree)
-        for node, parent in reversed(list(enumerate(self.tree.parents.tolist()))):
+        for node, parent in reversed(list(enumerate(self.tree.parent_list))):
             if parent >= 0:
                 below[parent] += 1 + below[node]
         return below

@@ -17,6 +17,10 @@ from draftwood.drafters.suffix import Suffix
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
+SHORTEST_REST, LONGEST_REST = 8, 64  # steps
+LEAST_TRIAL = 8  # steps after a rest before the next one
+FORGETTING = 0.9  # what a step leaves of the gains of earlier ones
+
 LIKELIEST_CHILD = 0.95  # a node is expanded once a child of this acceptance would be the best guess left
 
 
@@ -29,6 +33,9 @@ class Combined:
     that emits most tokens per second: all of a long copy, a bush of alternatives, or nothing where no guess pays.
     Merging exact copies with what the target held likely was done by SAM-Decoding (Hu et al. 2024, arXiv:2411.10666)
     and RACER (2026, arXiv:2604.14885).
+
+    Where guesses gain less than drafting costs, the drafter rests for some steps, longer each time: it guesses nothing
+    and reads no logits, so that decoding is as fast as without it.
 
     Differs from the papers: no rule chooses between the sources; a guess that several propose stands once, with the
     evidence of all of them.
@@ -64,13 +71,17 @@ class _CombinedSession:
         self.sampling = sampling_of_rows(request.sampler)
         self.expected: dict[int, Prediction] = {}  # by node of the last tree
         self.open: Prediction | None = None  # of the token that is now drawn and not yet told
+        self.rest = _Rest()
 
     def propose(self, root: int, context: Context) -> DraftTree:
+        if self.rest.goes_on():
+            return DraftTree.chain([root])
         if self.open is not None:
             self.estimates.learn(self.open, root)
         growth = _Growth(self.sessions, self.budget)
         self.expected = growth.grow(root, self.estimates.predict)
         size = 1 + self.budget.best(growth.chances[1:])
+        self.rest.count(self.budget.gain(growth.chances[1:size]))
         tokens, parents = growth.tokens[:size], growth.parents[:size]
         proposers = [self.expected[parent].sources(t) for t, parent in zip(tokens[1:], parents[1:], strict=True)]
         return DraftTree(torch.tensor(tokens), torch.tensor(parents), sources=((), *proposers))
@@ -82,9 +93,35 @@ class _CombinedSession:
                 self.estimates.learn(self.expected[node], tokens[child])
         self.open = self.expected.get(path[-1])
         self.expected = {}
-        news = News(accepted, self.sampling)
+        news = News(accepted, self.sampling, quiet=self.rest.left > 0)
         for session in self.sessions:
             session.learn(news)
+
+
+class _Rest:
+    """When drafting is not worth its time."""
+
+    def __init__(self) -> None:
+        self.left = 0  # steps
+        self.length = SHORTEST_REST
+        self.steps = 0  # since the last rest
+        self.mean = 1.0  # gain
+
+    def goes_on(self) -> bool:
+        self.left = max(0, self.left - 1)
+        return self.left > 0
+
+    def count(self, gain: float) -> None:
+        """A step's expected gain; a rest begins with the next step if the mean is a loss."""
+        self.mean = FORGETTING * self.mean + (1.0 - FORGETTING) * gain
+        self.steps += 1
+        if self.steps < LEAST_TRIAL:
+            return
+        if self.mean >= 1.0:
+            self.length = SHORTEST_REST
+            return
+        self.left, self.steps, self.mean = self.length + 1, 0, 1.0
+        self.length = min(2 * self.length, LONGEST_REST)
 
 
 class _Growth:

@@ -85,9 +85,12 @@ class _NGramsSession:
         self.tail: Tail = ()
 
     def learn(self, news: News) -> None:
+        if news.quiet:
+            self.tail = (*self.tail, *news.accepted.tokens)[-self.order :]
+            return
         tree = news.accepted.tree
         tails: list[Tail] = []
-        for token, parent, row in zip(tree.token_list, tree.parents.tolist(), news.rows, strict=True):
+        for token, parent, row in zip(tree.token_list, tree.parent_list, news.rows, strict=True):
             tails.append(self.advance(self.tail if parent < 0 else tails[parent], token))
             self.tables.learn(tails[-1], row)
         self.tail = tails[news.accepted.path[-1]]

@@ -35,10 +35,12 @@ class News:
     Attributes:
         accepted: the tree, its accepted path and, where a source reads them, the target's logits.
         sampling: how the few likeliest logits of a row become probabilities.
+        quiet: whether only the accepted tokens are to be taken in, since nobody guesses at present.
     """
 
     accepted: Accepted
     sampling: Sampling
+    quiet: bool = False
 
     @cached_property
     def rows(self) -> list[dict[int, float]]:

@@ -92,7 +92,7 @@ class _StandSession:
 
     def update(self, accepted: Accepted) -> None:
         news, tails = News(accepted, self.sampling), []
-        for token, parent, row in zip(accepted.tree.token_list, accepted.tree.parents.tolist(), news.rows, strict=True):
+        for token, parent, row in zip(accepted.tree.token_list, accepted.tree.parent_list, news.rows, strict=True):
             tails.append(self._longer(self.tail if parent < 0 else tails[parent], token))
             self.tables.learn(tails[-1], row)
         self.tail = tails[accepted.path[-1]]

@@ -44,7 +44,7 @@ def after(table: Table, tokens: tuple[int, ...]) -> Float[Tensor, " vocab"]:
 def at_nodes(table: Table, tree: DraftTree, first: int = 0) -> Float[Tensor, "nodes vocab"]:
     """The table's rows after each node from ``first`` on."""
     texts: list[tuple[int, ...]] = []
-    for token, parent in zip(tree.token_list, tree.parents.tolist(), strict=True):
+    for token, parent in zip(tree.token_list, tree.parent_list, strict=True):
         texts.append((*(texts[parent] if parent >= 0 else ()), token))
     return torch.stack([after(table, text) for text in texts[first:]])
 

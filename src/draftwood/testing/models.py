@@ -78,7 +78,7 @@ class TableSession:
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
         _no_hidden(hidden)
-        nodes = list(zip(tree.token_list, tree.parents.tolist(), strict=True))
+        nodes = list(zip(tree.token_list, tree.parent_list, strict=True))
         if nodes[:first] != self.run[:first]:
             raise ValueError(f"nodes before {first} must have been run since the last commit, {self.run} were")
         self.run = nodes
