@@ -10,6 +10,8 @@
 
 namespace draftwood {
 
+constexpr size_t LINE = 64, PLACES_AHEAD = 12;
+
 // What a row sees of one head's keys or values.
 template <class Number>
 struct Seen {
@@ -20,6 +22,12 @@ struct Seen {
 
     // Behind the last place it stands again.
     const Number* operator[](size_t i) const { return start + places[std::min(i, places.size() - 1)] * stride; }
+
+    // Ask the memory for what is needed a little later.
+    void fetch(size_t i) const {
+        const char* place = (const char*)(*this)[i + PLACES_AHEAD];
+        for (size_t line = 0; line < dim * sizeof(Number); line += LINE) __builtin_prefetch(place + line);
+    }
 };
 
 // A weight in the precision in which values are averaged.
@@ -34,6 +42,7 @@ inline void score(const float* queries, const Seen<Number>& keys, float* scores,
     const int dim = keys.dim, even = dim / LANES * LANES;
     for (size_t i = 0; i < keys.places.size(); i += 4) {
         const Number* four[4] = {keys[i], keys[i + 1], keys[i + 2], keys[i + 3]};
+        for (int j = 0; j < 4; j++) keys.fetch(i + j);
         Floats sums[COUNT][4]{};
         for (int from = 0; from < even; from += LANES)
             for (int j = 0; j < 4; j++) {
@@ -57,6 +66,7 @@ inline void average_part(
     Floats sums[COUNT][PARTS]{};
     for (size_t i = 0; i < values.places.size(); i++) {
         const Number* value = values[i] + from;
+        values.fetch(i);
         for (int part = 0; part < PARTS; part++) {
             Floats numbers = load(value + part * LANES);
             for (int head = 0; head < COUNT; head++)
@@ -125,6 +135,7 @@ inline void score_pairs(const float* queries, const Seen<bfloat16>& keys, float*
         Floats sums[COUNT][4]{};
         for (int j = 0; j < 4; j++) {
             const bfloat16* key = keys[i + j];
+            keys.fetch(i + j);
             for (int part = 0; part < DIM / TWICE; part++) {
                 Pairs pairs = load_pairs(key + part * TWICE);
                 for (int head = 0; head < COUNT; head++) {
@@ -153,6 +164,7 @@ inline void average_pairs(
     const size_t width = values.places.size();
     for (size_t i = 0; i < width; i += 2) {
         const bfloat16 *first = values[i] + from, *second = values[i + 1] + from;
+        values.fetch(i), values.fetch(i + 1);
         Pairs sides[4];
         for (int part = 0; part < 2; part++) {
             __m512i a = (__m512i)load_pairs(first + part * TWICE), b = (__m512i)load_pairs(second + part * TWICE);

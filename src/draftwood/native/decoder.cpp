@@ -312,7 +312,7 @@ private:
     // Heads that share keys are attended to together, unless there are too few rows to keep all threads busy.
     void attend(const Layer& layer, int index) {
         const int group = decoder.heads / decoder.shared_heads;
-        const int piece = run.rows * decoder.shared_heads >= 4 * threads() ? std::min(group, MOST_HEADS) : 1;
+        const int piece = run.rows * decoder.shared_heads >= threads() ? std::min(group, MOST_HEADS) : 1;
         const int pieces = whole(group, piece), tasks_of_row = decoder.shared_heads * pieces;
         Share mine = share(run.rows * tasks_of_row);
         std::vector<float> weights;
