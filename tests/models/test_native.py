@@ -1,5 +1,7 @@
 """What the native path promises beyond equal answers: single rows, small errors, clear refusals."""
 
+import os
+
 import pytest
 import torch
 
@@ -121,6 +123,7 @@ def test_without_a_compiler_floats_go_on_with_a_warning_and_int8_names_the_cure(
 def forget() -> None:
     library.library.cache_clear()
     library.available.cache_clear()
+    library.key.cache_clear()
 
 
 def has_vnni() -> bool:
@@ -136,3 +139,15 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pa
             library.library()
     finally:
         forget()
+
+
+def test_only_the_newest_libraries_are_kept(tmp_path) -> None:
+    for number in range(library.MOST_KEPT + 3):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / library.LIBRARY).touch()
+        os.utime(tmp_path / str(number), (number, number))
+    (tmp_path / "something else").mkdir()
+    library._forget_old(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["something else", *(str(number) for number in range(3, library.MOST_KEPT + 3))]
+    )

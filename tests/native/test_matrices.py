@@ -119,6 +119,11 @@ def test_rows_and_weights_of_zeros_give_zeros(kind: int) -> None:
     assert not product(kind, torch.zeros(16, 32), None, some(3, 32)).any()
 
 
+def forget() -> None:
+    library.library.cache_clear()
+    library.key.cache_clear()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names levels of x86-64")
 @pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])
@@ -129,11 +134,11 @@ def test_the_library_works_on_older_cpus_too(level: str, monkeypatch: pytest.Mon
     usual = [product(kind, weight, None, values) for kind in (FLOAT32, BFLOAT16, INT8, INT4)]
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
     monkeypatch.setattr(library, "TARGET", f"-march={level}")
-    library.library.cache_clear()
+    forget()
     try:
         assert torch.allclose(NativeModel(tiny_llama(0)).start().extend([1, 2, 3, 4]).logits, exact, atol=1e-5)
         here = [product(kind, weight, None, values) for kind in (FLOAT32, BFLOAT16, INT8, INT4)]
     finally:
-        library.library.cache_clear()
+        forget()
     for own, other in zip(here, usual, strict=True):
         assert torch.allclose(own, other, atol=1e-5)

@@ -26,6 +26,7 @@ from draftwood.models.folders import WEIGHTS, explain_write_errors, home
 from draftwood.models.hardware import device_name, processor
 from draftwood.models.native import NativeModel
 from draftwood.models.progress import progress
+from draftwood.native import library
 from draftwood.version import __version__
 
 STORED_SECONDS = 3.0  # for a curve that later loads find again
@@ -240,7 +241,7 @@ def _measure(model: Model, seconds: float) -> Measured:
 
 def _runner(model: Model) -> str:
     if isinstance(model, NativeModel):
-        return f"NativeModel, {model.products} products"
+        return f"NativeModel, {model.products} products, library {library.key()}"
     return type(model).__name__
 
 

@@ -17,6 +17,7 @@ from draftwood.models.progress import progress
 
 SOURCES = Path(__file__).parent
 LIBRARY = "decoder.so"
+MOST_KEPT = 8
 FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-fPIC", "-shared")
 TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
 
@@ -88,9 +89,10 @@ def library() -> ctypes.CDLL:
     Raises:
         CompilerError: where there is no C++ compiler or it fails.
     """
-    folder = home() / "kernels" / _key()
+    folder = home() / "kernels" / key()
     if not folder.is_dir():
         publish(folder, f"decoder.cpp for {platform.machine()}", _compile)
+        _forget_old(folder.parent)
     found = ctypes.CDLL(str(folder / LIBRARY))
     found.draftwood_run.argtypes = (POINTER(Decoder), POINTER(Run), c_int32)
     found.draftwood_run.restype = None
@@ -136,7 +138,16 @@ def _compile(folder: Path) -> None:
         raise CompilerError(f"{Path(path).name} could not compile the decoder ({first.strip()}); try another with $CXX")
 
 
-def _key() -> str:
+def _forget_old(folder: Path) -> None:
+    """Keep the newest few libraries; another CPU, compiler or version of draftwood makes one of its own."""
+    found = [path for path in folder.iterdir() if (path / LIBRARY).is_file()]
+    for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[MOST_KEPT:]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@functools.cache
+def key() -> str:
+    """Names the library by all that it is made from."""
     sources = [path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.[ch]*"))]
     identity = [*FLAGS, TARGET, *sources, compiler() or "", platform.machine(), _processor(), torch.__version__]
     return hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]
