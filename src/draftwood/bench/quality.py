@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from draftwood.bench.prompts import Prompt
 from draftwood.models.base import Model
@@ -53,4 +54,4 @@ def log_likelihood(model: Model, tokens: Sequence[int], answer: Sequence[int]) -
 
 def _pairs(text: str) -> Counter[tuple[str, str]]:
     words = re.findall(r"\w+", text.lower())
-    return Counter(zip(words, words[1:], strict=False))
+    return Counter(pairwise(words))

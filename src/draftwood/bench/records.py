@@ -124,7 +124,7 @@ class RunInfo:
     model: str
     draft_model: str | None
     dtype: str
-    curve: dict[str, list[float]] | None
+    curve: dict[str, list] | None
     bandwidth: float | None
     weight_bytes: int | None
     prompts: dict[str, Any]

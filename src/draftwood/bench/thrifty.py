@@ -12,7 +12,7 @@ import torch
 from greenlet import getcurrent, greenlet
 
 from draftwood.bench.cells import Cell
-from draftwood.drafters import DraftModel
+from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Options, generate
 from draftwood.models.base import Keep, Output, Run
 from draftwood.models.session import Part, PooledSession
@@ -30,21 +30,20 @@ def decode_together(
     options: Sequence[Options],
     whole_trees: bool = False,
 ) -> list[list[Step]]:
-    """Decode every prompt by one method that drafts with a model; for each the steps, without sensible times.
+    """Decode every prompt plainly or by a method with a draft model; for each the steps, without sensible times.
 
     Args:
         target: a causal language model of Transformers.
         draft: another one, of the same vocabulary.
-        cell: which shape and verifier.
+        cell: which shape and verifier; without a shape nothing is drafted.
         prompts: token ids.
         options: for each prompt.
         whole_trees: run every node of every tree in any case.
     """
-    assert cell.tree is not None  # methods with a draft model have one
     together = Together()
     whole = whole_trees or isinstance(cell.rule, Traversal)
     model = (Shared if whole else Thrifty)(target, together)
-    drafter = DraftModel(Shared(draft, together), cell.tree)
+    drafter = Nothing() if cell.tree is None else DraftModel(Shared(draft, together), cell.tree)
     found: list[list[Step]] = [[] for _ in prompts]
 
     def task(number: int) -> Callable[[], None]:
