@@ -1,5 +1,6 @@
 """A run from its start to its end: what is missing is measured, unit by unit, and written at once."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -69,7 +70,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
         ValueError: for prompts, methods and models that do not go together, and a folder that holds another run.
         ImportError: for workers without Ray.
     """
-    progress = progress or Progress()
+    progress, order = progress or Progress(), _with_threads(order)
     protocol, settings = order.protocol, order.protocol.settings
     cells = protocol.cells()
     _check(order)
@@ -78,6 +79,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
         bench = Workbench(order.models, settings, _thrifty(protocol))
         fitting, rule = fit(bench, chosen, progress.say)
         info = _common(order, bench, fitting, rule, writer)
+        bench.use_curve(info.curve)
         numbers = {prompt.id: number for number, prompt in enumerate(chosen.prompts)}
         units = list(units_of(protocol, [(numbers[prompt.id], prompt) for prompt in fitting.prompts]))
         left = [unit for unit in units if not writer.done.issuperset(unit.keys)]
@@ -126,6 +128,14 @@ def fit(bench: Workbench, chosen: PromptSet, say: Callable[[str], None]) -> tupl
         say(f"left out, with more than {room} tokens: {', '.join(left)}")
         rule = f"{rule}; left out: {', '.join(left)}"
     return replace(chosen, prompts=tuple(kept)), rule
+
+
+def _with_threads(order: Order) -> Order:
+    """Workers of one machine share its cores, and this process counts as one of them."""
+    if order.workers == 1 or order.models.threads is not None:
+        return order
+    threads = 1 if order.ray_address else max(1, (os.cpu_count() or 1) // order.workers)
+    return replace(order, models=replace(order.models, threads=threads))
 
 
 def _check(order: Order) -> None:
@@ -206,7 +216,7 @@ def _measuring(
     if order.workers > 1 or order.ray_address:
         from draftwood.bench.workers import spread
 
-        with spread(order, left) as found:
+        with spread(order, left, info.curve) as found:
             yield found
         return
     with ExitStack() as stack:

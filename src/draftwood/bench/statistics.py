@@ -36,6 +36,7 @@ class Summary:
         cell: its key; so are ``method`` to ``lossless``.
         category: None for all together.
         prompts: answered.
+        answers: to all their turns in all rounds.
         tokens: emitted.
         block_efficiency: emitted tokens per run of the target, pooled; None for peers that do not tell.
         guesses_per_run: drafted tokens per run of the target.
@@ -65,6 +66,7 @@ class Summary:
     lossless: bool
     category: str | None
     prompts: int
+    answers: int
     tokens: int
     block_efficiency: Estimate | None
     guesses_per_run: float | None
@@ -127,6 +129,7 @@ def summary(group: Sequence[Record], plain: Sequence[Record], run: RunInfo, cate
         lossless=first.lossless,
         category=category,
         prompts=len({record.prompt for record in group}),
+        answers=len(group),
         tokens=sum(record.stats.get("tokens", 0) for record in group),
         block_efficiency=efficiency,
         guesses_per_run=pooled(group, guesses),
@@ -138,9 +141,9 @@ def summary(group: Sequence[Record], plain: Sequence[Record], run: RunInfo, cate
         mbsu=None if efficiency is None else mbsu(efficiency.value, first.draft_steps, run.draft_ratio),
         acceptance=_weighed(bounded, "root_acceptance", runs),
         bound=_weighed(bounded, "root_acceptance_bound", runs),
-        roofline=roofline(speed, run),
+        roofline=roofline(speed, run.bandwidth, weight_bytes(first, run)),
         quality=mean_quality(group),
-        same=None if first.temperature else len(group) - len(different) if not first.is_peer else _same(group),
+        same=None if first.temperature else sum(record.identical_to_plain is True for record in group),
         ties=len(ties),
         failures=len(failures),
         divergence=None if shown is None else {"prompt": shown.prompt, "turn": shown.turn, **(shown.divergence or {})},
@@ -235,11 +238,16 @@ def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> flo
     return None if ratio is None else efficiency / (draft_steps * ratio + 1)
 
 
-def roofline(speed: float | None, run: RunInfo) -> float | None:
+def roofline(speed: float | None, bandwidth: float | None, weight_bytes: int | None) -> float | None:
     """Tokens per second over the speed at which one reading of the weights per token fills the memory bus."""
-    if speed is None or not run.bandwidth or not run.weight_bytes:
-        return None
-    return speed / (run.bandwidth / run.weight_bytes)
+    return speed * weight_bytes / bandwidth if speed and bandwidth and weight_bytes else None
+
+
+def weight_bytes(record: Record, run: RunInfo) -> int | None:
+    """Bytes of weights that the record's system reads for every token."""
+    if record.is_peer:
+        return run.peers.get(record.method.removeprefix("peer:"), {}).get("weight_bytes")
+    return run.weight_bytes
 
 
 def throughput(records: Sequence[Record]) -> float | None:
@@ -299,7 +307,3 @@ def _with_interval(value: float, drawn: np.ndarray, count: int) -> Estimate:
 
 def _weighed(stats: Sequence[dict], name: str, runs: int) -> float | None:
     return sum(s[name] * s["bounded_runs"] for s in stats) / runs if runs else None
-
-
-def _same(group: Sequence[Record]) -> int:
-    return sum(record.identical_to_plain is True for record in group)

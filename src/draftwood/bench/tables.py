@@ -1,6 +1,6 @@
 """What a run found, as tables: for the terminal, and in Markdown for pages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -151,10 +151,10 @@ def _other_figures(where: str, records: Sequence[Record], run: RunInfo, kind: st
             shape = best_shape(records, method, f"{kind} {column}")
             if shape is not None:
                 best[method, column] = next(each for each in known if each.cell == shape[0].cell)
-    figures = {
+    figures: dict[str, Callable[[Summary], str]] = {
         "MBSU": lambda each: number(each.mbsu),
         "tokens per second": lambda each: number(each.tokens_per_second, 1),
-        "quality": lambda each: ", ".join(f"{value:.3f}" for value in each.quality.values()),
+        **{score: _score(score) for score in dict.fromkeys(name for each in best.values() for name in each.quality)},
         "accepted at the root / alpha*": lambda each: (
             f"{each.acceptance:.2f} / {each.bound:.2f}" if each.bound is not None else ""
         ),
@@ -168,6 +168,10 @@ def _other_figures(where: str, records: Sequence[Record], run: RunInfo, kind: st
         ]
         if any("".join(row[1:]) for row in rows):
             yield Table(f"{where}: {title}", head, tuple(_in_order(rows)))
+
+
+def _score(name: str) -> Callable[[Summary], str]:
+    return lambda each: number(each.quality.get(name), 3)
 
 
 def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] | None:
@@ -260,8 +264,7 @@ def _told(place: dict) -> str:
 def proof(each: Summary) -> str:
     """How it is known that the text is the model's own."""
     if each.same is not None:
-        records = each.same + each.ties + each.failures
-        return f"{each.same}/{records}" + (f", {each.ties} ties" if each.ties else "")
+        return f"{each.same}/{each.answers}" + (f", {each.ties} ties" if each.ties else "")
     return "" if each.law is None else f"p = {each.law:.2g}"
 
 
@@ -269,7 +272,7 @@ def name_of(each: Summary) -> str:
     """A cell in the table of its run."""
     if each.method.startswith("peer:"):
         return f"{each.method.removeprefix('peer:')}, {each.at}"
-    shape = "" if each.shape is None or each.at == "default" else f" {short(each.shape)}"
+    shape = "" if each.shape is None or each.at == "default" else f" {labelled(each.shape)}"
     where = "" if each.at == "default" else f", {each.at}"
     return f"{each.method}{where}{shape}{'' if each.lossless else ' (lossy)'}"
 
@@ -293,6 +296,17 @@ def short(shape: str) -> str:
     if shape.startswith(("Independent", "Stoch", "Best")):
         return "x".join(numbers)
     return f"({','.join(numbers)})" if shape.startswith("Widths") else shape.partition("(")[0].lower()
+
+
+def labelled(shape: str) -> str:
+    """The same with what kind of tree it is."""
+    kinds = {"Independent": "chains ", "Stochastic": "beams ", "BestFirst": "best-first "}
+    kind = next((word for name, word in kinds.items() if shape.startswith(name)), "")
+    draw = shape.partition("draw='")[2].partition("'")[0]
+    numbers = short(shape)
+    if shape.startswith("Widths") and set(numbers.strip("()").split(",")) == {"1"}:
+        return f"chain of {numbers.count('1')}"
+    return f"{kind}{numbers}{'' if draw in ('', 'distinct') else f' {draw}'}"
 
 
 def _sizes(records: Sequence[Record]) -> list[int]:

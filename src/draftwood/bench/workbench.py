@@ -18,6 +18,7 @@ from draftwood.engine import Options, generate
 from draftwood.language_model import LanguageModel, load, load_draft_model
 from draftwood.methods import Method
 from draftwood.models.base import Model
+from draftwood.models.curve import Curve
 from draftwood.parts import Parts, drafter_of
 from draftwood.sampling import Sampling
 from draftwood.stats import Stats, Step
@@ -129,6 +130,11 @@ class Workbench:
         if cell.key not in self._built:
             self._built[cell.key] = self._build(cell)
         return self._built[cell.key]
+
+    def use_curve(self, curve: dict[str, list] | None) -> None:
+        """Take this curve, so that trees are of one size however often and wherever the run goes on."""
+        if curve is not None:
+            self.plain.calibration.use(Curve(tuple(curve["nodes"]), tuple(curve["seconds"])))
 
     def _build(self, cell: Cell) -> LanguageModel:
         draft = self.draft if cell.drafts_with == "draft-model" else None

@@ -1,5 +1,6 @@
 """Prompts spread over processes, on one machine or a cluster, by Ray. The records are those of a serial run."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ def require_ray() -> Any:
     Raises:
         ImportError: where it is not installed, with the command that does it.
     """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would call home
     try:
         import ray
     except ImportError:
@@ -29,8 +31,9 @@ def require_ray() -> Any:
 class Worker:
     """One process with models of its own."""
 
-    def __init__(self, models: Models, settings: "Settings", thrifty: bool, number: int) -> None:
+    def __init__(self, models: Models, settings: "Settings", thrifty: bool, curve: dict | None, number: int) -> None:
         self.bench, self.name, self.warm = Workbench(models, settings, thrifty), f"ray-{number}", False
+        self.bench.use_curve(curve)
 
     def measure(self, unit: Unit) -> list[Record]:
         """The records of a unit; the first one is warmed up for."""
@@ -41,7 +44,7 @@ class Worker:
 
 
 @contextmanager
-def spread(order: "Order", units: Sequence[Unit]) -> Iterator[Iterator[list[Record]]]:
+def spread(order: "Order", units: Sequence[Unit], curve: dict | None) -> Iterator[Iterator[list[Record]]]:
     """The records of the units in the order in which they are done.
 
     Raises:
@@ -55,7 +58,7 @@ def spread(order: "Order", units: Sequence[Unit]) -> Iterator[Iterator[list[Reco
         remote = ray.remote(num_cpus=order.models.threads or 1)(Worker)
         thrifty = units[0].kind == "thrifty"
         settings = order.protocol.settings
-        workers = [remote.remote(order.models, settings, thrifty, number) for number in range(count)]
+        workers = [remote.remote(order.models, settings, thrifty, curve, number) for number in range(count)]
         pool = ray.util.ActorPool(workers)
         yield _results(ray, pool, units)
     finally:

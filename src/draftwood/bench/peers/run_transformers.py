@@ -49,7 +49,7 @@ def load(arguments: argparse.Namespace) -> Loaded:
 
     size = bytes_read_per_token(Path(arguments.weights), arguments.dtype)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
-    return Loaded(answer, f"{arguments.dtype}, converted from the GGUF", size, versions)
+    return Loaded(answer, f"{arguments.dtype}, the same folder", size, versions)
 
 
 def main() -> None:
