@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -106,12 +107,14 @@ def _chosen(found: PromptSet, per_category: int | None, categories: Sequence[str
     for category in categories:
         if category not in there:
             raise ValueError(f"{found.source} has no prompts of category {category!r}; it has {', '.join(there)}")
-    taken: dict[str, list[Prompt]] = {}
+    taken: Counter[str] = Counter()
+    chosen: list[Prompt] = []
     for prompt in found.prompts:
-        group = taken.setdefault(prompt.category, [])
-        if (not categories or prompt.category in categories) and (per_category is None or len(group) < per_category):
-            group.append(prompt)
-    prompts = tuple(prompt for group in taken.values() for prompt in group)[:limit]
+        room = per_category is None or taken[prompt.category] < per_category
+        if room and (not categories or prompt.category in categories):
+            taken[prompt.category] += 1
+            chosen.append(prompt)
+    prompts = tuple(chosen[:limit])
     if not prompts:
         raise ValueError(f"{found.source} holds no prompts; give at least one")
     ids = [prompt.id for prompt in prompts]

@@ -16,12 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 FAKE = Path(__file__).with_name("fake_adapter.py")
 sys.path.insert(0, str(ROOT / "benchmarks"))  # as when it runs as a script
 
-from data import Question, read_records  # noqa: E402
-from peers import environments, table, weights  # noqa: E402
 from peers.process import Adapter, AdapterError  # noqa: E402
 from peers.protocol import Answer, Request  # noqa: E402
 from peers.race import Prompt, Race, Setting  # noqa: E402
 from peers.systems import System, systems  # noqa: E402
+
+from data import Question, read_records  # noqa: E402
+from peers import environments, table, weights  # noqa: E402
 
 MODES = {"plain": "plain", "speculation": "lookup"}
 PROMPTS = [Prompt(Question(number, "writing", "?"), [number, 7]) for number in (12, 13, 14)]
