@@ -1,32 +1,23 @@
-"""The race between draftwood and its peers: protocol, resuming, failures and the table, without any real peer."""
+"""Peers: what is said between draftwood and an adapter, failures, and records, without any real peer."""
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+from draftwood.bench.peers import environments, weights
+from draftwood.bench.peers.entrants import Peers, started, stats_of
+from draftwood.bench.peers.process import Adapter, AdapterError
+from draftwood.bench.peers.protocol import Answer, Request
+from draftwood.bench.peers.systems import System, Target, systems
+
 FAKE = Path(__file__).with_name("fake_adapter.py")
-sys.path.insert(0, str(ROOT / "benchmarks"))  # as when it runs as a script
-
-from peers.process import Adapter, AdapterError  # noqa: E402
-from peers.protocol import Answer, Request  # noqa: E402
-from peers.race import Prompt, Race, Setting  # noqa: E402
-from peers.systems import System, systems  # noqa: E402
-
-from data import Question, read_records  # noqa: E402
-from peers import environments, table, weights  # noqa: E402
-
 MODES = {"plain": "plain", "speculation": "lookup"}
-PROMPTS = [Prompt(Question(number, "writing", "?"), [number, 7]) for number in (12, 13, 14)]
-SETTING = Setting("tiny", max_new_tokens=9, threads=1)
 
 
 def command(misbehave: str = "") -> list[str]:
@@ -37,19 +28,13 @@ def system(name: str, misbehave: str = "", modes: dict[str, str] | None = None) 
     return System(name, modes or MODES, lambda: command(misbehave))
 
 
-def race(path: Path, *entrants: System, prompts: list[Prompt] | None = None) -> list[dict]:
-    machine = {"processor": "fake", "bandwidth_gb_per_s": 1.0}
-    Race(path, SETTING, path.parent).run(entrants, PROMPTS if prompts is None else prompts, [1], lambda: machine)
-    return read_records(path)
-
-
-def peers_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("peers_script", ROOT / "benchmarks" / "peers.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def answers(folder: Path, *chosen: System, prompts: tuple[int, ...] = (12, 13, 14)) -> tuple[list[dict], Peers]:
+    """What every peer says to every prompt, and what became of them."""
+    found = []
+    with started(chosen, [1], (9, False), 1, folder / "logs", lambda line: None) as peers:
+        for prompt in prompts:
+            found += [peer.answer([prompt, 7]) for peer in peers.entrants]
+    return found, peers
 
 
 def processor_seconds(process: int) -> float:
@@ -124,107 +109,63 @@ def test_an_adapter_that_failed_is_ended(tmp_path: Path) -> None:
         assert adapter.process.poll() is not None
 
 
-def test_systems_take_turns_and_records_say_everything(tmp_path: Path) -> None:
-    records = race(tmp_path / "r.jsonl", system("one"), system("two", modes={"plain": "plain"}))
-    turns = [(r["question"], r["system"], r["mode"]) for r in records]
-    assert turns[:4] == [(12, "one", "plain"), (12, "one", "lookup"), (12, "two", "plain"), (13, "one", "plain")]
-    assert len(turns) == 9
-    wanted = {"model", "weights", "weight_bytes", "versions", "threads", "machine", "category", "prompt_tokens"}
-    assert wanted <= set(records[0])
-    assert records[0]["token_ids"] == [7] * 9
+def test_answers_are_fields_of_records(tmp_path: Path) -> None:
+    found, peers = answers(tmp_path, system("one"), prompts=(12,))
+    plain, lookup = found
+    assert (plain["cell"], plain["method"], plain["at"]) == ("peer:one | plain", "peer:one", "plain")
+    assert plain["token_ids"] == [7] * 9
+    assert plain["stats"] == {
+        **{"tokens": 9, "first_tokens": 1, "target_runs": 8, "block_efficiency": 1.0},
+        **{"seconds": {"prefill": 0.5, "decode": 0.09}, "tokens_per_second": round(8 / 0.09, 3)},
+    }
+    assert plain["seconds_end_to_end"] == 0.59
+    assert lookup["stats"]["block_efficiency"] == 2.0
+    assert peers.known == {"one": {"weights": "none", "weight_bytes": 1_000_000, "versions": {"fake": "1"}}}
+    assert all(peer.adapter.process.poll() is not None for peer in peers.entrants)
 
 
-def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    first = race(path, system("one"), prompts=PROMPTS[:2])
-    path.write_text("".join(json.dumps(record) + "\n" for record in first[:3]))  # stopped amid question 13
-    assert [(r["question"], r["mode"]) for r in race(path, system("one"))[3:]] == [
-        (13, "lookup"),
-        (14, "plain"),
-        (14, "lookup"),
-    ]
-    complete = path.read_text()
-    broken = System("one", MODES, lambda: pytest.fail("nothing is missing, so nothing is started"))
-    race(path, broken)
-    assert path.read_text() == complete
+def test_tokens_that_come_with_the_prompt_do_not_count_as_decoded() -> None:
+    assert stats_of(Answer([4] * 11, 1.0, 2.0, None, first_tokens=5))["tokens_per_second"] == 3.0
+    assert stats_of(Answer([4], 1.0, 0.0))["tokens_per_second"] is None
 
 
 @pytest.mark.parametrize(
     ("misbehave", "reason"),
     [
-        ("die", "plain, question 13: ended with status 3: out of luck"),
-        ("raise", "plain, question 13: RuntimeError: the prompt brings bad luck"),
-        ("no-answer", "plain, question 13: answered with tokens or seconds that cannot be"),
+        ("die", "plain: ended with status 3: out of luck"),
+        ("raise", "plain: RuntimeError: the prompt brings bad luck"),
+        ("no-answer", "plain: answered with tokens or seconds that cannot be"),
         ("load", "these weights cannot be read"),
     ],
 )
 def test_a_failing_peer_is_left_out_with_its_reason(tmp_path: Path, misbehave: str, reason: str) -> None:
-    records = race(tmp_path / "r.jsonl", system("bad", misbehave), system("good"))
-    assert len([r for r in records if r["system"] == "good"]) == 6
-    missing = table.absent(records)
-    assert set(missing) == {("bad", "plain"), ("bad", "lookup")}
-    assert reason in missing["bad", "plain"]
-    assert len([r for r in records if r["system"] == "bad" and "absent" not in r]) == (0 if misbehave == "load" else 2)
+    found, peers = answers(tmp_path, system("bad", misbehave), system("good"))
+    assert len([fields for fields in found if fields.get("method") == "peer:good"]) == 6
+    assert len([fields for fields in found if fields.get("method") == "peer:bad"]) == (0 if misbehave == "load" else 2)
+    assert reason in peers.known["bad"]["absent"]
+    assert "absent" not in peers.known["good"]
 
 
-def test_a_peer_that_cannot_be_had_is_left_out_until_it_can(tmp_path: Path) -> None:
+def test_a_peer_that_cannot_be_had_is_absent(tmp_path: Path) -> None:
     def fails() -> list[str]:
         raise OSError("`pip install fast` failed (no such package)")
 
-    records = race(tmp_path / "r.jsonl", System("fast", MODES, fails), system("good"))
-    assert "no such package" in table.absent(records)["fast", "lookup"]
-    assert not table.absent(race(tmp_path / "r.jsonl", system("fast")))
+    found, peers = answers(tmp_path, System("fast", MODES, fails), system("good"))
+    assert peers.known["fast"] == {"absent": "`pip install fast` failed (no such package)"}
+    assert len(found) == 6
 
 
-def record(name: str, mode: str, question: int, seconds: float, tokens: int = 11, **more: object) -> dict:
-    fields = {"system": name, "mode": mode, "question": question, "token_ids": [4] * tokens, "first_tokens": 1}
-    fields |= {"decode_seconds": seconds, "target_runs": tokens - 1, "weights": "w", "weight_bytes": 10**8}
-    fields |= {"machine": {"processor": "fake", "bandwidth_gb_per_s": 10.0}, "versions": {"v": "1"}}
-    return fields | {"model": "tiny", "max_new_tokens": 11, "threads": 2, "ignore_eos": False} | more
-
-
-def test_the_figures_of_the_table() -> None:
-    records = [record("peer", "plain", n, 0.2) for n in (1, 2, 3)]
-    records += [record("draftwood", "auto:int8", n, s, target_runs=5) for n, s in ((1, 0.1), (2, 0.05), (3, 0.1))]
-    records += [record("peer", "plain", 4, 0.1, token_ids=[2])]  # ended at once: no speed
-    peer, own = table.rows(records)
-    assert (peer.median_speed, peer.total_speed, peer.block_efficiency) == pytest.approx((50, 50, 1))
-    assert peer.of_roofline == pytest.approx(0.5)  # 100 readings of the weights per second are possible
-    assert peer.ratios["auto:int8"] == pytest.approx((0.5, 0.25, 0.5))
-    assert own.total_speed == pytest.approx(120)
-    assert own.median_speed == pytest.approx(100)
-    assert own.block_efficiency == pytest.approx(2)
-    assert own.same_text == {"peer plain": 1.0}
-
-
-def test_tokens_that_come_with_the_prompt_do_not_count_as_decoded() -> None:
-    assert table.speed(record("peer", "lookup", 1, 2.0, first_tokens=5)) == 3.0
-
-
-def test_the_report_ends_with_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    records = [record("peer", "plain", 1, 0.2), record("draftwood", "plain:bfloat16", 1, 0.1)]
-    records += [record("peer", "plain", 1, 0.2, max_new_tokens=64)]
-    records += [{**{k: records[0][k] for k in table.settings(records)[0]}, "system": "x", "mode": "y", "absent": "why"}]
-    path = tmp_path / "r.jsonl"
-    path.write_text("".join(json.dumps(r) + "\n" for r in records))
-    peers_script().report(Namespace(files=[str(path)]))
-    printed = capsys.readouterr().out
-    assert "| peer | plain | 50.0 | 50.0 | 1.00 | 50% | 0.50 [0.50, 0.50] | w |" in printed
-    assert "| peer | plain | 100% | 100% |" in printed
-    assert "Left out: x, y: why" in printed
-    told = json.loads(printed.splitlines()[-1])
-    assert [len(each["rows"]) for each in told["tables"]] == [2, 1]
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_vllm_is_absent_without_a_gpu(tmp_path: Path) -> None:
+    _, peers = answers(tmp_path, *systems(["vllm"], Target("x", tmp_path, 1)))
+    assert "vLLM runs on a GPU" in peers.known["vllm"]["absent"]
 
 
 def test_bad_options_name_the_cure(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no peer 'vllm'; peers are transformers, llama\.cpp"):
-        systems(["vllm"], [], "smollm2-135m", 2)
-    with pytest.raises(ValueError, match=r"METHOD:DTYPE, for instance plain:bfloat16, not 'auto'"):
-        systems([], ["auto"], "smollm2-135m", 2)
+    with pytest.raises(ValueError, match=r"no peer 'slow'; peers are transformers, llama\.cpp"):
+        systems(["slow"], Target("smollm2-135m", tmp_path, 2))
     with pytest.raises(ValueError, match=r"weights of smollm2-135m or tinyllama-1\.1b, not of 'gpt2'"):
         weights.gguf_file("gpt2")
-    with pytest.raises(SystemExit, match="no records in"):
-        peers_script().report(Namespace(files=[str(tmp_path / "none.jsonl")]))
 
 
 def test_an_environment_that_fails_tells_the_last_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
