@@ -6,7 +6,7 @@ import torch
 from draftwood.bench.proof import SIGNIFICANCE, divergence, joint, law_test, root_bound, two_sample
 from draftwood.checking import Mislabelled, ProbabilityOrder, tables
 from draftwood.drafters import DraftModel
-from draftwood.methods import Method
+from draftwood.methods import Method, build
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -62,10 +62,11 @@ def test_two_samples_of_two_laws_are_told_apart() -> None:
         two_sample([], [1])
 
 
-def test_answers_too_short_to_test_are_not_tested() -> None:
+def test_what_cannot_be_tested_is_not_tested() -> None:
     target, draft = tables()
     method = Method(DraftModel(draft, Widths((1,))), Rejection())
-    assert law_test(target, method, Sampling(1.0), [0], [1], 8, 0) is None
+    assert law_test(target, method, Sampling(1.0), [0], [1], 8, 0) is None  # no token that a verifier decided about
+    assert law_test(target, build("plain", target), Sampling(1.0), [0], [1, 2, 3], 8, 0) is None  # no guess at all
 
 
 def test_p_values_are_joined_by_fishers_rule() -> None:

@@ -32,9 +32,6 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
     device = bench.shared[0].model.device if bench.thrifty else bench.plain.model.device
     folder, threads = bench.folder, torch.get_num_threads()
     sizes = None if folder is None else matrix_sizes(folder)
-    draft_sizes = None
-    if models.draft_model is not None:
-        draft_sizes = matrix_sizes(_draft_folder(models.draft_model))
     return RunInfo(
         protocol=protocol.name,
         options=as_json(protocol),
@@ -54,7 +51,7 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
             "digest": digest(prompts),
         },
         started=now(),
-        draft_ratio=draft_sizes / sizes if sizes and draft_sizes else None,
+        draft_ratio=None if models.draft_model is None else size_ratio(models.draft_model, models.model),
     )
 
 
@@ -105,7 +102,19 @@ def matrix_sizes(folder: Path) -> int | None:
     return sum(prod(shape) for shape in shapes.values()) or None
 
 
-def _draft_folder(name: str) -> Path:
+def size_ratio(draft_model: str, model: str) -> float | None:
+    """Numbers in the weights that a token of the draft model needs over those of the target.
+
+    None where one of them is not on this machine, or not in safetensors.
+    """
+    try:
+        draft, target = (matrix_sizes(_folder(name)) for name in (draft_model, model))
+    except (OSError, ValueError):
+        return None
+    return draft / target if draft and target else None
+
+
+def _folder(name: str) -> Path:
     from draftwood.models import hub
     from draftwood.models.gguf_files import gguf_folder
 

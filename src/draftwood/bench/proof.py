@@ -56,11 +56,11 @@ def law_test(
     seed: int,
     exact: bool = True,
 ) -> LawTest | None:
-    """Compare the law of the token after some place of an answer; None for an answer of fewer than two tokens.
+    """Compare the law of the token after some place of an answer; None where there is nothing to compare.
 
-    Of some places drawn at random the one with the most open next token is taken. The method decodes from there anew
-    for every sample: the token before the place is made its root, so the sampled token is the first that the verifier
-    decides about.
+    Of some places drawn at random the one with the most open next token is taken at which the method drafts at all.
+    The method decodes from there anew for every sample: the token before the place is made its root, so the sampled
+    token is the first that the verifier decides about.
     """
     if len(answer) < 2:
         return None
@@ -72,25 +72,31 @@ def law_test(
         session.close()
     laws = sampling.probs(logits.cpu())
     places = np.random.default_rng(seed).permutation(len(laws))[:CANDIDATES].tolist()
-    place = max(places, key=lambda each: float(torch.special.entr(laws[each]).sum()))
-    plain = [rng.draw(laws[place]) for _ in range(samples)]
-    context, root = [*prompt, *answer[:place]], answer[place]
-    drawn = [_next_token(model, method, sampling, context, root, seed + 1 + n, exact) for n in range(samples)]
-    return LawTest(place + 1, samples, two_sample(plain, drawn, seed))
+    places.sort(key=lambda each: -float(torch.special.entr(laws[each]).sum()))
+
+    def draw(place: int, number: int) -> tuple[int, bool]:
+        context = [*prompt, *answer[:place]]
+        options = Options(sampling, 64, frozenset(), seed + 1 + number, exact)  # room for whole trees
+        return _next_token(model, method, context, answer[place], options)
+
+    for place in places:
+        first, drafted = draw(place, 0)
+        if drafted:
+            plain = [rng.draw(laws[place]) for _ in range(samples)]
+            drawn = [first, *(draw(place, number)[0] for number in range(1, samples))]
+            return LawTest(place + 1, samples, two_sample(plain, drawn, seed))
+    return None
 
 
-def _next_token(
-    model: Model, method: Method, sampling: Sampling, context: list[int], root: int, seed: int, exact: bool
-) -> int:
-    """The first token that one step of the method emits below this root."""
-    options = Options(sampling, 64, frozenset(), seed, exact)  # room for whole trees
+def _next_token(model: Model, method: Method, context: list[int], root: int, options: Options) -> tuple[int, bool]:
+    """The first token that one step of the method emits below this root, and whether it had any guess."""
     decoding = Decoding(model, method.drafter, method.verifier, context, options)
     try:
         decoding.prefill()
         decoding.root = root
         run, seconds = decoding.propose()
         output = model.forward([run], method.drafter.needs_hidden)[0]
-        return decoding.settle(run, output, seconds).tokens[0]
+        return decoding.settle(run, output, seconds).tokens[0], len(run.tree) > 1
     finally:
         decoding.close()
 

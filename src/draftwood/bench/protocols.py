@@ -100,7 +100,6 @@ class Rsd:
     """
 
     name: ClassVar[str] = "rsd"
-    growing: ClassVar[frozenset[str]] = frozenset({"methods", "lengths", "budgets"})
     methods: tuple[str, ...] = ("speculative", "spectr", "specinfer", "rsd-c", "rsd-s")
     lengths: tuple[int, ...] = (2, 3, 4, 5)
     budgets: tuple[int, ...] = tuple(BUDGET_SHAPES)
@@ -117,6 +116,11 @@ class Rsd:
         for name in _named(self.methods):
             if name not in RSD_METHODS:
                 raise ValueError(f"rsd compares trees of a draft model: {', '.join(RSD_METHODS)}; not {name!r}")
+
+    @property
+    def growing(self) -> frozenset[str]:
+        """Options that may change when a run goes on: what is not timed need not be measured at one moment."""
+        return frozenset({"methods", "lengths", "budgets", "temperatures"} if self.thrifty else ())
 
     def cells(self) -> list[Cell]:
         """What fills the tables comes first: fixed lengths, then budgets, broad trees before narrow ones."""

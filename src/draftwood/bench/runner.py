@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -171,10 +171,10 @@ def _common(order: Order, bench: Workbench, prompts: PromptSet, rule: str, write
         return info
     here = {"options": as_json(order.protocol), "model": order.models.model, "draft_model": order.models.draft_model}
     here |= {"dtype": bench.dtype, "peers": list(order.peers)}
-    there = {**asdict(before), "peers": list(before.peers)}
-    growing = order.protocol.growing
+    there = {**{name: getattr(before, name) for name in here}, "peers": list(before.peers)}
+    growing, known = order.protocol.growing, _flat(there)
     for name, value in _flat(here).items():
-        if name not in growing and (found := _flat(there).get(name)) != value:
+        if name not in growing and (found := known.get(name)) != value:
             raise ValueError(
                 f"{order.output} holds a run with {name} {_short(found)}, this one has {_short(value)}; choose another "
                 "--output, or the same options to go on"
@@ -189,7 +189,9 @@ def _common(order: Order, bench: Workbench, prompts: PromptSet, rule: str, write
 
 def _grown(before: dict[str, Any], now: dict[str, Any], growing: frozenset[str]) -> dict[str, Any]:
     """The options of both runs together."""
-    joined = {name: list(dict.fromkeys([*before[name], *now[name]])) for name in growing if name in now}
+    joined: dict[str, Any] = {name: list(dict.fromkeys([*before[name], *now[name]])) for name in growing if name in now}
+    if "settings" in now:
+        joined["settings"] = _grown(before["settings"], now["settings"], growing)
     return {**now, **joined}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import options
+from draftwood.cli.bench_options import SETTINGS, methods_option, numbers, peers_option, run_options
 from draftwood.cli.terminal import notes, output, progress
 
 if TYPE_CHECKING:
@@ -18,109 +19,6 @@ if TYPE_CHECKING:
     from draftwood.bench.records import Record, RunInfo
 
 NOT_PROVEN = 1  # exit code
-
-SETTINGS = (
-    *("max_new_tokens", "rounds", "seed", "ignore_eos", "prompts", "per_category", "limit", "max_prompt_tokens"),
-    *("law_prompts", "law_samples", "bound_prompts", "bound_tokens"),
-)
-
-
-def _numbers(kind: Callable[[str], Any]) -> Callable[..., tuple[Any, ...]]:
-    """A comma-separated list of numbers."""
-
-    def read(context: click.Context, parameter: click.Parameter, value: str) -> tuple[Any, ...]:
-        try:
-            return tuple(kind(part) for part in value.split(",") if part.strip())
-        except ValueError:
-            raise click.BadParameter(f"takes numbers with commas between, got {value!r}", context, parameter) from None
-
-    return read
-
-
-def _words(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
-
-
-def run_options(temperature: str, tokens: int) -> Callable[[options.Command], options.Command]:
-    """What every protocol takes."""
-    count = click.IntRange(min=1)
-
-    def add(command: options.Command) -> options.Command:
-        for option in (
-            options.as_json,
-            click.option("--inexact", is_flag=True, help="Allow methods that change what the model says."),
-            click.option("--ray-address", help="Of a Ray cluster.  [default: workers on this machine]"),
-            click.option("--workers", type=count, default=1, show_default=True, help="Processes that share the work."),
-            click.option("--bound-tokens", type=count, default=8, show_default=True, help="... over so many tokens."),
-            click.option(
-                "--bound-prompts",
-                type=click.IntRange(min=0),
-                default=1,
-                show_default=True,
-                help="Compute the greatest possible acceptance on so many prompts",
-            ),
-            click.option(
-                "--law-samples",
-                type=click.IntRange(min=2),
-                default=64,
-                show_default=True,
-                help="... drawn so often.",
-            ),
-            click.option(
-                "--law-prompts",
-                type=click.IntRange(min=0),
-                default=2,
-                show_default=True,
-                help="Above T = 0, test the law of the next token on so many prompts",
-            ),
-            click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end of text."),
-            click.option("--seed", type=int, default=0, show_default=True, help="The first of the requests' seeds."),
-            click.option("--rounds", type=count, default=1, show_default=True, help="How often all is measured."),
-            click.option("--max-prompt-tokens", type=count, help="Leave longer prompts out.  [default: what fits]"),
-            click.option("--limit", type=count, help="Most prompts in all."),
-            click.option("--category", "categories", multiple=True, help="Only this category; repeatable."),
-            click.option("--per-category", type=count, help="Most prompts of each category."),
-            click.option(
-                "--prompts",
-                default="built-in",
-                show_default=True,
-                help="JSONL with prompt, messages or turns; or built-in, spec-bench, gsm8k, xsum, de-en, stories.",
-            ),
-            click.option(
-                "--temperature",
-                "temperatures",
-                default=temperature,
-                show_default=True,
-                callback=_numbers(float),
-                help="One or more, with commas between.",
-            ),
-            options.max_new_tokens(tokens),
-            click.option("--threads", type=count, help="CPU threads.  [default: PyTorch's own choice]"),
-            options.model_options,
-            click.option(
-                "--output",
-                type=click.Path(file_okay=False, path_type=Path),
-                required=True,
-                help="Folder of the records; a run that was stopped goes on there.",
-            ),
-        ):
-            command = option(command)
-        return command
-
-    return add
-
-
-def methods_option(default: str, help: str) -> Callable[[options.Command], options.Command]:
-    return click.option("--methods", default=default, show_default=True, callback=_words, metavar="A,B,C", help=help)
-
-
-peers_option = click.option(
-    "--peers",
-    default="",
-    callback=_words,
-    metavar="A,B",
-    help="Other systems beside: transformers, llama.cpp, llama.cpp-lookup, openvino, openvino-int8, vllm.",
-)
 
 
 @click.group(short_help="Measure methods by a protocol, with proof that the text is the same.")
@@ -155,8 +53,8 @@ def spec_bench(context: click.Context, methods: tuple[str, ...], **given: Any) -
 
 @bench.command(short_help="Fixed draft lengths and fixed budgets, the best shape of each.")
 @methods_option("speculative,spectr,specinfer,rsd-c,rsd-s", "Also block, rsd-c + traversal, rsd-s + traversal, ...")
-@click.option("--lengths", default="2,3,4,5", show_default=True, callback=_numbers(int), help="Levels of the trees.")
-@click.option("--budgets", default="6,10,14,21,30", show_default=True, callback=_numbers(int), help="Drafted tokens.")
+@click.option("--lengths", default="2,3,4,5", show_default=True, callback=numbers(int), help="Levels of the trees.")
+@click.option("--budgets", default="6,10,14,21,30", show_default=True, callback=numbers(int), help="Drafted tokens.")
 @click.option("--breadth", type=int, default=3, show_default=True, help="Siblings at the root at fixed length.")
 @click.option("--thrifty", is_flag=True, help="Block efficiency alone, many prompts in one run; nothing is timed.")
 @run_options("1", 64)
@@ -202,8 +100,8 @@ def axes(context: click.Context, methods: tuple[str, ...], vary: Any, budget: in
 
 @bench.command(short_help="Many requests at once: batches, and requests that arrive at random.")
 @methods_option("auto", "Plain is always run too.")
-@click.option("--batches", default="1,2,4,8", show_default=True, callback=_numbers(int), help="Requests at a time.")
-@click.option("--rates", default="", callback=_numbers(float), help="Requests per second, arriving at random.")
+@click.option("--batches", default="1,2,4,8", show_default=True, callback=numbers(int), help="Requests at a time.")
+@click.option("--rates", default="", callback=numbers(float), help="Requests per second, arriving at random.")
 @click.option("--most", type=int, default=8, show_default=True, help="Most of these under way at a time.")
 @run_options("0", 128)
 @click.pass_context
