@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,bench,ray]'
 	touch $(READY)
 
 demo: $(READY)  ## decode a prompt plainly and with a draft tree, and show both
@@ -47,22 +47,20 @@ bench-overhead: $(READY)  ## time per step outside model runs
 
 bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours; resumable)
 	$(BIN)/python benchmarks/fetch_models.py
-	$(BIN)/python benchmarks/rsd.py run --temperature 1.0 --output benchmarks/results/rsd.jsonl
-	$(BIN)/python benchmarks/rsd.py run --temperature 0.3 --output benchmarks/results/rsd.jsonl
-	$(BIN)/python benchmarks/rsd.py report benchmarks/results/rsd.jsonl
+	$(BIN)/draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --prompts stories --limit 40 \
+		--temperature 1,0.3 --ignore-eos --thrifty --output benchmarks/results/rsd
 
 bench-spec: $(READY)  ## block efficiency of training-free methods on the built-in model
-	$(BIN)/python benchmarks/training_free.py run --output benchmarks/results/training_free.jsonl
-	$(BIN)/python benchmarks/training_free.py ties benchmarks/results/training_free.jsonl \
-		--output benchmarks/results/training_free_ties.json
+	$(BIN)/draftwood bench spec-bench --dtype bfloat16 --prompts spec-bench --per-category 2 \
+		--methods lookup,recycling,suffix,stand,aded,auto --output runs/spec
 
 bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (compiles llama.cpp; resumable)
-	$(BIN)/python benchmarks/peers.py run --output benchmarks/results/peers.jsonl --draftwood plain:int8,auto:int8
-	$(BIN)/python benchmarks/peers.py report benchmarks/results/peers.jsonl
+	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 \
+		--peers transformers,llama.cpp,llama.cpp-lookup,openvino,openvino-int8,vllm --output runs/peers
 
 bench-speed: $(READY)  ## speed of auto and plain by category, and what runs cost on every path (resumable)
-	$(BIN)/python benchmarks/speed.py run --output benchmarks/results/speed.jsonl
-	$(BIN)/python benchmarks/speed.py report benchmarks/results/speed.jsonl
+	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --rounds 3 \
+		--output runs/speed
 	$(BIN)/python benchmarks/verify_cost.py run --output benchmarks/results/verify_cost.json
 
 clean:  ## forget the virtual environment

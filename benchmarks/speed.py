@@ -1,82 +1,19 @@
-"""How fast `auto` and plain decoding are, prompt by prompt and category by category, beside Transformers' own generate.
+"""Tables of the speeds in results/speed.jsonl: `auto` and plain decoding beside Transformers' own generate.
 
-    python benchmarks/speed.py run --output benchmarks/results/speed.jsonl
-    python benchmarks/speed.py report benchmarks/results/speed.jsonl
+    python benchmarks/speed.py results/speed.jsonl
 
-All systems answer a prompt before any answers the next one, in turning order, so that a noisy moment hurts all alike.
-Speeds are tokens after the first per second after the first. Results are appended prompt by prompt; a run that was
-stopped goes on. The data holds the even half of Spec-Bench.
+The file was measured by an earlier form of this script: all systems answered a prompt before any answered the next one,
+in turning order; speeds are tokens after the first per second after the first. `draftwood bench spec-bench` does this
+now, see `make bench-speed`.
 """
 
 import argparse
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-import torch
-from rich.console import Console
-from rich.progress import track
-
-import draftwood
-from data import Question, append_record, markdown, read_records, spec_bench
-from draftwood.language_model import LanguageModel
-from draftwood.models.hub import load_pretrained
-
-Answer = dict[str, object]
-OURS = ("plain", "auto")
-
-
-def ours(lm: LanguageModel, temperature: float, tokens: int) -> Callable[[Question], Answer]:
-    def answer(question: Question) -> Answer:
-        result = lm.generate(question.text, max_new_tokens=tokens, temperature=temperature, seed=question.number)
-        return {"token_ids": result.token_ids, **result.stats.as_json()}
-
-    return answer
-
-
-def transformers_generate(lm: LanguageModel, name: str, tokens: int) -> Callable[[Question], Answer]:
-    """Transformers' own greedy generate in bfloat16, with a clock that starts when the first token is known."""
-    hf_model = load_pretrained(name, dtype="bfloat16").model
-
-    def answer(question: Question) -> Answer:
-        times: list[float] = []
-        prompt = torch.tensor([lm.encode(question.text)])
-        tick: Callable[..., torch.Tensor] = lambda ids, _: times.append(time.perf_counter()) or torch.tensor([False])  # noqa: E731
-        out = hf_model.generate(
-            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=tokens, do_sample=False,
-            repetition_penalty=1.0, stopping_criteria=[tick],
-        )  # fmt: skip
-        answer = out[0, prompt.shape[1] :].tolist()
-        return {"token_ids": answer, "tokens_per_second": (len(answer) - 1) / (times[-1] - times[0])}
-
-    return answer
-
-
-def systems(arguments: argparse.Namespace) -> dict[str, Callable[[Question], Answer]]:
-    lm = draftwood.load(arguments.model, method="plain", dtype=arguments.dtype)
-    found: dict[str, Callable[[Question], Answer]] = {}
-    for temperature in (0.0, 1.0):
-        for method in OURS:
-            found[f"{method}, T = {temperature:g}"] = ours(lm.with_method(method), temperature, arguments.tokens)
-    if not arguments.no_transformers:
-        found["Transformers generate, bf16"] = transformers_generate(lm, arguments.model, arguments.tokens)
-    return found
-
-
-def run(arguments: argparse.Namespace) -> None:
-    path, questions = Path(arguments.output), spec_bench(arguments.per_category)
-    done = {(record["question"], record["round"]) for record in read_records(path)}
-    answers = systems(arguments)
-    for answer in answers.values():
-        answer(questions[0])  # warms up
-    work = [(q, turn) for turn in range(arguments.rounds) for q in questions if (q.number, turn) not in done]
-    for question, turn in track(work, console=Console(stderr=True), description="questions"):
-        record: dict[str, object] = {"model": arguments.model, "question": question.number, "round": turn}
-        order = random.Random(f"{question.number} {turn}").sample(list(answers), len(answers))
-        results = {name: answers[name](question) for name in order}
-        append_record(path, record | {"category": question.category, "systems": results})
+from data import markdown, read_records
 
 
 def speed(records: Sequence[dict], name: str) -> float:
@@ -154,21 +91,8 @@ def share_outside(stats: Sequence[dict]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
-    runs = commands.add_parser("run", help="measure what is not measured yet")
-    runs.add_argument("--model", default="smollm2-135m")
-    runs.add_argument("--dtype", help="of our own systems; the default is that of draftwood.load")
-    runs.add_argument("--per-category", type=int, default=2, help="questions of each of the 13 categories")
-    runs.add_argument("--tokens", type=int, default=128)
-    runs.add_argument("--rounds", type=int, default=3)
-    runs.add_argument("--no-transformers", action="store_true", help="leave Transformers' generate out")
-    runs.add_argument("--output", required=True)
-    runs.set_defaults(act=run)
-    reports = commands.add_parser("report", help="print the tables")
-    reports.add_argument("file")
-    reports.set_defaults(act=report)
-    arguments = parser.parse_args()
-    arguments.act(arguments)
+    parser.add_argument("file")
+    report(parser.parse_args())
 
 
 if __name__ == "__main__":

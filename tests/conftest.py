@@ -57,8 +57,8 @@ def data_folder() -> Path:
 
 # `make test-core` leaves these out: whole model families, long statistics, commands run as processes.
 BEYOND_THE_CORE = (
-    *("tests/cli/", "tests/models/", "tests/shapes/"),
-    *("test_laws.py", "test_hooks.py", "test_docs.py", "test_rsd_benchmark.py"),
+    *("tests/bench/", "tests/cli/", "tests/models/", "tests/shapes/"),
+    *("test_laws.py", "test_hooks.py", "test_docs.py"),
 )
 
 

@@ -61,6 +61,11 @@ def test_adding_is_counting_both() -> None:
         assert both.block_efficiency == (both.tokens - 2) / 6
 
 
+def test_adding_texts_of_the_same_depth_counts_both() -> None:
+    one, other = [prefill(), step(2)], [prefill(), step(1), step(2)]
+    assert (Stats.of(one) + Stats.of(other)).accepted_by_depth == [3, 2]
+
+
 def test_adding_nothing_changes_nothing() -> None:
     stats = Stats.of(STEPS)
     assert stats + Stats() == stats

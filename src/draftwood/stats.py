@@ -122,8 +122,7 @@ class Stats:
                 self.sources[name] = count + SourceCount(1, int(node in step.path))
 
     def __add__(self, other: "Stats") -> "Stats":
-        deep = max(self.accepted_by_depth, other.accepted_by_depth, key=len)
-        short = min(self.accepted_by_depth, other.accepted_by_depth, key=len)
+        short, deep = sorted((self.accepted_by_depth, other.accepted_by_depth), key=len)
         return Stats(
             tokens=self.tokens + other.tokens,
             prefills=self.prefills + other.prefills,

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from draftwood.cli.bench import bench
 from draftwood.cli.chat import chat
 from draftwood.cli.check import check
 from draftwood.cli.compare import compare
@@ -145,7 +146,7 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for command in (generate, chat, methods, compare, check, tune, demo):
+for command in (generate, chat, methods, compare, bench, check, tune, demo):
     main.add_command(command)
 
 if __name__ == "__main__":

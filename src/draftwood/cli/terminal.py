@@ -30,16 +30,24 @@ def _piped_width() -> int | None:
     return None if os.environ.get("COLUMNS") else 120
 
 
-def progress() -> "Progress":
+def progress(remaining: bool = False) -> "Progress":
     """A progress bar on stderr that shows itself on a terminal only and leaves nothing behind."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        *([TextColumn("left"), TimeRemainingColumn()] if remaining else []),
         console=Console(file=sys.stderr),
         transient=True,
         disable=not sys.stderr.isatty(),

@@ -1,26 +1,10 @@
 """The machine: its processor, and how fast it can read memory, which bounds plain decoding."""
 
-import os
 import platform
 import time
 from pathlib import Path
 
 import torch
-
-SIZE = 1 << 30
-
-
-class Machine:
-    """This machine; its memory is measured anew at every call, for on shared hosts the bandwidth comes and goes."""
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self.numbers = torch.ones(SIZE // 4)
-        self.fixed = {"processor": processor(), "cores": os.cpu_count()}
-
-    def __call__(self) -> dict[str, object]:
-        """Name and cores of the processor, and the bandwidth of so many threads in GB/s."""
-        return self.fixed | {"bandwidth_gb_per_s": round(bandwidth(self.numbers, self.threads) / 1e9, 2)}
 
 
 def processor() -> str:

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import openvino
-import openvino_genai
+import openvino  # pyright: ignore[reportMissingImports]
+import openvino_genai  # pyright: ignore[reportMissingImports]
 import openvino_int8
 from protocol import Answer, Loaded, Request, parser, serve
 

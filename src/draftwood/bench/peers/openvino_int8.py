@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import openvino
-from openvino import opset13 as operations
+import openvino  # pyright: ignore[reportMissingImports]
+from openvino import opset13 as operations  # pyright: ignore[reportMissingImports]
 
 
 def convert(read: Path, folder: Path, destination: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "peers"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src" / "draftwood" / "bench" / "peers"))
 
 from protocol import Answer, Loaded, Request, parser, serve
 

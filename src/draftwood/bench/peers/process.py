@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from peers.protocol import Answer, Request
+from draftwood.bench.peers.protocol import Answer, Request
 
 
 class AdapterError(Exception):

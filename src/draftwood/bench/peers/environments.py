@@ -40,6 +40,7 @@ class Recipe:
 RECIPES = {
     "llama.cpp": Recipe(("cmake==4.4.4", "ninja==1.13.2"), llama_cpp=True),
     "openvino": Recipe(("openvino-genai==2026.4.1.0", "openvino-tokenizers==2026.4.1.0", "openvino==2026.4.1")),
+    "vllm": Recipe(("vllm==0.33.0",)),
 }
 
 

@@ -35,7 +35,7 @@ def load(arguments: argparse.Namespace) -> Loaded:
         model.generation_config.eos_token_id = None if request.ignore_eos else ends
         lookup = {"prompt_lookup_num_tokens": arguments.lookup} if request.mode == "speculation" else {}
         prompt, clock, since = torch.tensor([request.prompt_ids]), Clock(), time.perf_counter()
-        output = model.generate(
+        output = model.generate(  # pyright: ignore[reportAttributeAccessIssue]
             prompt,
             attention_mask=torch.ones_like(prompt),
             do_sample=False,
@@ -49,7 +49,7 @@ def load(arguments: argparse.Namespace) -> Loaded:
 
     size = bytes_read_per_token(Path(arguments.weights), arguments.dtype)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
-    return Loaded(answer, f"{arguments.dtype}, converted from the GGUF", size, versions)
+    return Loaded(answer, f"{arguments.dtype}, the same folder", size, versions)
 
 
 def main() -> None:

@@ -1,0 +1,96 @@
+"""The peers: every system's adapter, how it is started, and its modes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from draftwood.bench.peers import environments, weights
+from draftwood.bench.peers.environments import LLAMA_CPP_SOURCE
+
+HERE = Path(__file__).parent
+PEERS = ("transformers", "llama.cpp", "llama.cpp-lookup", "openvino", "openvino-int8", "vllm")
+# Its own default guesses 48 or more tokens after 24 that match, the other eight after three, nearest to prompt lookup.
+NGRAM_DEFAULT = "--spec-type ngram-mod"
+NGRAM_LOOKUP = "--spec-type ngram-map-k --spec-ngram-map-k-size-n 3 --spec-ngram-map-k-size-m 8"
+
+
+@dataclass(frozen=True)
+class System:
+    """One adapter.
+
+    Attributes:
+        name: in the table.
+        modes: what the table calls each mode, by the protocol's name for it.
+        command: gives the adapter's command line; fetches and compiles what is missing, so it may raise OSError, and
+            ValueError for a model that this peer cannot run.
+    """
+
+    name: str
+    modes: dict[str, str]
+    command: Callable[[], list[str]]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What all of them run: the name of the model, the folder of its weights, and how many threads."""
+
+    model: str
+    folder: Path
+    threads: int
+
+
+def systems(names: list[str], target: Target) -> list[System]:
+    """The peers of these names. Raises ValueError for an unknown one."""
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise ValueError(f"there is no peer {unknown[0]!r}; peers are {', '.join(PEERS)}")
+    return [_peer(name, target) for name in names]
+
+
+def _peer(name: str, target: Target) -> System:
+    plain, lookup = {"plain": "plain"}, {"speculation": "prompt lookup"}
+    return {
+        "transformers": System(name, plain | lookup, lambda: _own_folder("transformers", target)),
+        "llama.cpp": System(name, plain | {"speculation": "n-gram, its default"}, lambda: _llama_cpp(target)),
+        "llama.cpp-lookup": System(name, {"speculation": "n-gram, 3 find 8"}, lambda: _llama_cpp(target, NGRAM_LOOKUP)),
+        "openvino": System(name, plain | lookup, lambda: _openvino(target)),
+        "openvino-int8": System(name, plain | lookup, lambda: _openvino_int8(target)),
+        "vllm": System(name, plain | {"speculation": "n-gram"}, lambda: _vllm(target)),
+    }[name]
+
+
+def _command(python: Path, adapter: str, place: Path, threads: int) -> list[str]:
+    return [str(python), str(HERE / f"run_{adapter}.py"), "--weights", str(place), "--threads", str(threads)]
+
+
+def _own_folder(name: str, target: Target) -> list[str]:
+    return _command(environments.prepare(name), name, target.folder, target.threads)
+
+
+def _vllm(target: Target) -> list[str]:
+    if not torch.cuda.is_available():
+        raise OSError("vLLM runs on a GPU, and this machine has none that PyTorch can use")
+    size = weights.bytes_read_per_token(target.folder, "bfloat16")
+    return [*_own_folder("vllm", target), "--weight-bytes", str(size)]
+
+
+def _llama_cpp(target: Target, speculation: str = NGRAM_DEFAULT) -> list[str]:
+    file = weights.gguf_file(target.model)
+    python = environments.prepare("llama.cpp")
+    server = environments.folder("llama.cpp") / "build" / "bin" / "llama-server"
+    more = ["--server", str(server), "--package", LLAMA_CPP_SOURCE, f"--speculation={speculation}"]
+    more += ["--weight-bytes", str(weights.gguf_bytes_read_per_token(file))]
+    return _command(python, "llama_cpp", file, target.threads) + more
+
+
+def _openvino(target: Target, kind: str = "gguf") -> list[str]:
+    file = weights.gguf_file(target.model)
+    python, models = environments.prepare("openvino"), environments.folder("openvino") / "models"
+    more = ["--folder", str(models / f"{target.model}-{kind}")]
+    return [*_command(python, "openvino", file, target.threads), *more]
+
+
+def _openvino_int8(target: Target) -> list[str]:
+    return [*_openvino(target, "int8"), "--folder-of-values", str(target.folder)]

@@ -1,0 +1,144 @@
+"""Is a measured text the model's own? At temperature 0 by identity, above it by a two-sample test of token laws."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from draftwood.checking import Divergence, first_divergence
+from draftwood.engine import Decoding, Options
+from draftwood.methods import Method
+from draftwood.models.base import Model
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.tree import DraftTree
+from draftwood.verifiers.base import NodeProbs
+from draftwood.verifiers.optimal import optimal_acceptance
+
+STRICT = ("float32", "float64", "int8")  # where no difference of two greedy texts is excused
+CANDIDATES = 8  # places looked at for the one where the model is least sure
+SHUFFLES = 19_999
+SIGNIFICANCE = 1e-3  # of the joint test of a cell: a lossless method falls below it once in a thousand cells
+
+
+def divergence(
+    model: Model, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int], dtype: str
+) -> Divergence | None:
+    """Where a greedy text leaves plain decoding's, None if it does not; a tie only in 8- and 11-bit precision."""
+    found = first_divergence(model, prompt, plain, other)
+    return replace(found, tolerance=0.0, tie=False) if found is not None and dtype in STRICT else found
+
+
+@dataclass(frozen=True)
+class LawTest:
+    """Two samples of the token that follows one context: by plain decoding and by another method.
+
+    Attributes:
+        position: of that token in plain decoding's answer.
+        samples: of each kind.
+        p_value: probability of samples at least this different if both follow one law.
+    """
+
+    position: int
+    samples: int
+    p_value: float
+
+
+def law_test(
+    model: Model,
+    method: Method,
+    sampling: Sampling,
+    prompt: Sequence[int],
+    answer: Sequence[int],
+    samples: int,
+    seed: int,
+    exact: bool = True,
+) -> LawTest | None:
+    """Compare the law of the token after some place of an answer; None where there is nothing to compare.
+
+    Of some places drawn at random the one with the most open next token is taken at which the method drafts at all.
+    The method decodes from there anew for every sample: the token before the place is made its root, so the sampled
+    token is the first that the verifier decides about.
+    """
+    if len(answer) < 2:
+        return None
+    rng = Rng(seed)
+    session = model.start()
+    try:
+        logits = session.extend([*prompt, *answer[:-1]]).logits[len(prompt) :]  # after answer[0], answer[1], ...
+    finally:
+        session.close()
+    laws = sampling.probs(logits.cpu())
+    places = np.random.default_rng(seed).permutation(len(laws))[:CANDIDATES].tolist()
+    places.sort(key=lambda each: -float(torch.special.entr(laws[each]).sum()))
+
+    def draw(place: int, number: int) -> tuple[int, bool]:
+        context = [*prompt, *answer[:place]]
+        options = Options(sampling, 64, frozenset(), seed + 1 + number, exact)  # room for whole trees
+        return _next_token(model, method, context, answer[place], options)
+
+    for place in places:
+        first, drafted = draw(place, 0)
+        if drafted:
+            plain = [rng.draw(laws[place]) for _ in range(samples)]
+            drawn = [first, *(draw(place, number)[0] for number in range(1, samples))]
+            return LawTest(place + 1, samples, two_sample(plain, drawn, seed))
+    return None
+
+
+def _next_token(model: Model, method: Method, context: list[int], root: int, options: Options) -> tuple[int, bool]:
+    """The first token that one step of the method emits below this root, and whether it had any guess."""
+    decoding = Decoding(model, method.drafter, method.verifier, context, options)
+    try:
+        decoding.prefill()
+        decoding.root = root
+        run, seconds = decoding.propose()
+        output = model.forward([run], method.drafter.needs_hidden)[0]
+        return decoding.settle(run, output, seconds).tokens[0], len(run.tree) > 1
+    finally:
+        decoding.close()
+
+
+def two_sample(one: Sequence[int], other: Sequence[int], seed: int = 0) -> float:
+    """Probability that two samples of one law differ at least this much, by shuffling which token is whose.
+
+    The measure of difference is Pearson's chi-square of homogeneity. The test is exact for samples of any size.
+
+    Raises:
+        ValueError: for an empty sample.
+    """
+    if not one or not other:
+        raise ValueError(f"a two-sample test needs two samples, got {len(one)} and {len(other)} tokens")
+    both = Counter(one) + Counter(other)
+    totals = np.array(list(both.values()))
+    share = len(one) / (len(one) + len(other))
+    seen = np.array([Counter(one)[token] for token in both])
+
+    def difference(counts: np.ndarray) -> np.ndarray:
+        return ((counts - share * totals) ** 2 / totals).sum(-1)
+
+    shuffled = np.random.default_rng(seed).multivariate_hypergeometric(totals, len(one), SHUFFLES, method="marginals")
+    extreme = int((difference(shuffled) >= difference(seen) - 1e-9).sum())
+    return (1 + extreme) / (1 + SHUFFLES)
+
+
+def joint(p_values: Sequence[float]) -> float:
+    """One p-value for independent ones, by Fisher's rule. Raises ValueError for none."""
+    if not p_values:
+        raise ValueError("there is no p-value to join")
+    half = torch.tensor([len(p_values), -sum(np.log(p_values))], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1]))
+
+
+def root_bound(tree: DraftTree, probs: NodeProbs) -> float:
+    """alpha* at the root: the greatest probability with which any exact rule could accept one of its children.
+
+    For drawn children it is taken over the draws; children chosen by another rule are accepted with what the target
+    gives them at most.
+    """
+    children, p = tree.children[0], probs[0]
+    if tree.draw == "chosen" or tree.probs is None:
+        return float(p[sorted({tree.token_list[child] for child in children})].sum())
+    return optimal_acceptance(p, tree.probs[0], len(children), tree.draw)

@@ -1,0 +1,319 @@
+"""What a run found, as tables: for the terminal, and in Markdown for pages."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from draftwood.bench.proof import SIGNIFICANCE
+from draftwood.bench.records import Record, RunInfo
+from draftwood.bench.statistics import (
+    Estimate,
+    Summary,
+    block_efficiency,
+    block_efficiency_ratio,
+    summaries,
+    throughput,
+)
+
+CLAIMS = (  # published orderings of block efficiency
+    *(("rsd-s", "rsd-c"), ("rsd-c", "spectr"), ("rsd-c", "specinfer"), ("spectr", "speculative")),
+    *(("rsd-c + greedy-plus-one", "rsd-c"), ("rsd-c + traversal", "rsd-c"), ("rsd-s + traversal", "rsd-s")),
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, names of columns, and cells."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """The table without its title."""
+        lines = [self.head, ("---",) * len(self.head), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
+    """The tables that suit a run's protocol."""
+    if run.protocol == "rsd":
+        return rsd_tables(records, run)
+    if run.protocol == "load":
+        return [load_table(records, run, temperature) for temperature in temperatures(records)]
+    found = []
+    for temperature in temperatures(records):
+        found += [speed_table(records, run, temperature), proof_table(records, run, temperature)]
+    categories = {record.category for record in records}
+    if len(categories) > 1:
+        found += [category_table(records, run, temperature) for temperature in temperatures(records)]
+    return found
+
+
+def temperatures(records: Sequence[Record]) -> list[float]:
+    return sorted({record.temperature for record in records})
+
+
+def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
+    """One row per cell: how fast it is, alone and beside plain decoding, and what it drafts."""
+    head = ("method", "tokens/s", "end to end", "speed-up", "end to end", "in total", "tokens/run", "guesses/run")
+    found = summaries([record for record in records if record.temperature == temperature], run)
+    rows = tuple(
+        (
+            name_of(each),
+            number(each.tokens_per_second, 1),
+            number(each.end_to_end, 1),
+            speed_up(each, each.speed_up),
+            speed_up(each, each.speed_up_end_to_end),
+            speed_up(each, each.total_speed_up, whole=False),
+            number(each.block_efficiency.value if each.block_efficiency else None),
+            number(each.guesses_per_run, 1),
+        )
+        for each in found
+    )
+    return Table(f"T = {temperature:g}: speed", head, rows)
+
+
+def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
+    """One row per cell: whether the text is the model's own, how near the figures come to what is possible, quality."""
+    found = summaries([record for record in records if record.temperature == temperature], run)
+    scores = list(dict.fromkeys(name for each in found for name in each.quality))
+    head = ("method", "law" if temperature else "same text", "accepted", "alpha*", "of the roofline", *scores)
+    rows = tuple(
+        (
+            name_of(each),
+            proof(each),
+            number(each.acceptance),
+            number(each.bound),
+            "" if each.roofline is None else f"{each.roofline:.0%}",
+            *(number(each.quality.get(name), 3) for name in scores),
+        )
+        for each in found
+    )
+    return Table(f"T = {temperature:g}: proof, bounds and quality", head, rows)
+
+
+def category_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
+    """Speed-up and tokens per run by category."""
+    here = [record for record in records if record.temperature == temperature]
+    found = summaries(here, run, by_category=True)
+    categories = list(dict.fromkeys(record.category for record in here))
+    rows = []
+    for cell in dict.fromkeys(each.cell for each in found):
+        of_cell = {each.category: each for each in found if each.cell == cell}
+        cells = []
+        for category in categories:
+            each = of_cell.get(category)
+            shown = [] if each is None else [speed_up(each, each.speed_up, whole=False)]
+            if each is not None and each.block_efficiency is not None:
+                shown.append(f"({each.block_efficiency.value:.2f})")
+            cells.append(" ".join(filter(None, shown)))
+        rows.append((name_of(next(iter(of_cell.values()))), *cells))
+    title = f"T = {temperature:g}, by category: speed-up (tokens per run)"
+    return Table(title, ("method", *categories), tuple(rows))
+
+
+def rsd_tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
+    """Methods down, lengths and budgets across, the best shape of each; then other figures of these cells."""
+    found = []
+    for temperature in sorted({record.temperature for record in records}, reverse=True):
+        for kind in ("length", "budget"):
+            here = [r for r in records if r.temperature == temperature and r.at.startswith(kind)]
+            if not here:
+                continue
+            where = f"T = {temperature:g}, at fixed {kind}"
+            found.append(_best_table(f"{where}: block efficiency [95 % interval]", here, kind))
+            plain = [r for r in records if r.temperature == temperature and r.method == "plain"]
+            found += _other_figures(where, [*plain, *here], run, kind)
+    return found
+
+
+def _best_table(title: str, records: Sequence[Record], kind: str) -> Table:
+    columns = _sizes(records)
+    rows = []
+    for method in dict.fromkeys(record.method for record in records):
+        cells = []
+        for column in columns:
+            best = best_shape(records, method, f"{kind} {column}")
+            shape = "" if best is None or kind == "length" else f" {short(best[0].shape or '')}"
+            cells.append("" if best is None else f"{block_efficiency(best)}{shape}")
+        rows.append((method, *cells))
+    return Table(title, ("method", *(f"{kind} {column}" for column in columns)), tuple(_in_order(rows)))
+
+
+def _other_figures(where: str, records: Sequence[Record], run: RunInfo, kind: str) -> Iterator[Table]:
+    """Memory-bound speed-up, token rate and quality of the best shapes, as far as they are known."""
+    columns = _sizes([record for record in records if record.method != "plain"])
+    known = summaries(records, run)
+    best: dict[tuple[str, int], Summary] = {}
+    for method in dict.fromkeys(record.method for record in records if record.method != "plain"):
+        for column in columns:
+            shape = best_shape(records, method, f"{kind} {column}")
+            if shape is not None:
+                best[method, column] = next(each for each in known if each.cell == shape[0].cell)
+    figures: dict[str, Callable[[Summary], str]] = {
+        "MBSU": lambda each: number(each.mbsu),
+        "tokens per second": lambda each: number(each.tokens_per_second, 1),
+        **{score: _score(score) for score in dict.fromkeys(name for each in best.values() for name in each.quality)},
+        "accepted at the root / alpha*": lambda each: (
+            f"{each.acceptance:.2f} / {each.bound:.2f}" if each.bound is not None else ""
+        ),
+        "law or same text": proof,
+    }
+    head = ("method", *(f"{kind} {column}" for column in columns))
+    for title, figure in figures.items():
+        rows = [
+            (method, *(figure(best[method, column]) if (method, column) in best else "" for column in columns))
+            for method in dict.fromkeys(method for method, _ in best)
+        ]
+        if any("".join(row[1:]) for row in rows):
+            yield Table(f"{where}: {title}", head, tuple(_in_order(rows)))
+
+
+def _score(name: str) -> Callable[[Summary], str]:
+    return lambda each: number(each.quality.get(name), 3)
+
+
+def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] | None:
+    """The records of the shape with the greatest block efficiency; None where nothing is measured."""
+    shapes: dict[str, list[Record]] = {}
+    for record in records:
+        if (record.method, record.at) == (method, at):
+            shapes.setdefault(record.cell, []).append(record)
+    known = {cell: found.value for cell, group in shapes.items() if (found := block_efficiency(group))}
+    return shapes[max(known, key=lambda cell: known[cell])] if known else None
+
+
+def orderings(records: Sequence[Record]) -> Table:
+    """For each published ordering, where it holds, with paired bootstrap intervals of the ratio."""
+    head = ("claim", "T", "compared at", "holds", "clearly", "against it clearly", "mean ratio")
+    rows = []
+    for better, worse in CLAIMS:
+        for temperature in sorted({r.temperature for r in records}, reverse=True):
+            for kind in ("length", "budget"):
+                here = [r for r in records if r.temperature == temperature and r.at.startswith(kind)]
+                known = [
+                    found for at in dict.fromkeys(r.at for r in here) if (found := _ratio(here, better, worse, at))
+                ]
+                if known:
+                    counts = (sum(r.value >= 1 for r in known), sum(r.low > 1 for r in known))
+                    counts += (sum(r.high < 1 for r in known),)
+                    shares = (f"{count} of {len(known)}" for count in counts)
+                    mean = sum(ratio.value for ratio in known) / len(known)
+                    rows.append((f"{better} >= {worse}", f"{temperature:g}", f"fixed {kind}", *shares, f"{mean:.3f}"))
+    return Table("published orderings", head, tuple(rows))
+
+
+def _ratio(records: Sequence[Record], better: str, worse: str, at: str) -> Estimate | None:
+    one, other = best_shape(records, better, at), best_shape(records, worse, at)
+    return block_efficiency_ratio(one, other) if one and other else None
+
+
+def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
+    """One row per method and load: tokens per second of all together, and how long single requests take."""
+    head = ("method", "load", "tokens/s of all", "seconds to first token", "seconds in all, median", "95 %")
+    head += ("tokens per run", "same text")
+    here = [record for record in records if record.temperature == temperature]
+    rows = []
+    for each in summaries(here, run):
+        group = [record for record in here if record.cell == each.cell and record.load]
+        waits = [record.load["first_token"] - record.load["arrived"] for record in group if record.load]
+        ends = sorted(record.seconds_end_to_end or 0.0 for record in group)
+        slow = ends[min(len(ends) - 1, int(0.95 * len(ends)))]
+        efficiency = number(each.block_efficiency.value if each.block_efficiency else None)
+        times = (number(throughput(group), 1), number(median(waits)), number(median(ends)), number(slow))
+        rows.append((each.method, each.at, *times, efficiency, proof(each)))
+    return Table(f"T = {temperature:g}", head, tuple(rows))
+
+
+def remarks(records: Sequence[Record], run: RunInfo) -> list[str]:
+    """What must be said beside the tables: prompts, texts that differ, laws that differ, peers that are absent."""
+    found = [f"{run.prompts['count']} prompts, {run.prompts['source']}: {run.prompts['note'] or 'from a file'}"]
+    found[0] += f"; {run.prompts['rule']}"
+    for each in summaries([record for record in records if not record.is_peer], run):
+        place = f"{each.method}, {each.at}, T = {each.temperature:g}"
+        if each.divergence is not None:
+            kind = "no speed-up is told" if each.failures else "these prompts take no part in its speed-up"
+            count = (
+                f"{each.failures or each.ties} texts {'differ' if each.failures else 'part at a tie within rounding'}"
+            )
+            found.append(f"{place}: {count}, {kind}; {_told(each.divergence)}")
+        if each.law is not None and each.law < SIGNIFICANCE:
+            found.append(f"{place}: the next token does not follow the model's law (p = {each.law:.2g})")
+    found += [f"{name} is absent: {known['absent']}" for name, known in run.peers.items() if "absent" in known]
+    return found
+
+
+def failures(records: Sequence[Record], run: RunInfo) -> list[Summary]:
+    """Cells that claim to be lossless and are not."""
+    mine = [record for record in records if not record.is_peer and record.lossless]
+    found = summaries(mine, run)
+    return [each for each in found if each.failures or (each.law is not None and each.law < SIGNIFICANCE)]
+
+
+def _told(place: dict) -> str:
+    if "position" not in place:
+        return f"the first on prompt {place['prompt']}"
+    return (
+        f"the first on prompt {place['prompt']}, turn {place['turn'] + 1}, at token {place['position']}: "
+        f"{place['plain_token']} in plain decoding, {place['other_token']} here, the two top logits "
+        f"{place['margin']:.3g} apart"
+    )
+
+
+def proof(each: Summary) -> str:
+    """How it is known that the text is the model's own."""
+    if each.same is not None:
+        return f"{each.same}/{each.answers}" + (f", {each.ties} ties" if each.ties else "")
+    return "" if each.law is None else f"p = {each.law:.2g}"
+
+
+def name_of(each: Summary) -> str:
+    """A cell in the table of its run."""
+    if each.method.startswith("peer:"):
+        return f"{each.method.removeprefix('peer:')}, {each.at}"
+    shape = "" if each.shape is None or each.at == "default" else f" {labelled(each.shape)}"
+    where = "" if each.at == "default" else f", {each.at}"
+    return f"{each.method}{where}{shape}{'' if each.lossless else ' (lossy)'}"
+
+
+def speed_up(each: Summary, estimate: Estimate | None, whole: bool = True) -> str:
+    """A ratio, or why there is none."""
+    if each.failures and not each.method.startswith("peer:"):
+        return "texts differ"
+    if estimate is None:
+        return "1" if each.method == "plain" else ""
+    return str(estimate) if whole else f"{estimate.value:.2f}"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def short(shape: str) -> str:
+    """``(3,2,2)`` or ``3x7`` for a printed shape."""
+    numbers = "".join(c if c.isdigit() else " " for c in shape.split("draw=")[0].replace("budget=None", "")).split()
+    if shape.startswith(("Independent", "Stoch", "Best")):
+        return "x".join(numbers)
+    return f"({','.join(numbers)})" if shape.startswith("Widths") else shape.partition("(")[0].lower()
+
+
+def labelled(shape: str) -> str:
+    """The same with what kind of tree it is."""
+    kinds = {"Independent": "chains ", "Stochastic": "beams ", "BestFirst": "best-first "}
+    kind = next((word for name, word in kinds.items() if shape.startswith(name)), "")
+    draw = shape.partition("draw='")[2].partition("'")[0]
+    numbers = short(shape)
+    if shape.startswith("Widths") and set(numbers.strip("()").split(",")) == {"1"}:
+        return f"chain of {numbers.count('1')}"
+    return f"{kind}{numbers}{'' if draw in ('', 'distinct') else f' {draw}'}"
+
+
+def _sizes(records: Sequence[Record]) -> list[int]:
+    return sorted({int(record.at.split()[1]) for record in records})
+
+
+def _in_order(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows as papers have them: chains first, then trees, then other rules on them."""
+    known = ["speculative", "block", "spectr", "specinfer", "rsd-c", "rsd-s"]
+    return sorted(rows, key=lambda row: known.index(row[0]) if row[0] in known else len(known))

@@ -1,0 +1,62 @@
+"""One chosen step of every method, for a drawing that can be browsed; ``tree.json``."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from draftwood.bench.cells import PLAIN, Cell
+from draftwood.bench.records import TREE, write_whole
+from draftwood.bench.workbench import Workbench
+from draftwood.stats import Step
+from draftwood.tree import DraftTree
+
+TOKENS, TAIL = 48, 16
+
+
+def write_trees(bench: Workbench, cells: Sequence[Cell], tokens: Sequence[int], temperature: float, at: Path) -> None:
+    """Let the first cell of every method decode a prompt and keep the step that accepted most.
+
+    Raises:
+        OSError: where the disk refuses.
+    """
+    first = {cell.method: cell for cell in reversed(cells) if cell.method != PLAIN}
+    found = {}
+    for name in dict.fromkeys(cell.method for cell in cells if cell.method in first):
+        stream = bench.using(first[name]).stream(
+            tokens, max_new_tokens=TOKENS, temperature=temperature, seed=0, exact=bench.settings.exact
+        )
+        for _ in stream:
+            pass
+        if (described := best(stream.steps, bench)) is not None:
+            found[name] = [described]
+    write_whole(at / TREE, json.dumps(found) + "\n")
+
+
+def best(steps: Sequence[Step], bench: Workbench) -> dict[str, Any] | None:
+    """The step that accepted most, of equals the first, in plain types; None where nothing was drafted."""
+    drafted = [number for number, step in enumerate(steps) if step.tree is not None and step.drafted]
+    if not drafted:
+        return None
+    number = max(drafted, key=lambda each: steps[each].accepted)
+    step, tree = steps[number], steps[number].tree
+    assert tree is not None  # it drafted
+    said = [token for earlier in steps[:number] for token in earlier.tokens]
+    return {
+        "step": number,
+        "context_tail": bench.text(said[:-1][-TAIL:]),  # the newest token is the root
+        "tokens": [bench.text([token]) for token in tree.token_list],
+        "parents": tree.parents.tolist(),
+        "probabilities": _probabilities(tree),
+        "sources": [] if tree.sources is None else [list(names) for names in tree.sources],
+        "path": list(step.path),
+        "emitted": bench.text(step.tokens),
+    }
+
+
+def _probabilities(tree: DraftTree) -> list[float | None] | None:
+    """Of each node given its parent under the drafter; None where nothing was drawn."""
+    if tree.probs is None:
+        return None
+    nodes = zip(tree.token_list, tree.parents.tolist(), strict=True)
+    return [None if parent < 0 else round(float(tree.probs[parent][token]), 6) for token, parent in nodes]

@@ -1,0 +1,202 @@
+"""`draftwood bench`: methods measured by a protocol, and tables of what was found."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.bench_options import SETTINGS, methods_option, numbers, peers_option, run_options
+from draftwood.cli.terminal import notes, output, progress
+
+if TYPE_CHECKING:
+    from draftwood.bench.protocols import Protocol
+    from draftwood.bench.records import Record, RunInfo
+
+NOT_PROVEN = 1  # exit code
+
+
+@click.group(short_help="Measure methods by a protocol, with proof that the text is the same.")
+def bench() -> None:
+    """Measure methods on prompts, plain decoding among them, and say what may be concluded.
+
+    Records are appended to a folder as they are made; a run that was stopped goes on where it was. The exit code is 1
+    if a method that claims to be lossless is not.
+
+    \b
+    Examples:
+      draftwood bench spec-bench --methods auto,lookup --output runs/first
+      draftwood bench rsd --model TARGET --draft-model SMALLER --output runs/rsd
+      draftwood bench show runs/first
+    """
+
+
+@bench.command("spec-bench", short_help="Methods by category of prompt: speed, tokens per run, speed-up.")
+@methods_option("auto", "Plain is always run too.")
+@run_options("0", 128)
+@peers_option
+@click.pass_context
+def spec_bench(context: click.Context, methods: tuple[str, ...], **given: Any) -> None:
+    """Methods by category of prompt: block efficiency, tokens per second, speed-up over plain decoding.
+
+    All methods answer a prompt before any sees the next one, in changing order.
+    """
+    from draftwood.bench.protocols import SpecBench
+
+    _run(context, lambda settings: SpecBench(methods, settings), given)
+
+
+@bench.command(short_help="Fixed draft lengths and fixed budgets, the best shape of each.")
+@methods_option("speculative,spectr,specinfer,rsd-c,rsd-s", "Also block, rsd-c + traversal, rsd-s + traversal, ...")
+@click.option("--lengths", default="2,3,4,5", show_default=True, callback=numbers(int), help="Levels of the trees.")
+@click.option("--budgets", default="6,10,14,21,30", show_default=True, callback=numbers(int), help="Drafted tokens.")
+@click.option("--breadth", type=int, default=3, show_default=True, help="Siblings at the root at fixed length.")
+@click.option("--thrifty", is_flag=True, help="Block efficiency alone, many prompts in one run; nothing is timed.")
+@run_options("1", 64)
+@click.pass_context
+def rsd(
+    context: click.Context,
+    methods: tuple[str, ...],
+    lengths: tuple[int, ...],
+    budgets: tuple[int, ...],
+    breadth: int,
+    thrifty: bool,
+    **given: Any,
+) -> None:
+    """The protocol of Recursive Speculative Decoding (Jeon et al. 2024, arXiv:2402.14160).
+
+    Methods that draft with a model, at fixed draft lengths and at fixed target budgets with several shapes each, of
+    which the best counts: block efficiency, memory-bound speed-up, token rate, quality.
+    """
+    from draftwood.bench.protocols import Rsd
+
+    _run(context, lambda settings: Rsd(methods, lengths, budgets, breadth, thrifty, settings), given)
+
+
+@bench.command(short_help="Another drafter, shape or verifier, everything else as it was.")
+@methods_option("rsd-s", "The methods to start from.")
+@click.option(
+    "--vary",
+    type=click.Choice(("drafter", "shape", "verifier")),
+    default="verifier",
+    show_default=True,
+    help="What changes.",
+)
+@click.option("--budget", type=int, default=14, show_default=True, help="Drafted tokens of every shape.")
+@run_options("0", 128)
+@peers_option
+@click.pass_context
+def axes(context: click.Context, methods: tuple[str, ...], vary: Any, budget: int, **given: Any) -> None:
+    """Vary one question at a time: where guesses come from, which deserve a place, or which are kept."""
+    from draftwood.bench.protocols import Axes
+
+    _run(context, lambda settings: Axes(methods, vary, budget, settings), given)
+
+
+@bench.command(short_help="Many requests at once: batches, and requests that arrive at random.")
+@methods_option("auto", "Plain is always run too.")
+@click.option("--batches", default="1,2,4,8", show_default=True, callback=numbers(int), help="Requests at a time.")
+@click.option("--rates", default="", callback=numbers(float), help="Requests per second, arriving at random.")
+@click.option("--most", type=int, default=8, show_default=True, help="Most of these under way at a time.")
+@run_options("0", 128)
+@click.pass_context
+def load(
+    context: click.Context,
+    methods: tuple[str, ...],
+    batches: tuple[int, ...],
+    rates: tuple[float, ...],
+    most: int,
+    **given: Any,
+) -> None:
+    """Throughput and waiting times with many requests at once, in batches or arriving at random."""
+    from draftwood.bench.protocols import Load
+
+    _run(context, lambda settings: Load(methods, batches, rates, most, settings), given)
+
+
+@bench.command(short_help="Tables of a finished or unfinished run.")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@options.as_json
+@click.pass_context
+def show(context: click.Context, folder: Path, as_json: bool) -> None:
+    """Print the tables of the records in FOLDER."""
+    _tell(context, folder, as_json)
+
+
+def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[str, Any]) -> None:
+    from draftwood.bench.protocols import Settings
+    from draftwood.bench.runner import Order, Progress, run
+    from draftwood.bench.workbench import Models
+
+    settings = Settings(
+        temperatures=given["temperatures"],
+        categories=tuple(given["categories"]),
+        exact=not given["inexact"],
+        **{name: given[name] for name in SETTINGS},
+    )
+    models = Models(*(given[name] for name in ("model", "draft_model", "dtype", "device", "threads")))
+    order = Order(
+        make(settings),
+        models,
+        given["output"],
+        given.get("peers", ()),
+        given["workers"],
+        given["ray_address"],
+        shlex.join(["draftwood", *sys.argv[1:]]),
+    )
+    with progress(remaining=True) as bar:
+        task = bar.add_task("loading", total=None)
+
+        def begin(total: int, done: int) -> None:
+            bar.reset(task, total=total - done, description=f"measuring, {done} of {total} were there")
+
+        def say(line: str) -> None:
+            notes().print(line, markup=False, soft_wrap=True)
+
+        run(order, Progress(begin, lambda: bar.advance(task), say))
+    _tell(context, order.output, given["as_json"])
+
+
+def _tell(context: click.Context, folder: Path, as_json: bool) -> None:
+    from draftwood.bench.records import read_records, read_run
+    from draftwood.bench.tables import failures
+
+    run, records = read_run(folder), read_records(folder)
+    if not records:
+        raise ValueError(f"{folder} holds no records yet")
+    if as_json:
+        from draftwood.bench.statistics import summaries
+
+        found = {"run": asdict(run), "summaries": [asdict(each) for each in summaries(records, run)]}
+        found["by_category"] = [asdict(each) for each in summaries(records, run, by_category=True)]
+        click.echo(json.dumps(found))
+    else:
+        _print(records, run)
+    if failures(records, run):
+        context.exit(NOT_PROVEN)
+
+
+def _print(records: list["Record"], run: "RunInfo") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from draftwood.bench.tables import remarks, tables
+
+    console = output()
+    console.print(f"{run.model}, {run.dtype}, {run.hardware['device']}, {run.threads} threads", markup=False)
+    for found in tables(records, run):
+        console.print(f"\n[bold]{found.title}[/]\n")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for place, head in enumerate(found.head):
+            table.add_column(head, justify="right" if place else "left")
+        for row in found.rows:
+            table.add_row(*row)
+        console.print(table)
+    console.print()
+    for line in remarks(records, run):
+        console.print(line, markup=False, soft_wrap=True)

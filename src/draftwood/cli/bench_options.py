@@ -1,0 +1,111 @@
+"""Options of the commands of `draftwood bench`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from draftwood.cli import options
+
+COUNT, COUNT_OR_NONE = click.IntRange(min=1), click.IntRange(min=0)
+SETTINGS = (
+    *("max_new_tokens", "rounds", "seed", "ignore_eos", "prompts", "per_category", "limit", "max_prompt_tokens"),
+    *("law_prompts", "law_samples", "bound_prompts", "bound_tokens"),
+)
+
+
+def numbers(kind: Callable[[str], Any]) -> Callable[..., tuple[Any, ...]]:
+    """A comma-separated list of numbers."""
+
+    def read(context: click.Context, parameter: click.Parameter, value: str) -> tuple[Any, ...]:
+        try:
+            return tuple(kind(part) for part in value.split(",") if part.strip())
+        except ValueError:
+            raise click.BadParameter(f"takes numbers with commas between, got {value!r}", context, parameter) from None
+
+    return read
+
+
+def words(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+
+
+def run_options(temperature: str, tokens: int) -> Callable[[options.Command], options.Command]:
+    """What every protocol takes, with defaults of its own for these two."""
+
+    def add(command: options.Command) -> options.Command:
+        decoding = (
+            click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end of text."),
+            click.option("--seed", type=int, default=0, show_default=True, help="The first of the requests' seeds."),
+            click.option("--rounds", type=COUNT, default=1, show_default=True, help="How often all is measured."),
+            click.option(
+                "--temperature",
+                "temperatures",
+                default=temperature,
+                show_default=True,
+                callback=numbers(float),
+                help="One or more, with commas between.",
+            ),
+            options.max_new_tokens(tokens),
+        )
+        for option in (*_workers(), *_proof(), *decoding, *_prompts(), *_models()):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _workers() -> tuple[Callable[..., Any], ...]:
+    return (
+        options.as_json,
+        click.option("--inexact", is_flag=True, help="Allow methods that change what the model says."),
+        click.option("--ray-address", help="Of a Ray cluster.  [default: workers on this machine]"),
+        click.option("--workers", type=COUNT, default=1, show_default=True, help="Processes that share the work."),
+    )
+
+
+def _proof() -> tuple[Callable[..., Any], ...]:
+    bounds = "Compute the greatest possible acceptance on so many prompts"
+    law = "Above T = 0, test the law of the next token on so many prompts"
+    twice = click.IntRange(min=2)
+    return (
+        click.option("--bound-tokens", type=COUNT, default=8, show_default=True, help="... over so many tokens."),
+        click.option("--bound-prompts", type=COUNT_OR_NONE, default=1, show_default=True, help=bounds),
+        click.option("--law-samples", type=twice, default=64, show_default=True, help="... drawn so often."),
+        click.option("--law-prompts", type=COUNT_OR_NONE, default=2, show_default=True, help=law),
+    )
+
+
+def _prompts() -> tuple[Callable[..., Any], ...]:
+    files = "JSONL with prompt, messages or turns; or built-in, spec-bench, gsm8k, xsum, de-en, stories."
+    return (
+        click.option("--max-prompt-tokens", type=COUNT, help="Leave longer prompts out.  [default: what fits]"),
+        click.option("--limit", type=COUNT, help="Most prompts in all."),
+        click.option("--category", "categories", multiple=True, help="Only this category; repeatable."),
+        click.option("--per-category", type=COUNT, help="Most prompts of each category."),
+        click.option("--prompts", default="built-in", show_default=True, help=files),
+    )
+
+
+def _models() -> tuple[Callable[..., Any], ...]:
+    folder = click.Path(file_okay=False, path_type=Path)
+    kept = "Folder of the records; a run that was stopped goes on there."
+    return (
+        click.option("--threads", type=COUNT, help="CPU threads.  [default: PyTorch's own choice]"),
+        options.model_options,
+        click.option("--output", type=folder, required=True, help=kept),
+    )
+
+
+def methods_option(default: str, help: str) -> Callable[[options.Command], options.Command]:
+    return click.option("--methods", default=default, show_default=True, callback=words, metavar="A,B,C", help=help)
+
+
+peers_option = click.option(
+    "--peers",
+    default="",
+    callback=words,
+    metavar="A,B",
+    help="Other systems beside: transformers, llama.cpp, llama.cpp-lookup, openvino, openvino-int8, vllm.",
+)

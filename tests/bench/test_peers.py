@@ -1,0 +1,189 @@
+"""Peers: what is said between draftwood and an adapter, failures, and records, without any real peer."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from draftwood.bench.peers import environments, weights
+from draftwood.bench.peers.entrants import Peers, started, stats_of
+from draftwood.bench.peers.process import Adapter, AdapterError
+from draftwood.bench.peers.protocol import Answer, Request
+from draftwood.bench.peers.systems import System, Target, systems
+
+FAKE = Path(__file__).with_name("fake_adapter.py")
+MODES = {"plain": "plain", "speculation": "lookup"}
+
+
+def command(misbehave: str = "") -> list[str]:
+    return [sys.executable, str(FAKE), "--weights", "x", "--threads", "1", "--misbehave", misbehave]
+
+
+def system(name: str, misbehave: str = "", modes: dict[str, str] | None = None) -> System:
+    return System(name, modes or MODES, lambda: command(misbehave))
+
+
+def answers(folder: Path, *chosen: System, prompts: tuple[int, ...] = (12, 13, 14)) -> tuple[list[dict], Peers]:
+    """What every peer says to every prompt, and what became of them."""
+    found = []
+    with started(chosen, [1], (9, False), 1, folder / "logs", lambda line: None) as peers:
+        for prompt in prompts:
+            found += [peer.answer([prompt, 7]) for peer in peers.entrants]
+    return found, peers
+
+
+def processor_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_an_adapter_describes_itself_and_answers(tmp_path: Path) -> None:
+    with Adapter(command(), tmp_path / "log") as adapter:
+        assert adapter.description == {"weights": "none", "weight_bytes": 1_000_000, "versions": {"fake": "1"}}
+        assert adapter.ask(Request([3, 5], 4, "plain")) == Answer([5] * 4, 0.5, 0.04, 3, 1)
+    assert "libraries print" in (tmp_path / "log").read_text()
+    assert adapter.process.poll() is not None
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to look into")
+def test_an_idle_adapter_stands_still(tmp_path: Path) -> None:
+    with Adapter(command(), tmp_path / "log") as adapter:
+        for _ in range(2):
+            state = ""
+            for _ in range(100):  # the signal needs a moment to arrive
+                state = Path(f"/proc/{adapter.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+                if state == "T":
+                    break
+                time.sleep(0.01)
+            assert state == "T"
+            before = processor_seconds(adapter.process.pid)
+            time.sleep(0.05)
+            assert processor_seconds(adapter.process.pid) == before
+            adapter.ask(Request([3], 2, "plain"))
+
+
+def test_bad_lines_get_an_error_and_the_adapter_goes_on() -> None:
+    lines = ["no JSON", "{}", '{"prompt_ids": [], "max_new_tokens": 3, "mode": "plain"}']
+    lines += ['{"prompt_ids": [1], "max_new_tokens": 0, "mode": "plain"}']
+    lines += ['{"prompt_ids": [1], "max_new_tokens": 3, "mode": "fast"}']
+    lines += ['{"prompt_ids": [1], "max_new_tokens": 3, "mode": "plain"}']
+    done = subprocess.run(command(), input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
+    _, *answers = [json.loads(line) for line in done.stdout.splitlines()]
+    wanted = [
+        "prompt_ids, max_new_tokens and mode",
+        "max_new_tokens",
+        "prompt_ids must be",
+        "at least 1",
+        "plain, spec",
+    ]
+    for answer, words in zip(answers, wanted, strict=False):
+        assert words in answer["error"]
+    assert answers[-1]["token_ids"] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "words"),
+    [("load", "OSError: these weights cannot be read"), ("no-json", "no description: 'Hello!'")],
+)
+def test_an_adapter_that_cannot_start_says_why(tmp_path: Path, misbehave: str, words: str) -> None:
+    with pytest.raises(AdapterError, match=words):
+        Adapter(command(misbehave), tmp_path / "log")
+    with pytest.raises(AdapterError, match="cannot start /no/such/python"):
+        Adapter(["/no/such/python"], tmp_path / "log")
+
+
+def test_an_adapter_that_keeps_silent_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(AdapterError, match="gave no answer in 0 s"):
+        Adapter([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log", start_seconds=0.2)
+
+
+def test_an_adapter_that_failed_is_ended(tmp_path: Path) -> None:
+    with Adapter(command("raise"), tmp_path / "log") as adapter:
+        with pytest.raises(AdapterError, match="bad luck"):
+            adapter.ask(Request([13], 4, "plain"))
+        assert adapter.process.poll() is not None
+
+
+def test_answers_are_fields_of_records(tmp_path: Path) -> None:
+    found, peers = answers(tmp_path, system("one"), prompts=(12,))
+    plain, lookup = found
+    assert (plain["cell"], plain["method"], plain["at"]) == ("peer:one | plain", "peer:one", "plain")
+    assert plain["token_ids"] == [7] * 9
+    assert plain["stats"] == {
+        **{"tokens": 9, "first_tokens": 1, "target_runs": 8, "block_efficiency": 1.0},
+        **{"seconds": {"prefill": 0.5, "decode": 0.09}, "tokens_per_second": round(8 / 0.09, 3)},
+    }
+    assert plain["seconds_end_to_end"] == 0.59
+    assert lookup["stats"]["block_efficiency"] == 2.0
+    assert peers.known == {"one": {"weights": "none", "weight_bytes": 1_000_000, "versions": {"fake": "1"}}}
+    assert all(peer.adapter.process.poll() is not None for peer in peers.entrants)
+
+
+def test_tokens_that_come_with_the_prompt_do_not_count_as_decoded() -> None:
+    assert stats_of(Answer([4] * 11, 1.0, 2.0, None, first_tokens=5))["tokens_per_second"] == 3.0
+    assert stats_of(Answer([4], 1.0, 0.0))["tokens_per_second"] is None
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "reason"),
+    [
+        ("die", "plain: ended with status 3: out of luck"),
+        ("raise", "plain: RuntimeError: the prompt brings bad luck"),
+        ("no-answer", "plain: answered with tokens or seconds that cannot be"),
+        ("load", "these weights cannot be read"),
+    ],
+)
+def test_a_failing_peer_is_left_out_with_its_reason(tmp_path: Path, misbehave: str, reason: str) -> None:
+    found, peers = answers(tmp_path, system("bad", misbehave), system("good"))
+    assert len([fields for fields in found if fields.get("method") == "peer:good"]) == 6
+    assert len([fields for fields in found if fields.get("method") == "peer:bad"]) == (0 if misbehave == "load" else 2)
+    assert reason in peers.known["bad"]["absent"]
+    assert "absent" not in peers.known["good"]
+
+
+def test_a_peer_that_cannot_be_had_is_absent(tmp_path: Path) -> None:
+    def fails() -> list[str]:
+        raise OSError("`pip install fast` failed (no such package)")
+
+    found, peers = answers(tmp_path, System("fast", MODES, fails), system("good"))
+    assert peers.known["fast"] == {"absent": "`pip install fast` failed (no such package)"}
+    assert len(found) == 6
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_vllm_is_absent_without_a_gpu(tmp_path: Path) -> None:
+    _, peers = answers(tmp_path, *systems(["vllm"], Target("x", tmp_path, 1)))
+    assert "vLLM runs on a GPU" in peers.known["vllm"]["absent"]
+
+
+def test_bad_options_name_the_cure(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no peer 'slow'; peers are transformers, llama\.cpp"):
+        systems(["slow"], Target("smollm2-135m", tmp_path, 2))
+    with pytest.raises(ValueError, match=r"weights of smollm2-135m or tinyllama-1\.1b, not of 'gpt2'"):
+        weights.gguf_file("gpt2")
+
+
+def test_an_environment_that_fails_tells_the_last_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    monkeypatch.setitem(environments.RECIPES, "openvino", environments.Recipe(("/no/such/package",)))
+    monkeypatch.setattr("venv.create", lambda place, with_pip: None)
+    place = environments.folder("openvino") / "bin"
+    place.mkdir(parents=True)
+    (place / "python").write_text("#!/bin/sh\necho 'ERROR: no such package'\nexit 1\n")
+    (place / "python").chmod(0o755)
+    with pytest.raises(OSError, match=r"pip install .* failed \(ERROR: no such package\); the whole log is"):
+        environments.prepare("openvino")
+
+
+def test_bytes_per_token_leave_out_an_embedding_of_its_own(tmp_path: Path) -> None:
+    shapes = {"model.embed_tokens.weight": [10, 4], "lm_head.weight": [10, 4], "model.norm.weight": [4]}
+    header = json.dumps({name: {"shape": shape} for name, shape in shapes.items()} | {"__metadata__": {}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    assert weights.bytes_read_per_token(tmp_path, "bfloat16") == 88
+    with pytest.raises(ValueError, match="'int4' is not known; known are float32"):
+        weights.bytes_read_per_token(tmp_path, "int4")

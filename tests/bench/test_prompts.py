@@ -1,0 +1,92 @@
+"""Prompts: the shipped set, files of every form, data sets, and what is wrong with a line."""
+
+from pathlib import Path
+
+import pytest
+
+from draftwood.bench.prompts import DATA_SETS, Prompt, load_prompts
+
+
+def test_the_shipped_set_is_complete() -> None:
+    found = load_prompts("built-in").prompts
+    assert len(found) >= 25
+    assert len({prompt.category for prompt in found}) >= 8
+    assert any(len(prompt.turns) == 2 for prompt in found)
+    assert all(prompt.answer is not None for prompt in found if prompt.category == "math")
+    assert all(prompt.reference for prompt in found if prompt.category in ("summarization", "translation"))
+
+
+def test_every_form_of_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text(
+        '{"prompt": "one"}\n\n'
+        '{"id": "b", "category": "chat", "turns": ["two", "three"], "reference": "zwei"}\n'
+        '{"question_id": 7, "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}\n'
+    )
+    one, two, three = load_prompts(str(file)).prompts
+    assert one == Prompt("1", "all", ("one",))
+    assert two == Prompt("b", "chat", ("two", "three"), reference="zwei")
+    assert three.id == "7"
+    assert [message["content"] for message in three.messages([])] == ["s", "u"]
+    assert [message["role"] for message in two.messages(["answer"])] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", r"p\.jsonl:2: no prompt"),
+        ("[1]", r"p\.jsonl:2: no prompt \(it is not an object"),
+        ('{"text": "x"}', r"p\.jsonl:2: no prompt \(it has the fields text"),
+        ('{"turns": "x"}', r"p\.jsonl:2: no prompt \(turns is no list"),
+        ('{"turns": []}', r"p\.jsonl:2: a turn is empty"),
+        ('{"prompt": " "}', r"p\.jsonl:2: a turn is empty"),
+        ('{"prompt": 3}', r"p\.jsonl:2: a turn is empty or no text"),
+        ('{"messages": []}', r"p\.jsonl:2: no prompt"),
+        ('{"messages": [{"role": "assistant", "content": "x"}]}', r"p\.jsonl:2: .*not the user's"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path: Path, line: str, words: str) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"prompt": "fine"}\n' + line + "\n")
+    with pytest.raises(ValueError, match=words):
+        load_prompts(str(file))
+
+
+def test_files_without_prompts(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text("\n")
+    with pytest.raises(ValueError, match="holds no prompts"):
+        load_prompts(str(file))
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        load_prompts(str(file))
+    file.write_text('{"id": 1, "prompt": "a"}\n{"id": 1, "prompt": "b"}\n')
+    with pytest.raises(ValueError, match="two prompts with the id '1'"):
+        load_prompts(str(file))
+    with pytest.raises(FileNotFoundError, match=r"no file .*gone\.jsonl; --prompts takes"):
+        load_prompts("gone.jsonl")
+
+
+def test_choosing() -> None:
+    found = load_prompts("built-in", per_category=1, categories=("math", "coding")).prompts
+    assert [prompt.category for prompt in found] == ["math", "coding"]
+    assert len(load_prompts("built-in", limit=3).prompts) == 3
+    with pytest.raises(ValueError, match="no prompts of category 'maths'; it has writing"):
+        load_prompts("built-in", categories=("maths",))
+
+
+def test_no_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match="set DRAFTWOOD_DATA to their folder, or take --prompts built-in"):
+        load_prompts("spec-bench")
+
+
+def test_data_sets_can_be_read(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTWOOD_DATA", str(data_folder))
+    for name, data_set in DATA_SETS.items():
+        if (data_folder / data_set.file).exists():
+            assert load_prompts(name, limit=3).prompts, name
+    if (data_folder / DATA_SETS["spec-bench"].file).exists():
+        found = load_prompts("spec-bench")
+        assert "even half" in found.note
+        assert all(int(prompt.id) % 2 == 0 for prompt in found.prompts)

@@ -1,0 +1,86 @@
+"""Protocols go to JSON and back, and list the cells they promise."""
+
+import json
+
+import pytest
+
+from draftwood.bench.cells import RSD_METHODS, Cell, depth_of, draw_of
+from draftwood.bench.protocols import Axes, Load, Protocol, Rsd, Settings, SpecBench, as_json, from_json
+from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
+
+PROTOCOLS = [
+    SpecBench(("auto", "lookup"), Settings(temperatures=(0.0, 0.5), categories=("math",))),
+    Rsd(lengths=(2,), budgets=(6,), thrifty=True),
+    Axes(vary="shape"),
+    Load(rates=(0.5,)),
+]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
+def test_json_both_ways(protocol: Protocol) -> None:
+    assert from_json(json.loads(json.dumps(as_json(protocol)))) == protocol
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
+def test_cells_differ_and_plain_decoding_is_among_them(protocol: Protocol) -> None:
+    cells = protocol.cells()
+    assert len({cell.key for cell in cells}) == len(cells)
+    thrifty = isinstance(protocol, Rsd) and protocol.thrifty
+    assert any(cell.method == "plain" for cell in cells) is not thrifty
+
+
+def test_every_budget_is_used_up() -> None:
+    for cell in Rsd(methods=tuple(RSD_METHODS)).cells():
+        kind, _, size = cell.at.partition(" ")
+        if kind == "budget":
+            assert cell.tree is not None
+            assert cell.tree.nodes == int(size), cell.key
+        if kind == "length":
+            assert cell.draft_steps == int(size)
+
+
+def test_rsd_has_several_shapes_of_a_budget() -> None:
+    shapes = {cell.shape for cell in Rsd().cells() if (cell.method, cell.at) == ("rsd-c", "budget 14")}
+    assert shapes == {Widths((2, 1, 1, 1, 1, 1, 1)), Widths((2, 2, 2)), Widths((7, 1))}
+    beams = {cell.shape for cell in Rsd().cells() if (cell.method, cell.at) == ("rsd-s", "budget 14")}
+    assert beams == {StochasticBeam(2, 7), StochasticBeam(7, 2)}
+
+
+def test_axes_change_one_thing() -> None:
+    plain, *verifiers = Axes(("rsd-s",), "verifier").cells()
+    assert plain == Cell("plain")
+    assert {cell.tree for cell in verifiers} == {StochasticBeam(4, 4)}
+    assert {cell.rule.name for cell in verifiers} == {"match", "rejection", "traversal"}
+    shapes = Axes(("rsd-s",), "shape").cells()[1:]
+    assert {cell.rule.name for cell in shapes} == {"rejection"}
+    assert all(draw_of(cell.tree) in cell.rule.exact_for for cell in shapes if cell.tree)
+    drafters = Axes(("rsd-s",), "drafter").cells()[1:]
+    assert {cell.drafts_with for cell in drafters} == {"draft-model", "layer-skip"}
+    assert {cell.tree for cell in drafters} == {StochasticBeam(4, 4)}
+
+
+def test_levels_of_shapes() -> None:
+    assert [depth_of(shape) for shape in (Widths((3, 1)), StochasticBeam(2, 5), Independent(3, 4))] == [2, 5, 4]
+    assert depth_of(BestFirst(4, 4, 2)) == 4  # run, whatever is kept of them
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: SpecBench(("plain",)).cells(), "at least one other method"),
+        (lambda: SpecBench(("lokup",)).cells()[1].rule, "did you mean lookup"),
+        (lambda: Rsd(methods=("lookup",)), "rsd compares trees of a draft model: .*not 'lookup'"),
+        (lambda: Rsd(budgets=(7,)), "budgets are of 6, 10, 14, 21, 30, got 7"),
+        (lambda: Axes(vary="mood"), "drafter, shape or verifier, not 'mood'"),  # type: ignore[arg-type]
+        (lambda: Axes(("lookup",), "shape").cells(), "lookup takes no other shapes"),
+        (lambda: Load(batches=(), rates=()), "nothing to measure"),
+        (lambda: Load(batches=(0,)), "at least 1"),
+        (lambda: Settings(temperatures=()), "at least one"),
+        (lambda: Settings(max_new_tokens=0), "max_new_tokens must be at least 1, got 0"),
+        (lambda: from_json({"protocol": "x"}), "no protocol 'x'; there are spec-bench, rsd"),
+        (lambda: from_json({"protocol": "rsd", "mood": 1}), "rsd has no option 'mood'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()

@@ -1,0 +1,41 @@
+"""Scores of answers."""
+
+import pytest
+import torch
+
+from draftwood.bench.prompts import Prompt
+from draftwood.bench.quality import last_number, log_likelihood, quality, rouge_2
+from draftwood.testing import TableModel
+
+LAW = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
+MODEL = TableModel(LAW.log())
+
+
+def test_rouge_2() -> None:
+    assert rouge_2("The cat sat.", "the cat sat") == 1.0
+    assert rouge_2("a b c", "a b d") == pytest.approx(0.5)
+    assert rouge_2("a a a", "a a") == pytest.approx(2 / 3)
+    assert rouge_2("", "a b") == rouge_2("x", "x") == 0.0
+
+
+def test_the_last_number() -> None:
+    assert last_number("3 and 1,204.5 apples.") == 1204.5
+    assert last_number("minus -7") == -7
+    assert last_number("none") is None
+
+
+def test_log_likelihood_under_the_model() -> None:
+    wanted = torch.tensor([0.25, 0.8, 0.1]).log().mean()
+    assert log_likelihood(MODEL, [2, 0], [1, 1, 2]) == pytest.approx(float(wanted))
+    assert log_likelihood(MODEL, [0], [1, 1, 2]) == pytest.approx(float(wanted))
+
+
+def test_the_score_that_a_prompt_allows() -> None:
+    def score(**more: str) -> dict | None:
+        return quality(Prompt("1", "all", ("?",), **more), "so 4", MODEL, [0], [0])  # type: ignore[arg-type]
+
+    assert score(answer="4") == {"name": "right number", "value": 1.0}
+    assert score(answer="5") == {"name": "right number", "value": 0.0}
+    assert score(reference="so 4") == {"name": "ROUGE-2", "value": 1.0}
+    assert score() == {"name": "log-likelihood per token", "value": pytest.approx(-0.6931)}
+    assert quality(Prompt("1", "all", ("?",)), "", MODEL, [0], []) is None

@@ -1,0 +1,127 @@
+"""Nothing that was written is ever lost, and nothing is half-written."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from making import record, run_info
+
+from draftwood.bench.records import LOCK, RECORDS, read_records, read_run, write_run, writing
+
+
+def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+    wanted = [record(prompt="1"), record(prompt="2", law={"p_value": 0.5}, text="zwölf \n Zeilen")]
+    with writing(tmp_path) as writer:
+        writer.append(wanted[:1])
+        writer.append(wanted[1:])
+        assert writer.done == {each.key for each in wanted}
+    assert read_records(tmp_path) == wanted
+    with writing(tmp_path) as writer:
+        assert writer.records == wanted
+
+
+def test_a_line_without_its_end_is_taken_away(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        writer.append([record(prompt="1")])
+    whole = (tmp_path / RECORDS).read_bytes()
+    (tmp_path / RECORDS).write_bytes(whole + whole[:40])
+    assert len(read_records(tmp_path)) == 1
+    with writing(tmp_path) as writer:
+        writer.append([record(prompt="2")])
+    assert [each.prompt for each in read_records(tmp_path)] == ["1", "2"]
+
+
+def test_a_broken_line_is_named(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        writer.append([record()])
+    with (tmp_path / RECORDS).open("a") as file:
+        file.write('{"cell": 1}\n')
+    with pytest.raises(ValueError, match=r"records\.jsonl:2 is no record"), writing(tmp_path):
+        pass
+    assert len((tmp_path / RECORDS).read_text().splitlines()) == 2  # left for its owner to mend
+
+
+def test_unknown_fields_of_later_versions_are_passed_over(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        writer.append([record()])
+    line = json.loads((tmp_path / RECORDS).read_text())
+    (tmp_path / RECORDS).write_text(json.dumps({**line, "mood": "good"}) + "\n")
+    assert read_records(tmp_path) == [record()]
+
+
+def test_a_full_disk_takes_all_of_a_unit_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, calls = os.write, 0
+
+    def fills_up(file: int, data: bytes) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[:100])
+
+    with writing(tmp_path) as writer:
+        writer.append([record(prompt="1")])
+        monkeypatch.setattr("draftwood.bench.records.os.write", fills_up)
+        with pytest.raises(OSError, match=r"the disk is full.*what was measured before is kept"):
+            writer.append([record(prompt="2"), record(prompt="3")])
+        monkeypatch.undo()
+        assert [key[2] for key in writer.done] == ["1"]
+        writer.append([record(prompt="4")])
+    assert [each.prompt for each in read_records(tmp_path)] == ["1", "4"]
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from draftwood.bench.records import writing
+with writing(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_two_runs_do_not_write_one_folder(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(OSError, match="another benchmark is writing"), writing(tmp_path):
+            pass
+        other.kill()
+    for _ in range(50):  # its lock ends with it
+        try:
+            with writing(tmp_path) as writer:
+                writer.append([record()])
+            break
+        except OSError:
+            time.sleep(0.1)
+    assert len(read_records(tmp_path)) == 1
+    assert (tmp_path / LOCK).exists()
+
+
+def test_a_file_in_the_way_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="choose another --output"), writing(tmp_path / "file"):
+        pass
+
+
+def test_the_common_part_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no run\.json"):
+        read_run(tmp_path)
+    write_run(tmp_path, run_info(model="first"))
+
+    def fails(old: object, new: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("draftwood.bench.records.os.replace", fails)
+    with pytest.raises(OSError, match="the disk is full"):
+        write_run(tmp_path, run_info(model="second"))
+    assert read_run(tmp_path).model == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    (tmp_path / "run.json").write_text("[]")
+    with pytest.raises(ValueError, match="no description of a benchmark run"):
+        read_run(tmp_path)

@@ -1,0 +1,345 @@
+"""`draftwood bench`: whole runs on tiny models, stopped and continued, and everything that may be wrong."""
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command import refused, run
+
+from draftwood import methods
+from draftwood.bench import describe
+from draftwood.bench.peers import entrants
+from draftwood.bench.peers.systems import System
+from draftwood.bench.records import read_records, read_run
+from draftwood.drafters import TokenRecycling
+from draftwood.methods import Method
+from draftwood.verifiers import Verdict
+
+FAKE = Path(__file__).parents[1] / "bench" / "fake_adapter.py"
+
+
+@pytest.fixture(autouse=True)
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe, "READ_BYTES", 1 << 20)
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    lines = [
+        {"id": "a", "category": "first", "turns": ["hello", "again"]},
+        {"id": "b", "category": "second", "prompt": "abcabcabc"},
+        {"id": "c", "category": "second", "prompt": "number", "answer": "4"},
+    ]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(file)
+
+
+def options(target: str, prompts: str, output: Path | str) -> tuple[str, ...]:
+    shared = ("--model", target, "--dtype", "float32", "--max-new-tokens", "12", "--prompts", prompts)
+    return (*shared, "--output", str(output), "--law-samples", "8")
+
+
+def test_spec_bench(target: str, prompts: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    arguments = ("bench", "spec-bench", "--methods", "auto,recycling", "--temperature", "0,1")
+    result = run(*arguments, *options(target, prompts, output), "--rounds", "2", "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert {each["method"] for each in told["summaries"]} == {"plain", "auto", "recycling"}
+    greedy = [each for each in told["summaries"] if each["temperature"] == 0]
+    assert all((each["same"], each["answers"], each["prompts"]) == (8, 8, 3) for each in greedy)
+    assert all(each["speed_up"]["prompts"] == 3 for each in greedy if each["method"] != "plain")
+    records = read_records(output)
+    assert len(records) == 3 * 2 * 2 * 4  # cells, temperatures, rounds, turns of all prompts
+    assert all(len(record.token_ids or []) == 12 for record in records)
+    drawn = [record for record in records if record.law]
+    assert "a" in {record.prompt for record in drawn} <= {"a", "b"}  # the first two prompts, where something is drafted
+    assert {record.quality["name"] for record in records if record.quality} == {
+        *("right number", "log-likelihood per token"),
+    }
+    assert any("root_acceptance_bound" in record.stats for record in records)
+    known = read_run(output)
+    assert known.prompts["count"] == 3
+    assert known.bandwidth
+    assert known.weight_bytes
+    assert known.curve is not None
+    assert known.command.startswith("draftwood")
+    tree = json.loads((output / "tree.json").read_text())["recycling"][0]
+    assert len(tree["tokens"]) == len(tree["parents"])
+    assert len(tree["path"]) >= 1
+    shown = run("bench", "show", str(output))
+    assert "T = 0, by category" in shown.stdout
+    assert "3 prompts" in shown.stdout
+
+
+def test_second_turns_follow_what_plain_decoding_said(target: str, prompts: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert run("bench", "spec-bench", "--temperature", "1", *options(target, prompts, output)).exit_code == 0
+    second = [record for record in read_records(output) if record.turn == 1]
+    assert {record.method for record in second} == {"plain", "auto"}
+    assert len({record.prompt_tokens for record in second}) == 1
+    first = next(record for record in read_records(output) if record.turn == 0 and record.method == "plain")
+    assert second[0].prompt_tokens > first.prompt_tokens + len("again")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_rsd_and_what_it_costs_less(target: str, draft: str, prompts: str, tmp_path: Path) -> None:
+    whole, thrifty = tmp_path / "whole", tmp_path / "thrifty"
+    chosen = ("--draft-model", draft, "--methods", "rsd-s,rsd-c + traversal", "--lengths", "2", "--budgets", "6")
+    result = run("bench", "rsd", *chosen, *options(target, prompts, whole))
+    assert result.exit_code == 0, result.output
+    assert "MBSU" in result.stdout
+    assert "tokens per second" in result.stdout
+    result = run("bench", "rsd", *chosen, *options(target, prompts, thrifty), "--thrifty", "--temperature", "1,0")
+    assert result.exit_code == 0, result.output
+    assert "MBSU" in result.stdout
+    assert "tokens per second" not in result.stdout
+    here = {record.key: record for record in read_records(whole)}
+    for record in read_records(thrifty):
+        if record.temperature:
+            assert record.token_ids == here[record.key].token_ids
+            assert record.stats["target_runs"] == here[record.key].stats["target_runs"]
+        else:
+            assert record.identical_to_plain is True
+    more = (*chosen, *options(target, prompts, thrifty), "--thrifty", "--temperature", "1,0")
+    before = len(read_records(thrifty))
+    assert run("bench", "rsd", *(word.replace("rsd-s,", "rsd-s,spectr,") for word in more)).exit_code == 0
+    added = read_records(thrifty)[before:]
+    assert {record.method for record in added} == {"spectr"}  # a thrifty run may grow
+
+
+def test_axes_and_load(target: str, draft: str, prompts: str, tmp_path: Path) -> None:
+    chosen = ("--draft-model", draft, "--methods", "rsd-s", "--vary", "verifier")
+    result = run("bench", "axes", *chosen, *options(target, prompts, tmp_path / "axes"))
+    assert result.exit_code == 0, result.output
+    assert "rsd-s + traversal" in result.stdout
+    chosen = ("--methods", "lookup", "--batches", "2", "--rates", "1000")
+    result = run("bench", "load", *chosen, *options(target, prompts, tmp_path / "load"), "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)["summaries"]
+    assert {(each["method"], each["at"], each["same"]) for each in told} == {
+        *(("plain", "batch 2", 3), ("lookup", "batch 2", 3), ("plain", "rate 1000", 3), ("lookup", "rate 1000", 3)),
+    }
+
+
+class AcceptsEverything:
+    """A verifier that follows first children to the leaf: fast and wrong."""
+
+    name = "accepts-everything"
+    exact_for = frozenset({"chosen"})
+
+    def __call__(self, tree, target_probs, rng):
+        node, path = 0, []
+        while tree.children[node]:
+            node = tree.children[node][0]
+            path.append(node)
+        return Verdict(path, rng.draw(target_probs[node]))
+
+
+@pytest.fixture
+def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = methods.build
+
+    def wrongly(name, target, draft_model=None, **named):
+        wrong = Method(TokenRecycling(), AcceptsEverything(), name)
+        return wrong if name == "recycling" else build(name, target, draft_model, **named)
+
+    monkeypatch.setattr(methods, "build", wrongly)
+
+
+@pytest.mark.usefixtures("wrong")
+def test_no_speed_up_is_told_of_a_text_that_differs(target: str, prompts: str, tmp_path: Path) -> None:
+    chosen = ("bench", "spec-bench", "--methods", "recycling,lookup", *options(target, prompts, tmp_path / "out"))
+    result = run(*chosen)
+    assert result.exit_code == 1
+    rows = [line for line in result.stdout.splitlines() if line.startswith("recycling ")]
+    assert "texts differ" in rows[0]
+    assert "x" not in rows[0].replace("texts differ", "")
+    assert re.search(
+        r"recycling, default, T = 0: \d texts differ, no speed-up is told; the first on prompt a", result.stdout
+    )
+    assert "top logits" in result.stdout
+    lookup = next(line for line in result.stdout.splitlines() if line.startswith("lookup "))
+    assert "texts differ" not in lookup
+
+
+@pytest.mark.usefixtures("wrong")
+def test_a_wrong_law_is_caught(target: str, prompts: str, tmp_path: Path) -> None:
+    given = [word if word != "8" else "128" for word in options(target, prompts, tmp_path / "out")]
+    result = run("bench", "spec-bench", "--methods", "recycling", "--temperature", "1", *given)
+    assert result.exit_code == 1
+    assert "the next token does not follow the model's law" in result.stdout
+
+
+def test_a_stopped_run_goes_on(target: str, prompts: str, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    arguments = ("bench", "spec-bench", "--methods", "lookup", "--temperature", "0,1")
+    assert run(*arguments, *options(target, prompts, whole)).exit_code == 0
+    assert run(*arguments, *options(target, prompts, cut)).exit_code == 0
+    lines = (cut / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (cut / "records.jsonl").write_bytes(b"".join(lines[:4]) + lines[4][:30])
+    assert run(*arguments, *options(target, prompts, cut)).exit_code == 0
+    assert (cut / "records.jsonl").read_bytes().startswith(b"".join(lines[:4]))
+    one, other = ({record.key: record for record in read_records(folder)} for folder in (whole, cut))
+    assert one.keys() == other.keys()
+    assert all(one[key].token_ids == other[key].token_ids for key in one)
+    assert len(read_run(cut).resumed) == 1
+    before = (cut / "records.jsonl").read_bytes()
+    assert run(*arguments, *options(target, prompts, cut)).exit_code == 0  # nothing is left to do
+    assert (cut / "records.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(target: str, prompts: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    arguments = ["bench", "spec-bench", "--methods", "lookup", "--rounds", "60", *options(target, prompts, output)]
+    command = [sys.executable, "-m", "draftwood.cli.main", *arguments]
+    environment = {**os.environ, "DRAFTWOOD_HOME": str(tmp_path / "home")}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment) as process:
+        end = time.monotonic() + 240
+        while process.poll() is None and time.monotonic() < end:
+            if (output / "records.jsonl").exists() and len(read_records(output)) >= 8:
+                break
+            time.sleep(0.02)
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        process.send_signal(signal.SIGKILL)
+    kept = read_records(output)
+    assert 8 <= len(kept) < 480
+    assert run(*arguments).exit_code == 0
+    assert read_records(output)[: len(kept)] == kept
+    assert len(read_records(output)) == 480
+
+
+@pytest.mark.slow
+def test_workers_write_what_a_serial_run_writes(target: str, prompts: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    serial, spread = tmp_path / "serial", tmp_path / "spread"
+    arguments = ("bench", "spec-bench", "--methods", "auto", "--temperature", "0,1", "--threads", "1")
+    assert run(*arguments, *options(target, prompts, serial)).exit_code == 0
+    command = [sys.executable, "-m", "draftwood.cli.main", *arguments, *options(target, prompts, spread)]
+    done = subprocess.run([*command, "--workers", "2"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    one, other = ({record.key: record for record in read_records(folder)} for folder in (serial, spread))
+    assert one.keys() == other.keys()
+    for key in one:
+        assert one[key].token_ids == other[key].token_ids
+        assert one[key].law == other[key].law
+    assert {record.worker for record in other.values()} == {"ray-0", "ray-1"}
+
+
+def test_workers_without_ray(target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    line = refused("bench", "spec-bench", *options(target, prompts, tmp_path / "out"), "--workers", "2")
+    assert "pip install 'draftwood[ray]'" in line
+    assert not (tmp_path / "out").exists()
+
+
+def fake(name: str, misbehave: str = "") -> System:
+    command = [sys.executable, str(FAKE), "--weights", "x", "--threads", "1", "--misbehave", misbehave]
+    return System(name, {"plain": "plain"}, lambda: command)
+
+
+def test_peers_and_one_that_crashes(target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    known = {"transformers": fake("transformers"), "openvino": fake("openvino", "load"), "vllm": fake("vllm")}
+    monkeypatch.setattr("draftwood.bench.peers.systems.systems", lambda names, target: [known[name] for name in names])
+    answer = entrants.Peer.answer
+
+    def dies_on_the_second_prompt(self: entrants.Peer, tokens):
+        if self.system.name == "vllm" and len(tokens) == len("u:abcabcabc;a:"):
+            self.adapter.process.kill()
+            self.adapter.process.wait()
+            self.failed("vllm", "it died")
+            return {}
+        return answer(self, tokens)
+
+    monkeypatch.setattr(entrants.Peer, "answer", dies_on_the_second_prompt)
+    output = tmp_path / "out"
+    chosen = ("--methods", "lookup", "--peers", "transformers,openvino,vllm")
+    result = run("bench", "spec-bench", *chosen, *options(target, prompts, output))
+    assert result.exit_code == 0, result.output
+    assert "openvino is left out: OSError: these weights cannot be read" in result.stderr
+    counts = {name: sum(r.method == f"peer:{name}" for r in read_records(output)) for name in known}
+    assert counts == {"transformers": 4, "openvino": 0, "vllm": 2}
+    assert "openvino is absent" in result.stdout
+    assert "vllm is absent: it died" in result.stdout
+    assert len([record for record in read_records(output) if not record.is_peer]) == 8
+    assert read_run(output).peers["transformers"]["weight_bytes"] == 1_000_000
+    other = ("--methods", "lookup", "--peers", "transformers")
+    assert "peers" in refused("bench", "spec-bench", *other, *options(target, prompts, output))
+
+
+def test_a_full_disk_loses_nothing(target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, calls = os.write, 0
+
+    def fills_up(file: int, data: bytes) -> int:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data)
+
+    monkeypatch.setattr("draftwood.bench.records._write_all", lambda file, data: fills_up(file, data))
+    output = tmp_path / "out"
+    arguments = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
+    assert "the disk is full" in refused(*arguments)
+    assert len(read_records(output)) == 4  # two cells, two turns of the first prompt
+    monkeypatch.undo()
+    monkeypatch.setattr(describe, "READ_BYTES", 1 << 20)
+    assert run(*arguments).exit_code == 0
+    assert len(read_records(output)) == 8
+
+
+def test_another_run_in_the_same_folder_is_refused(target: str, prompts: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    given = options(target, prompts, output)
+    assert run("bench", "spec-bench", "--methods", "lookup", *given).exit_code == 0
+    before = (output / "records.jsonl").read_bytes()
+    assert "methods lookup, this one has suffix" in refused("bench", "spec-bench", "--methods", "suffix", *given)
+    longer = [word if word != "12" else "13" for word in given]
+    assert "max_new_tokens 12" in refused("bench", "spec-bench", "--methods", "lookup", *longer)
+    Path(prompts).write_text('{"prompt": "other"}\n')
+    assert "other prompts" in refused("bench", "spec-bench", "--methods", "lookup", *given)
+    assert (output / "records.jsonl").read_bytes() == before
+
+
+def test_long_prompts_are_left_out_by_the_rule(target: str, prompts: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    result = run("bench", "spec-bench", *options(target, prompts, output), "--max-prompt-tokens", "12")
+    assert result.exit_code == 0
+    assert "left out, with more than 12 tokens: b" in result.stderr
+    assert {(record.prompt, record.turn) for record in read_records(output)} == {("a", 0), ("c", 0)}
+    assert "left out: b" in read_run(output).prompts["rule"]
+    nothing = ("--max-prompt-tokens", "2")
+    line = refused("bench", "spec-bench", *options(target, prompts, tmp_path / "none"), *nothing)
+    assert "more than 2 tokens" in line
+
+
+def test_bad_input(target: str, draft: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = options(target, prompts, tmp_path / "out")
+    assert "--output" in refused("bench", "spec-bench")
+    assert "did you mean lookup" in refused("bench", "spec-bench", "--methods", "lokup", *given)
+    assert "--draft-model" in refused("bench", "spec-bench", "--methods", "rsd-s", *given)
+    assert "--draft-model" in refused("bench", "rsd", *given)
+    assert "uses a draft model" in refused("bench", "spec-bench", "--draft-model", draft, *given)
+    assert "--inexact" in refused("bench", "spec-bench", "--methods", "typical", "--draft-model", draft, *given)
+    assert "takes numbers" in refused("bench", "spec-bench", "--temperature", "warm", *given)
+    assert "got 7" in refused("bench", "rsd", "--budgets", "7", "--draft-model", draft, *given)
+    assert "no prompts of category 'third'" in refused("bench", "spec-bench", "--category", "third", *given)
+    assert "--workers 1" in refused("bench", "spec-bench", "--peers", "vllm", "--workers", "2", *given)
+    assert "greedily" in refused("bench", "spec-bench", "--peers", "vllm", "--temperature", "1", *given)
+    assert "no peer 'slow'" in refused("bench", "spec-bench", "--peers", "slow", *given)
+    assert "no run.json" in refused("bench", "show", str(tmp_path))
+    monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / "none"))
+    line = refused("bench", "spec-bench", *(word.replace(prompts, "spec-bench") for word in given))
+    assert "set DRAFTWOOD_DATA" in line
+    Path(prompts).write_text('{"prompt": "fine"}\n{"prompt": \n')
+    assert "prompts.jsonl:2" in refused("bench", "spec-bench", *given)
