@@ -19,9 +19,10 @@ from draftwood.bench.records import RunInfo
 from draftwood.bench.workbench import Workbench
 from draftwood.models.curve import FULL
 from draftwood.models.hardware import device_name
+from draftwood.models.native import NativeModel
 from draftwood.version import __version__
 
-BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 PACKAGES = ("torch", "transformers", "numpy", "tokenizers", "safetensors", "ray")
 READ_BYTES = 1 << 30  # far more than any cache holds
 
@@ -31,7 +32,6 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
     models = bench.models
     device = bench.shared[0].model.device if bench.thrifty else bench.plain.model.device
     folder, threads = bench.folder, torch.get_num_threads()
-    sizes = None if folder is None else matrix_sizes(folder)
     return RunInfo(
         protocol=protocol.name,
         options=as_json(protocol),
@@ -45,7 +45,7 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
         dtype=bench.dtype,
         curve=None if bench.thrifty else _curve(bench),
         bandwidth=bandwidth(torch.ones(READ_BYTES // 4), threads) if device.type == "cpu" else None,
-        weight_bytes=None if sizes is None or bench.dtype not in BYTES else sizes * BYTES[bench.dtype],
+        weight_bytes=_weight_bytes(bench, folder),
         prompts={
             **{"source": prompts.source, "note": prompts.note, "count": len(prompts.prompts), "rule": rule},
             "digest": digest(prompts),
@@ -53,6 +53,14 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
         started=now(),
         draft_ratio=None if models.draft_model is None else size_ratio(models.draft_model, models.model),
     )
+
+
+def _weight_bytes(bench: Workbench, folder: Path | None) -> int | None:
+    """What one token reads of the weights, as they lie in memory."""
+    if not bench.thrifty and isinstance(bench.plain.model, NativeModel):
+        return bench.plain.model.weight_bytes
+    sizes = None if folder is None else matrix_sizes(folder)
+    return None if sizes is None or bench.dtype not in BYTES else sizes * BYTES[bench.dtype]
 
 
 def now() -> str:

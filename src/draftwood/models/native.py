@@ -60,7 +60,7 @@ class NativeModel(DecoderModel):
         decoder = read_decoder(hf_model)
         super().__init__(hf_model, decoder, cache=halves)
         self.library = library.library()
-        self.weight_bytes = 0  # of the matrices, all of which a run reads
+        self.weight_bytes = 0  # of the matrices with their scales, all of which a run reads
         self._memory: list[Tensor] = []  # what the structure points to
         self._structure = self._decoder(decoder, halves)
 
@@ -141,7 +141,6 @@ class NativeModel(DecoderModel):
         groups = -(-outputs // library.TILE) * -(-inputs // library.GROUP)
         stored = torch.empty(int(groups * library.TILE * library.GROUP * _BYTES[kind]), dtype=torch.uint8)
         scales = torch.empty(groups * library.TILE, dtype=torch.float16)
-        self.weight_bytes += stored.numel()
         matrix = library.Matrix(
             kind=kind,
             outputs=outputs,
@@ -152,6 +151,8 @@ class NativeModel(DecoderModel):
             bias=None if part.bias is None else self._address(part.bias.float()),
         )
         self.library.draftwood_pack(weight.data_ptr(), matrix)
+        vectors = {library.INT8: 1, library.INT4: 2}.get(kind, 0)  # scales, and offsets
+        self.weight_bytes += stored.numel() + vectors * scales.numel() * scales.element_size()
         return matrix
 
     def _address(self, tensor: Tensor) -> int:
