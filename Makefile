@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-rsd bench-spec bench-peers bench-speed clean
+.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-rsd bench-spec bench-peers bench-larger bench-cost clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -50,18 +50,24 @@ bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours
 	$(BIN)/draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --prompts stories --limit 40 \
 		--temperature 1,0.3 --ignore-eos --thrifty --output benchmarks/results/rsd
 
-bench-spec: $(READY)  ## block efficiency of training-free methods on the built-in model
-	$(BIN)/draftwood bench spec-bench --dtype bfloat16 --prompts spec-bench --per-category 2 \
-		--methods lookup,recycling,suffix,stand,aded,auto --output runs/spec
+bench-spec: $(READY)  ## every method that needs no second model, on the built-in model
+	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 \
+		--methods auto,lookup,recycling,suffix,stand,aded,layer-skip --bound-prompts 6 --bound-tokens 24 \
+		--output benchmarks/results/methods
 
 bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (compiles llama.cpp; resumable)
-	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 \
-		--peers transformers,llama.cpp,llama.cpp-lookup,openvino,openvino-int8,vllm --output runs/peers
+	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --methods auto \
+		--peers transformers,llama.cpp,llama.cpp-lookup,openvino,openvino-int8 --output benchmarks/results/peers
 
-bench-speed: $(READY)  ## speed of auto and plain by category, and what runs cost on every path (resumable)
-	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --rounds 3 \
-		--output runs/speed
-	$(BIN)/python benchmarks/verify_cost.py run --output benchmarks/results/verify_cost.json
+bench-larger: $(READY)  ## the same methods on a model of 1.1 billion weights
+	$(BIN)/python benchmarks/fetch_models.py
+	$(BIN)/draftwood bench spec-bench --model tinyllama-1.1b --prompts spec-bench --per-category 1 --methods auto \
+		--max-new-tokens 64 --output benchmarks/results/tinyllama
+
+bench-cost: $(READY)  ## what runs cost by nodes and by context, and what 8 bits cost in quality
+	$(BIN)/python benchmarks/verify_cost.py run --models smollm2-135m tinyllama-1.1b --output benchmarks/results/verify_cost.json
+	$(BIN)/python benchmarks/verify_cost.py growth --output benchmarks/results/growth.json
+	$(BIN)/python benchmarks/int8_quality.py run --output benchmarks/results/int8_quality.json
 
 clean:  ## forget the virtual environment
 	rm -rf $(VENV)
