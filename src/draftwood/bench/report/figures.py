@@ -136,9 +136,11 @@ class _Plot:
 
 @contextmanager
 def _plot(height: float, below: str, aside: str = "") -> Iterator[_Plot]:
-    import matplotlib
-    from matplotlib.figure import Figure
-
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("figures need matplotlib: pip install 'draftwood[bench]'") from None
     look: dict[Any, Any] = {
         **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), INK),
         **{"svg.fonttype": "none", "svg.hashsalt": "draftwood", "font.size": 9, "grid.color": FAINT},

@@ -28,7 +28,8 @@ class Finding:
 def findings(measured: Measured, temperature: float) -> list[Finding]:
     """All that a run's records allow at one temperature."""
     cells = chosen(measured.records, measured.run, temperature)
-    style = figures.styles(list(dict.fromkeys([*map(name_of, cells), *(each.method for each in cells)])))
+    style = figures.styles(list(dict.fromkeys(map(name_of, cells))))
+    style = {**{each.method: style[name_of(each)] for each in cells}, **style}
     makers: tuple[Callable[..., list[Finding]], ...] = (_categories, _sizes, _costs, _depths, _phases)
     return [found for make in makers for found in make(measured, cells, style)]
 

@@ -138,7 +138,7 @@ def _environment(measured: Measured) -> str:
         dict.fromkeys([run.command, *(each["command"] for each in run.resumed if each.get("command"))])
     )
     known = {
-        "processor": run.hardware["processor"],
+        "processor": run.hardware.get("processor"),
         "versions": versions,
         "bandwidth": "" if run.bandwidth is None else f"{run.bandwidth / 1e9:.1f} GB/s",
         "weights": "" if run.weight_bytes is None else f"{run.weight_bytes / 1e6:.0f} MB read per token",
