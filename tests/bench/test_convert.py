@@ -52,7 +52,7 @@ def test_more_records_join_those_there_are(tmp_path: Path) -> None:
 
 
 def test_what_the_protocol_does_not_know_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no configuration .rsd-x"):
+    with pytest.raises(ValueError, match=r"no configuration .rsd-x"):
         convert_rsd([line(KEY.replace("rsd-c", "rsd-x"))], tmp_path)
     with pytest.raises(ValueError, match="one model, these have several"):
         convert_rsd([line(), line(model="other")], tmp_path)

@@ -49,11 +49,11 @@ def options(target: str, prompts: str, output: Path | str) -> tuple[str, ...]:
 
 def test_spec_bench(target: str, prompts: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    arguments = ("bench", "spec-bench", "--methods", "lookup,recycling", "--temperature", "0,1")
+    arguments = ("bench", "spec-bench", "--methods", "auto,recycling", "--temperature", "0,1")
     result = run(*arguments, *options(target, prompts, output), "--rounds", "2", "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert {each["method"] for each in told["summaries"]} == {"plain", "lookup", "recycling"}
+    assert {each["method"] for each in told["summaries"]} == {"plain", "auto", "recycling"}
     greedy = [each for each in told["summaries"] if each["temperature"] == 0]
     assert all((each["same"], each["answers"], each["prompts"]) == (8, 8, 3) for each in greedy)
     assert all(each["speed_up"]["prompts"] == 3 for each in greedy if each["method"] != "plain")
