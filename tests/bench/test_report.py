@@ -17,6 +17,7 @@ from draftwood.bench.statistics import pooled
 
 PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]
 AUTO = [record("auto", prompt, runs=runs) for prompt, runs in zip("123", (5, 4, 2), strict=True)]
+CASES = ((("rsd-s", 0), ("rsd-c", 0)), (("rsd-s", 0), ("rsd-c", 9)))
 PLACE = {"position": 3, "plain_token": 1, "other_token": 2, "margin": 0.25, "tolerance": 0.0, "tie": False}
 DRAWN = {  # 0 - 1 - 2 - 3 was kept; 4 and 5 fork from 1
     **{
@@ -64,6 +65,17 @@ def test_methods_at_fixed_budgets_stand_with_their_best_shape_at_the_largest() -
     assert found.cell == "rsd-s | budget 30 | c"
     titles = [each.title for each in findings(measured(cells, protocol="rsd"), 0.0)]
     assert titles[0] == "At budget 30, rsd-s yields most: 3.33 tokens per run"
+
+
+def test_a_leader_within_the_intervals_of_others_is_not_called_clear() -> None:
+    def title(other: int) -> str:
+        cells = [
+            record(m, str(n), at="budget 6", cell=m, runs=4 + n % 2 + d) for m, d in CASES[other] for n in range(9)
+        ]
+        return findings(measured(cells, protocol="rsd"), 0.0)[0].title
+
+    assert title(0).endswith("not clearly more than rsd-c")
+    assert title(1).endswith("tokens per run")
 
 
 def test_sums_by_depth_and_phase() -> None:

@@ -171,7 +171,9 @@ def _leader(lines: Mapping[str, Sequence[tuple[float, Estimate]]], kind: str) ->
     largest = max(size for line in lines.values() for size, _ in line)
     there = {name: found for name, line in lines.items() for size, found in line if size == largest}
     best = max(there, key=lambda name: there[name].value)
-    return f"At {kind} {largest:g}, {best} yields most: {there[best].value:.2f} tokens per run"
+    near = [name for name in there if name != best and there[name].high >= there[best].low]
+    doubt = f", not clearly more than {' or '.join(near)}" if near else ""
+    return f"At {kind} {largest:g}, {best} yields most: {there[best].value:.2f} tokens per run{doubt}"
 
 
 def _speed_up(each: Summary) -> float:
