@@ -1,17 +1,25 @@
-"""Writes the generated pages: the table of methods and the results. A test checks that they are current.
+"""Writes the generated pages: methods, results, and README's table of methods. A test checks that they are current.
 
-make docs
+python docs/generate.py            # or: make docs
+python docs/generate.py --check    # exit code 1 where a page is out of date
 """
 
-import json
-import subprocess
+import argparse
+import io
+import os
+import runpy
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+BENCHMARKS = ROOT / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
 
 from data import markdown  # noqa: E402
+
+BEGIN, END = "<!-- written by `make docs` -->\n", "<!-- end -->\n"
 
 
 def methods_page() -> str:
@@ -45,21 +53,67 @@ def results_page() -> str:
     page = [parts[0]]
     for part in parts[1:]:
         command, rest = part.split("}}", 1)
-        done = subprocess.run(
-            [sys.executable, *command.split()], capture_output=True, text=True, check=True, cwd=ROOT / "benchmarks"
-        )
-        printed = done.stdout.strip().splitlines()
+        printed = _printed(command.split()).strip().splitlines()
         if printed and printed[-1].startswith("{"):  # for machines
             printed.pop()
         page += ["\n".join(printed).strip(), rest]
     return "".join(page)
 
 
+def readme() -> str:
+    """README with its table of methods: those that a run in ``benchmarks/results`` measured, best figures of each."""
+    from draftwood.bench.records import RUN
+    from draftwood.bench.report.methods_table import methods_table
+    from draftwood.bench.report.reading import read
+
+    runs = [read(path.parent) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))]
+    text = (ROOT / "README.md").read_text()
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{methods_table(runs).markdown()}\n\n{END}{rest.split(END)[1]}"
+
+
 def pages() -> dict[Path, str]:
-    return {ROOT / "docs" / "methods.md": methods_page(), ROOT / "docs" / "results.md": results_page()}
+    """Every generated page as it should be."""
+    docs = ROOT / "docs"
+    return {docs / "methods.md": methods_page(), docs / "results.md": results_page(), ROOT / "README.md": readme()}
+
+
+def _printed(command: list[str]) -> str:
+    """What a script of ``benchmarks`` prints; in this process, for the libraries take longer to import than it runs."""
+    printed = io.StringIO()
+    with _as_script(command), redirect_stdout(printed):
+        try:
+            runpy.run_path(command[0], run_name="__main__")
+        except SystemExit as end:
+            if end.code:
+                raise RuntimeError(f"{' '.join(command)} ended with {end.code}") from end
+    return printed.getvalue()
+
+
+@contextmanager
+def _as_script(command: list[str]) -> Iterator[None]:
+    arguments, folder = sys.argv, Path.cwd()
+    sys.argv = command
+    os.chdir(BENCHMARKS)
+    try:
+        yield
+    finally:
+        sys.argv = arguments
+        os.chdir(folder)
+
+
+def main() -> int:
+    """Write or check the pages; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a page is out of date")
+    arguments = parser.parse_args()
+    stale = {path: text for path, text in pages().items() if path.read_text() != text}
+    for path, text in stale.items():
+        if not arguments.check:
+            path.write_text(text)
+        print(f"{path.relative_to(ROOT)} {'is out of date: run `make docs`' if arguments.check else 'written'}")
+    return int(arguments.check and bool(stale))
 
 
 if __name__ == "__main__":
-    for path, text in pages().items():
-        path.write_text(text)
-    print(json.dumps({"written": [str(path.relative_to(ROOT)) for path in pages()]}))
+    raise SystemExit(main())

@@ -6,6 +6,7 @@ from drawing prompts anew, with all their turns and rounds, for these are not in
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -93,16 +94,10 @@ def summaries(records: Sequence[Record], run: RunInfo, by_category: bool = False
     for record in records:
         category = record.category if by_category else None
         groups.setdefault((record.cell, record.temperature, category), []).append(record)
-    found = []
+    found, base = [], [record for record in records if record.method == "plain"]
     for (_, temperature, category), group in groups.items():
-        plain = [
-            r
-            for r in records
-            if r.method == "plain"
-            and r.temperature == temperature
-            and r.at == (group[0].at if r.load else r.at)
-            and category in (None, r.category)
-        ]
+        plain = [r for r in base if r.temperature == temperature and category in (None, r.category)]
+        plain = [r for r in plain if not r.load or r.at == group[0].at]
         found.append(summary(group, plain, run, category))
     return found
 
@@ -186,10 +181,15 @@ def pooled(records: Iterable[Record], part: Part) -> float | None:
     return sum(n for n, _ in known) / sum(d for _, d in known) if known else None
 
 
-def block_efficiency(records: Sequence[Record]) -> Estimate | None:
-    """Tokens per run, pooled, with its interval over prompts."""
-    sums = _by_prompt(records, per_run)
+def estimate(records: Iterable[Record], part: Part) -> Estimate | None:
+    """``pooled`` with its interval over prompts."""
+    sums = _by_prompt(records, part)
     return None if not sums else _estimate(np.array(list(sums.values()))[None], _ratio)
+
+
+def block_efficiency(records: Iterable[Record]) -> Estimate | None:
+    """Tokens per run, pooled, with its interval over prompts."""
+    return estimate(records, per_run)
 
 
 def block_efficiency_ratio(one: Sequence[Record], other: Sequence[Record]) -> Estimate | None:
@@ -290,13 +290,20 @@ def _ratio(sums: np.ndarray) -> np.ndarray:
 
 
 def _draws(count: int) -> np.ndarray:
+    """Prompts drawn anew: [draws prompts]."""
     return np.random.default_rng(0).integers(0, count, (DRAWS, count))
+
+
+@cache
+def _weights(count: int) -> np.ndarray:
+    """How often each prompt is in each draw: [draws prompts]."""
+    return np.array([np.bincount(draw, minlength=count) for draw in _draws(count)], dtype=float)
 
 
 def _estimate(sums: np.ndarray, figure: Callable[[np.ndarray], np.ndarray]) -> Estimate:
     """A figure of sums over prompts, and its interval from prompts drawn anew."""
     count = sums.shape[1]
-    drawn = np.ravel(figure(sums[:, _draws(count)].sum(axis=2)))
+    drawn = np.ravel(figure(_weights(count) @ sums))
     return _with_interval(float(np.ravel(figure(sums.sum(axis=1)))[0]), drawn, count)
 
 

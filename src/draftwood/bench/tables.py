@@ -11,6 +11,8 @@ from draftwood.bench.statistics import (
     Summary,
     block_efficiency,
     block_efficiency_ratio,
+    per_run,
+    pooled,
     summaries,
     throughput,
 )
@@ -180,7 +182,7 @@ def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] 
     for record in records:
         if (record.method, record.at) == (method, at):
             shapes.setdefault(record.cell, []).append(record)
-    known = {cell: found.value for cell, group in shapes.items() if (found := block_efficiency(group))}
+    known = {cell: found for cell, group in shapes.items() if (found := pooled(group, per_run))}
     return shapes[max(known, key=lambda cell: known[cell])] if known else None
 
 
@@ -234,10 +236,8 @@ def remarks(records: Sequence[Record], run: RunInfo) -> list[str]:
         place = f"{each.method}, {each.at}, T = {each.temperature:g}"
         if each.divergence is not None:
             kind = "no speed-up is told" if each.failures else "these prompts take no part in its speed-up"
-            count = (
-                f"{each.failures or each.ties} texts {'differ' if each.failures else 'part at a tie within rounding'}"
-            )
-            found.append(f"{place}: {count}, {kind}; {_told(each.divergence)}")
+            verb = "differ" if each.failures else "part at a tie within rounding"
+            found.append(f"{place}: {each.failures or each.ties} texts {verb}, {kind}; {told(each.divergence)}")
         if each.law is not None and each.law < SIGNIFICANCE:
             found.append(f"{place}: the next token does not follow the model's law (p = {each.law:.2g})")
     found += [f"{name} is absent: {known['absent']}" for name, known in run.peers.items() if "absent" in known]
@@ -251,7 +251,8 @@ def failures(records: Sequence[Record], run: RunInfo) -> list[Summary]:
     return [each for each in found if each.failures or (each.law is not None and each.law < SIGNIFICANCE)]
 
 
-def _told(place: dict) -> str:
+def told(place: dict) -> str:
+    """Where a text leaves plain decoding's, and by how little."""
     if "position" not in place:
         return f"the first on prompt {place['prompt']}"
     return (

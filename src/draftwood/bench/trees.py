@@ -1,4 +1,4 @@
-"""One chosen step of every method, for a drawing that can be browsed; ``tree.json``."""
+"""Chosen steps of every method, for drawings that can be browsed; ``tree.json``."""
 
 import json
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from draftwood.bench.workbench import Workbench
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
 
-TOKENS, TAIL = 48, 16
+TOKENS, TAIL, STEPS = 48, 16, 8
 
 
 def write_trees(bench: Workbench, cells: Sequence[Cell], tokens: Sequence[int], temperature: float, at: Path) -> None:
-    """Let the first cell of every method decode a prompt and keep the step that accepted most.
+    """Let the first cell of every method decode a prompt and keep the steps that accepted most.
 
     Raises:
         OSError: where the disk refuses.
@@ -28,17 +28,19 @@ def write_trees(bench: Workbench, cells: Sequence[Cell], tokens: Sequence[int], 
         )
         for _ in stream:
             pass
-        if (described := best(stream.steps, bench)) is not None:
-            found[name] = [described]
+        if described := best(stream.steps, bench):
+            found[name] = described
     write_whole(at / TREE, json.dumps(found) + "\n")
 
 
-def best(steps: Sequence[Step], bench: Workbench) -> dict[str, Any] | None:
-    """The step that accepted most, of equals the first, in plain types; None where nothing was drafted."""
+def best(steps: Sequence[Step], bench: Workbench) -> list[dict[str, Any]]:
+    """The steps that accepted most, of equals the first, in plain types; none where nothing was drafted."""
     drafted = [number for number, step in enumerate(steps) if step.tree is not None and step.drafted]
-    if not drafted:
-        return None
-    number = max(drafted, key=lambda each: steps[each].accepted)
+    drafted.sort(key=lambda number: -steps[number].accepted)
+    return [_described(steps, number, bench) for number in drafted[:STEPS]]
+
+
+def _described(steps: Sequence[Step], number: int, bench: Workbench) -> dict[str, Any]:
     step, tree = steps[number], steps[number].tree
     assert tree is not None  # it drafted
     said = [token for earlier in steps[:number] for token in earlier.tokens]

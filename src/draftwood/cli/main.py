@@ -17,6 +17,7 @@ from draftwood.cli.compare import compare
 from draftwood.cli.demo import demo
 from draftwood.cli.generate import generate
 from draftwood.cli.methods import methods
+from draftwood.cli.report import report
 from draftwood.cli.tune import tune
 from draftwood.version import __version__
 
@@ -146,7 +147,7 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for command in (generate, chat, methods, compare, bench, check, tune, demo):
+for command in (generate, chat, methods, compare, bench, report, check, tune, demo):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -1,0 +1,23 @@
+"""The tables of a report in Markdown."""
+
+from collections.abc import Sequence
+
+from draftwood.bench.report.overview import facts, overview
+from draftwood.bench.report.reading import Measured
+from draftwood.bench.tables import remarks, tables, temperatures
+
+
+def markdown(runs: Sequence[Measured]) -> str:
+    """Facts, the overview and every table of each run."""
+    return "\n".join(_run(measured) for measured in runs)
+
+
+def _run(measured: Measured) -> str:
+    run, records = measured.run, measured.records
+    parts = [f"# {measured.folder.name}: {run.protocol} of {run.model}"]
+    parts.append("\n".join(f"- {name}: {value}" for name, value in facts(run, records).items()))
+    parts.append(f"```bash\n{run.command}\n```")
+    shown = [overview(records, run, temperature) for temperature in temperatures(records)]
+    parts += [f"## {table.title}\n\n{table.markdown()}" for table in (*shown, *tables(records, run))]
+    parts.append("\n".join(f"- {remark}" for remark in remarks(records, run)))
+    return "\n\n".join(parts) + "\n"

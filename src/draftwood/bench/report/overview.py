@@ -1,0 +1,96 @@
+"""The first screen: what was run, and one row for each method."""
+
+from collections.abc import Iterable, Sequence
+
+from draftwood.bench.records import Record, RunInfo
+from draftwood.bench.statistics import Summary, summaries
+from draftwood.bench.tables import Table, best_shape, name_of, number, proof, speed_up
+
+SPEC_BENCH = "Spec-Bench stands here as its even half: the questions with even numbers."
+HEAD = ("method", "tokens per run [95 %]", "tokens/s", "speed-up over plain [95 %]")
+BEHIND = ("of the roofline", "accepted at the root / alpha*")
+
+
+def facts(run: RunInfo, records: Sequence[Record]) -> dict[str, str]:
+    """What was run, by name."""
+    prompts = run.prompts
+    cores = f", {run.hardware['cores']} cores" if run.hardware.get("cores") else ""
+    answered = len({record.prompt for record in records})
+    of = f" of {prompts['count']}" if answered < prompts["count"] else ""
+    found = {
+        "model": f"{run.model}, {run.dtype}",
+        "draft model": run.draft_model or "",
+        "machine": f"{run.hardware['device']}{cores}, {run.threads} thread{'s' if run.threads != 1 else ''}",
+        "prompts": f"{answered}{of}, {prompts['source']}: {prompts['note'] or 'from a file'}; {prompts['rule']}",
+        "commit": ", ".join(dict.fromkeys(filter(None, [run.commit, *(each.get("commit") for each in run.resumed)]))),
+        "measured": run.started if run.started != "unknown" else "",
+    }
+    if prompts["source"] == "spec-bench":
+        found["prompts"] += f". {SPEC_BENCH}"
+    return {name: value for name, value in found.items() if value}
+
+
+def overview(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
+    """One row per method: what it yields, and how it is known to be lossless."""
+    shown = [_row(each, temperature) for each in chosen(records, run, temperature)]
+    head = (*HEAD, "law" if temperature else "same text", *BEHIND)
+    kept = [place for place in range(len(head)) if any(row[place] for row in shown)]
+    rows = tuple(tuple(row[place] for place in kept) for row in shown)
+    where = ", at the largest budget each was measured at" if run.protocol == "rsd" else ""
+    return Table(f"T = {temperature:g}{where}", tuple(head[place] for place in kept), rows)
+
+
+def chosen(records: Sequence[Record], run: RunInfo, temperature: float) -> list[Summary]:
+    """The cells that stand for their methods: all, or of fixed budgets and lengths the best shape at the largest."""
+    here = [record for record in records if record.temperature == temperature]
+    if run.protocol != "rsd":
+        return summaries(here, run)
+    picked = [record for record in here if record.method == "plain"]
+    for method in dict.fromkeys(record.method for record in here if record.method != "plain"):
+        at = max((record.at for record in here if record.method == method), key=_size)
+        picked += best_shape(here, method, at) or []
+    return summaries(picked, run)
+
+
+def of_cell(each: Summary, records: Iterable[Record]) -> list[Record]:
+    """The records that a summary sums up."""
+    return [
+        record
+        for record in records
+        if (record.cell, record.temperature) == (each.cell, each.temperature)
+        and each.category in (None, record.category)
+    ]
+
+
+def refusal(each: Summary) -> str:
+    """Why a method gets no speed-up: where its text leaves plain decoding's, and how near the two tokens were."""
+    place = each.divergence or {}
+    if "position" not in place:
+        return f"none: {each.failures} texts differ"
+    return (
+        f"none: {each.failures} texts differ, first at token {place['position']} of {place['prompt']}, "
+        f"top logits {place['margin']:.3g} apart"
+    )
+
+
+def is_refused(each: Summary) -> bool:
+    return bool(each.failures) and not each.method.startswith("peer:")
+
+
+def _row(each: Summary, temperature: float) -> tuple[str, ...]:
+    bound = "" if each.bound is None else f"{number(each.acceptance)} / {each.bound:.2f}"
+    return (
+        name_of(each),
+        "" if each.block_efficiency is None else str(each.block_efficiency),
+        number(each.tokens_per_second, 1),
+        refusal(each) if is_refused(each) else speed_up(each, each.speed_up),
+        proof(each),
+        "" if each.roofline is None else f"{each.roofline:.0%}",
+        bound,
+    )
+
+
+def _size(at: str) -> tuple[bool, int]:
+    """Budgets after lengths, larger after smaller."""
+    kind, _, size = at.partition(" ")
+    return (kind == "budget", int(size) if size.isdigit() else 0)

@@ -1,0 +1,156 @@
+"""One page that needs nothing else: styles, drawings and the little script stand in it."""
+
+import json
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from draftwood.bench.report import trees
+from draftwood.bench.report.findings import Finding, findings
+from draftwood.bench.report.overview import chosen, facts, is_refused, overview
+from draftwood.bench.report.reading import Measured
+from draftwood.bench.tables import Table, name_of, remarks, tables, temperatures
+
+WORDS = 40  # characters from which a cell is read as text
+COLUMNS = (
+    "Tokens per run: block efficiency, tokens emitted per run of the target, the prompt's run left out. Speed-up: "
+    "tokens per second of decoding over plain decoding's on the same prompt, median over prompts; none is told where a "
+    "text differs. Brackets are 95 % intervals from prompts drawn anew. Same text: greedy answers equal to plain "
+    "decoding's, token by token. Of the roofline: tokens/s over memory bandwidth / bytes of the weights. alpha*: the "
+    "greatest share of runs in which any exact rule could accept a guess at the root, beside the share that did."
+)
+
+
+def page(runs: Sequence[Measured]) -> str:
+    """The page of one or several runs, the first one first."""
+    heads = [headline(measured) for measured in runs]
+    body = [_run(measured, head, place) for place, (measured, head) in enumerate(zip(runs, heads, strict=True))]
+    if len(runs) > 1:
+        links = [f'<li><a href="#run-{place}">{escape(head)}</a></li>' for place, head in enumerate(heads)]
+        body.insert(0, f"<nav><ol>{''.join(links)}</ol></nav>")
+    frame = Template(files("draftwood.bench.report").joinpath("page.html").read_text("utf-8"))
+    return frame.substitute(title=escape(heads[0]), body="\n".join(body))
+
+
+def headline(measured: Measured) -> str:
+    """What matters most: a difference of texts, else the greatest speed-up, else the most tokens per run."""
+    cells = [
+        each
+        for temperature in temperatures(measured.records)
+        for each in chosen(measured.records, measured.run, temperature)
+        if each.method != "plain" and not each.method.startswith("peer:")
+    ]
+    wrong = [each for each in cells if each.lossless and is_refused(each)]
+    if wrong:
+        names = ", ".join(dict.fromkeys(name_of(each) for each in wrong))
+        return f"{names}: texts differ from plain decoding's, so no speed-up is told"
+    quick = max(
+        (each for each in cells if each.speed_up), key=lambda e: e.speed_up.value if e.speed_up else 0, default=None
+    )
+    if quick is not None and quick.speed_up is not None:
+        proven = f", with the same text in {quick.same} of {quick.answers} answers" if quick.same is not None else ""
+        return f"{name_of(quick)} decodes {quick.speed_up.value:.2f} times as fast as plain decoding{proven}"
+    most = max(
+        (e for e in cells if e.block_efficiency), key=lambda e: e.block_efficiency.value if e.block_efficiency else 0
+    )
+    assert most.block_efficiency is not None
+    value, where = most.block_efficiency.value, f"T = {most.temperature:g}"
+    return f"{most.method} yields {value:.2f} tokens per run of {measured.run.model} ({most.at}, {where})"
+
+
+def _run(measured: Measured, head: str, place: int) -> str:
+    run, records = measured.run, measured.records
+    known = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts(run, records).items())
+    kinds = temperatures(records)
+    parts = [
+        f'<section id="run-{place}"><h1>{escape(head)}</h1>',
+        f'<p class="soft">draftwood bench {escape(run.protocol)}, {escape(measured.folder.name)}</p><dl>{known}</dl>',
+        *(_table(overview(records, run, temperature)) for temperature in kinds),
+        f"<p><small>{escape(COLUMNS)}</small></p>",
+        *(f"<p>{escape(remark)}.</p>" for remark in remarks(records, run)[1:]),
+    ]
+    for temperature in kinds:
+        found = findings(measured, temperature)
+        shown = [_figure(each, f"r{place}t{temperature:g}f{number}") for number, each in enumerate(found)]
+        parts.append(
+            f'<h2>Figures, T = {temperature:g}</h2><div class="figures">{"".join(shown)}</div>' if shown else ""
+        )
+    parts += [_trees(measured), _all_tables(measured), _environment(measured), "</section>"]
+    return "\n".join(parts)
+
+
+def _figure(found: Finding, name: str) -> str:
+    """Names inside a drawing are made this figure's own."""
+    drawing = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", found.drawing)
+    drawing = drawing.replace("<svg", f'<svg role="img" aria-label="{escape(found.title)}"', 1)
+    return f"<figure><h3>{escape(found.title)}</h3>{drawing}<figcaption>{escape(found.caption)}</figcaption></figure>"
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.head)
+    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)
+    grid = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<h3>{escape(table.title)}</h3><div class="scroll">{grid}</div>'
+
+
+def _cell(text: str) -> str:
+    kind = ' class="words"' if len(text) >= WORDS else ""
+    return f"<td{kind}>{escape(text)}</td>"
+
+
+def _trees(measured: Measured) -> str:
+    """Draft trees to be chosen by method and step; without scripts all stand one below the other."""
+    drawings = []
+    for method, steps in measured.trees.items():
+        best = max(steps, key=lambda step: len(step["path"]), default=None)
+        for step in sorted(steps, key=lambda step: step["step"]):
+            marks = f'data-method="{escape(method)}" data-step="{escape(method)}-{step["step"]}"'
+            marks += f' data-label="{trees.count(step)}"' + (" data-best" if step is best else "")
+            said = f"… {escape(step['context_tail'].translate(trees.VISIBLE))}"
+            emitted = escape(step["emitted"].translate(trees.VISIBLE))
+            drawings.append(
+                f'<div class="drawing" {marks}><h3>{escape(method)}, {trees.count(step)}</h3>'
+                f'<p class="context soft">{said}</p>{trees.tree(step)}'
+                f'<p>Emitted: <span class="context">{emitted}</span></p></div>'
+            )
+    if not drawings:
+        return ""
+    options = "".join(f"<option>{escape(method)}</option>" for method, steps in measured.trees.items() if steps)
+    return (
+        "<h2>Draft trees</h2><p>The target runs once over all of these tokens. The path with ✓ and a thick border was "
+        "accepted; the target then adds a token of its own. Probabilities and sources show under the pointer.</p>"
+        f'<div class="trees"><p class="chooser" hidden><label>Method <select>{options}</select></label> '
+        f"<label>Step <select></select></label></p>{''.join(drawings)}</div>"
+    )
+
+
+def _all_tables(measured: Measured) -> str:
+    shown = "".join(_table(table) for table in tables(measured.records, measured.run))
+    return f"<h2>All tables</h2><details><summary>Every cell that was measured</summary>{shown}</details>"
+
+
+def _environment(measured: Measured) -> str:
+    run = measured.run
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    commands = "\n".join(
+        dict.fromkeys([run.command, *(each["command"] for each in run.resumed if each.get("command"))])
+    )
+    known = {
+        "processor": run.hardware.get("processor"),
+        "versions": versions,
+        "bandwidth": "" if run.bandwidth is None else f"{run.bandwidth / 1e9:.1f} GB/s",
+        "weights": "" if run.weight_bytes is None else f"{run.weight_bytes / 1e6:.0f} MB read per token",
+        "peers": "; ".join(f"{name}: {_peer(known)}" for name, known in run.peers.items()),
+    }
+    listed = "".join(f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in known.items() if value)
+    options = escape(json.dumps(run.options, indent=1))
+    return (
+        f"<h2>Environment and commands</h2><pre>{escape(commands)}</pre><dl>{listed}</dl>"
+        f"<details><summary>All options</summary><pre>{options}</pre></details>"
+    )
+
+
+def _peer(known: dict) -> str:
+    return known.get("absent") or ", ".join(f"{name} {value}" for name, value in known.items())

@@ -1,0 +1,39 @@
+"""`draftwood report`: a page and Markdown tables of benchmark runs."""
+
+import json
+from pathlib import Path
+
+import click
+
+from draftwood.cli import options
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(short_help="One page with figures, tables and draft trees of benchmark runs.")
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--output", type=FILE, default="report.html", show_default=True, help="The page.")
+@click.option("--markdown", type=FILE, help="Also write the tables in Markdown here.")
+@options.as_json
+def report(folders: tuple[Path, ...], output: Path, markdown: Path | None, as_json: bool) -> None:
+    """Write what `draftwood bench` measured in each DIR as one HTML page, which needs no network.
+
+    It needs matplotlib: pip install 'draftwood[bench]'.
+
+    \b
+    Examples:
+      draftwood report runs/first
+      draftwood report runs/first runs/rsd --output results.html --markdown results.md
+    """
+    from draftwood.bench.report import reading
+    from draftwood.bench.report.markdown import markdown as as_markdown
+    from draftwood.bench.report.page import page
+
+    runs = [reading.read(folder) for folder in reading.distinct(folders)]
+    written = [(output, page(runs))]
+    if markdown is not None:
+        written.append((markdown, as_markdown(runs)))
+    for path, text in written:
+        reading.write(path, text)
+    told = [str(path) for path, _ in written]
+    click.echo(json.dumps({"written": told}) if as_json else f"wrote {' and '.join(told)}")

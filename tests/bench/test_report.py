@@ -1,0 +1,119 @@
+"""What a report says of records written down by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from making import record, run_info
+
+from draftwood.bench.records import Record
+from draftwood.bench.report import trees
+from draftwood.bench.report.findings import accepted, findings, per_token
+from draftwood.bench.report.methods_table import methods_table
+from draftwood.bench.report.overview import chosen, facts, overview
+from draftwood.bench.report.page import headline, page
+from draftwood.bench.report.reading import Measured
+from draftwood.bench.statistics import pooled
+
+PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]
+AUTO = [record("auto", prompt, runs=runs) for prompt, runs in zip("123", (5, 4, 2), strict=True)]
+CASES = ((("rsd-s", 0), ("rsd-c", 0)), (("rsd-s", 0), ("rsd-c", 9)))
+PLACE = {"position": 3, "plain_token": 1, "other_token": 2, "margin": 0.25, "tolerance": 0.0, "tie": False}
+DRAWN = {  # 0 - 1 - 2 - 3 was kept; 4 and 5 fork from 1
+    **{
+        "step": 2,
+        "context_tail": "a <b>",
+        "tokens": ["r", " x", "y\n", "z", "<p>", "w"],
+        "parents": [-1, 0, 1, 2, 1, 4],
+    },
+    **{"probabilities": [None, 0.5, 0.25, 1.0, 0.1, 0.1], "sources": [], "path": [1, 2, 3], "emitted": " xyz!"},
+}
+
+
+def measured(records: list[Record], **more) -> Measured:
+    return Measured(Path("run"), run_info(**more), records, {"auto": [DRAWN]})
+
+
+def test_one_row_per_method_and_no_empty_columns() -> None:
+    table = overview([*PLAIN, *AUTO], run_info(), 0.0)
+    assert table.head[:4] == ("method", "tokens per run [95 %]", "tokens/s", "speed-up over plain [95 %]")
+    assert "accepted at the root / alpha*" not in table.head
+    assert [row[0] for row in table.rows] == ["plain", "auto"]
+    assert table.rows[1][3].startswith("2.50 [")
+
+
+def test_a_refused_speed_up_shows_the_place_instead_of_a_number() -> None:
+    wrong = [replace(AUTO[0], identical_to_plain=False, divergence=PLACE), *AUTO[1:]]
+    shown = overview([*PLAIN, *wrong], run_info(), 0.0).rows[1][3]
+    assert shown == "none: 1 texts differ, first at token 3 of 1, top logits 0.25 apart"
+    assert headline(measured([*PLAIN, *wrong])) == "auto: texts differ from plain decoding's, so no speed-up is told"
+    assert "2.50 times" in headline(measured([*PLAIN, *AUTO]))
+
+
+def test_a_refused_method_takes_no_part_in_the_figure_by_category() -> None:
+    wrong = [replace(AUTO[0], identical_to_plain=False, divergence=PLACE), *AUTO[1:]]
+    told = findings(measured([replace(r, category=r.prompt) for r in [*PLAIN, *AUTO]]), 0.0)
+    refused = findings(measured([replace(r, category=r.prompt) for r in [*PLAIN, *wrong]]), 0.0)
+    assert [found.title for found in told] == ["auto gains most in 3 (5.00 times), least in 1 (2.00)"]
+    assert refused == []
+
+
+def test_methods_at_fixed_budgets_stand_with_their_best_shape_at_the_largest() -> None:
+    sizes = {("budget 6", "a"): 2, ("budget 30", "b"): 4, ("budget 30", "c"): 3, ("length 5", "d"): 1}
+    cells = [record("rsd-s", at=at, cell=f"rsd-s | {at} | {shape}", runs=runs) for (at, shape), runs in sizes.items()]
+    (found,) = chosen(cells, run_info(protocol="rsd"), 0.0)
+    assert found.cell == "rsd-s | budget 30 | c"
+    titles = [each.title for each in findings(measured(cells, protocol="rsd"), 0.0)]
+    assert titles[0] == "At budget 30, rsd-s yields most: 3.33 tokens per run"
+
+
+def test_a_leader_within_the_intervals_of_others_is_not_called_clear() -> None:
+    def title(other: int) -> str:
+        cells = [
+            record(m, str(n), at="budget 6", cell=m, runs=4 + n % 2 + d) for m, d in CASES[other] for n in range(9)
+        ]
+        return findings(measured(cells, protocol="rsd"), 0.0)[0].title
+
+    assert title(0).endswith("not clearly more than rsd-c")
+    assert title(1).endswith("tokens per run")
+
+
+def test_sums_by_depth_and_phase() -> None:
+    stats = {"tokens": 11, "target_runs": 5, "accepted_by_depth": [4, 1], "seconds": {"draft": 0.5}}
+    group = [replace(AUTO[0], stats=stats), replace(AUTO[1], stats={**stats, "accepted_by_depth": [1]})]
+    assert pooled(group, accepted(0)) == pytest.approx(0.5)
+    assert pooled(group, accepted(1)) == pytest.approx(0.1)
+    assert pooled(group, per_token("draft")) == pytest.approx(0.05)
+    assert pooled(group, per_token("verify")) is None
+    assert pooled(AUTO, accepted(0)) is None
+
+
+def test_spec_bench_is_named_as_its_half() -> None:
+    prompts = {"source": "spec-bench", "note": "even half", "count": 3, "rule": "none is left out"}
+    assert "even half" in facts(run_info(prompts=prompts), AUTO)["prompts"]
+
+
+def test_a_tree_marks_what_was_kept_and_shows_tokens_as_they_are() -> None:
+    drawing = trees.tree(DRAWN)
+    assert drawing.count("✓") == 3
+    assert drawing.count("<details>") == 0  # what was not kept is one line: two nodes without a fork
+    assert "&lt;p&gt;" in drawing
+    assert "y↵" in drawing
+    assert drawing.index("y↵") < drawing.index("&lt;p&gt;")
+    assert trees.count(DRAWN) == "step 2: 3 of 5 guesses accepted"
+
+
+def test_what_comes_from_outside_is_escaped() -> None:
+    html = page([measured([*PLAIN, *AUTO], model="<script>alert(1)</script>")])
+    assert "<script>alert" not in html
+    assert "a·&lt;b&gt;" in html
+
+
+def test_the_table_of_methods_names_every_method_and_where_it_was_measured() -> None:
+    table = methods_table([measured([*PLAIN, *AUTO])])
+    known = {row[0]: row for row in table.rows}
+    assert known["`auto`"][3].startswith("2.50")
+    assert known["`auto`"][5] == "tiny, float32, T = 0, 3 prompts of built-in"
+    assert known["`rsd-s`"][2:] == ("", "", "", "")
+    assert table.rows[0][5]
+    assert not table.rows[-1][5]
