@@ -107,3 +107,5 @@ def test_the_bound_at_the_root() -> None:
     assert root_bound(twice, p[None]) == pytest.approx(0.3)
     drawn = DraftTree(torch.tensor([0, 1, 2]), torch.tensor([-1, 0, 0]), q[None], "distinct")
     assert root_bound(drawn, p[None]) == pytest.approx(optimal_acceptance(p, q, 2, "distinct"))
+    certain = torch.tensor([0.0, 1.0, 0.0])
+    assert root_bound(drawn, certain[None]) == float(1 in drawn.token_list[1:])

@@ -136,9 +136,9 @@ def root_bound(tree: DraftTree, probs: NodeProbs) -> float:
     """alpha* at the root: the greatest probability with which any exact rule could accept one of its children.
 
     For drawn children it is taken over the draws; children chosen by another rule are accepted with what the target
-    gives them at most.
+    gives them at most. So are all where the target leaves no choice (temperature 0), for then nothing is drawn.
     """
     children, p = tree.children[0], probs[0]
-    if tree.draw == "chosen" or tree.probs is None:
+    if tree.draw == "chosen" or tree.probs is None or float(p.max()) == 1.0:
         return float(p[sorted({tree.token_list[child] for child in children})].sum())
     return optimal_acceptance(p, tree.probs[0], len(children), tree.draw)
