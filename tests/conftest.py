@@ -14,6 +14,8 @@ CHECKED = ["tree", "rng", "sampling", "stats", "engine", "methods", "drafters", 
 jaxtyping.install_import_hook([f"draftwood.{part}" for part in CHECKED], "shape_checks.check")
 
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the commands that tests run; several run at once
+
 import torch  # noqa: E402  the hook must stand before any import of the library
 
 torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other

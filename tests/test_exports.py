@@ -1,8 +1,9 @@
 """Public names exist, are documented, and nothing else is public by accident."""
 
+import ast
 import importlib
 import inspect
-import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +31,5 @@ def test_unknown_names_are_attribute_errors() -> None:
 
 
 def test_every_module_is_documented() -> None:
-    for found in pkgutil.walk_packages(draftwood.__path__, "draftwood."):
-        if found.name.endswith("__main__"):
-            continue
-        assert importlib.import_module(found.name).__doc__, f"{found.name} has no docstring"
+    for path in sorted(Path(draftwood.__file__).parent.rglob("*.py")):  # not imported: some run beside other systems
+        assert ast.get_docstring(ast.parse(path.read_text())) or path.name == "__main__.py", f"{path} has no docstring"

@@ -222,7 +222,7 @@ def test_a_killed_run_goes_on(target: str, prompts: str, tmp_path: Path) -> None
 def test_workers_write_what_a_serial_run_writes(target: str, prompts: str, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     serial, spread = tmp_path / "serial", tmp_path / "spread"
-    arguments = ("bench", "spec-bench", "--methods", "auto", "--temperature", "0,1", "--threads", "1")
+    arguments = ("bench", "spec-bench", "--methods", "auto,recycling", "--temperature", "0,1", "--threads", "1")
     assert run(*arguments, *options(target, prompts, serial)).exit_code == 0
     command = [sys.executable, "-m", "draftwood.cli.main", *arguments, *options(target, prompts, spread)]
     done = subprocess.run([*command, "--workers", "2"], capture_output=True, text=True, check=False)
@@ -231,7 +231,8 @@ def test_workers_write_what_a_serial_run_writes(target: str, prompts: str, tmp_p
     assert one.keys() == other.keys()
     for key in one:
         assert one[key].token_ids == other[key].token_ids
-        assert one[key].law == other[key].law
+        if one[key].method == "recycling":  # where auto drafts at all depends on the curve that each run measures
+            assert one[key].law == other[key].law
     assert {record.worker for record in other.values()} == {"ray-0", "ray-1"}
 
 
