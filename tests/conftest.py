@@ -14,6 +14,7 @@ CHECKED = ["tree", "rng", "sampling", "stats", "engine", "methods", "drafters", 
 jaxtyping.install_import_hook([f"draftwood.{part}" for part in CHECKED], "shape_checks.check")
 
 
+os.environ.pop("COLUMNS", None)  # printed tables are as wide as in a pipe; pytest-xdist sets 80
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the commands that tests run; several run at once
 
 import torch  # noqa: E402  the hook must stand before any import of the library
