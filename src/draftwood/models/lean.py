@@ -1,6 +1,7 @@
 """Llama-shaped models run with few, large operations of PyTorch, on any device."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -99,14 +100,20 @@ class _Prepacked:
         return self.run(rows.to(self.dtype), self.weight, self.bias, "none", [], "").float()
 
 
+_Linear = _Product | _Prepacked
+
+
+@dataclass(frozen=True, eq=False)
 class _Products:
     """The products of one layer."""
 
-    def __init__(self, query_key_value, output, gate_up, down) -> None:  # type: ignore[no-untyped-def]
-        self.query_key_value, self.output, self.gate_up, self.down = query_key_value, output, gate_up, down
+    query_key_value: _Linear
+    output: _Linear
+    gate_up: _Linear
+    down: _Linear
 
 
-def _product(part: Projection, prepacked: bool) -> _Product | _Prepacked:
+def _product(part: Projection, prepacked: bool) -> _Linear:
     return _Prepacked(part) if prepacked else _Product(part)
 
 

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.models.base import Keep, Output, Run
+from draftwood.models.base import Keep, Output
 from draftwood.models.cache import CachePool, LayerShape, RunCache
-from draftwood.models.session import Part, PooledSession, parts_of, require_layers_to_skip
-from draftwood.models.support import FULL, SLIDING, context_length, end_tokens, require_tree_support
+from draftwood.models.pooled import PoolOfSequences
+from draftwood.models.session import Part, require_layers_to_skip
+from draftwood.models.support import FULL, SLIDING, end_tokens, require_tree_support
 
 
-class TransformersModel:
+class TransformersModel(PoolOfSequences):
     """A causal language model of Transformers behind the ``Model`` protocol.
 
     Args:
@@ -27,20 +28,11 @@ class TransformersModel:
 
     def __init__(self, hf_model: PreTrainedModel) -> None:
         require_tree_support(hf_model)
+        pool = CachePool(_layer_shapes(hf_model), hf_model.dtype, hf_model.device)
+        super().__init__(hf_model.config.get_text_config(), pool)
         self.hf_model = hf_model
-        self.config = hf_model.config.get_text_config()
         self.attentions = _attentions(self.config)
         self.takes_logits_to_keep = "logits_to_keep" in inspect.signature(hf_model.forward).parameters
-        self.pool = CachePool(_layer_shapes(hf_model), hf_model.dtype, hf_model.device)
-        self._without: dict[frozenset[int], TransformersModel] = {}
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def context_length(self) -> int | None:
-        return context_length(self.config)
 
     @property
     def layers(self) -> int:
@@ -53,12 +45,6 @@ class TransformersModel:
     @property
     def device(self) -> torch.device:
         return self.hf_model.device
-
-    def start(self) -> PooledSession:
-        return PooledSession(self)
-
-    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
-        return self.run(parts_of(runs, self.pool), hidden=hidden)
 
     @torch.no_grad()
     def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
@@ -84,13 +70,10 @@ class TransformersModel:
             outputs.append(Output(logits, states))
         return outputs
 
-    def without(self, layers: frozenset[int]) -> "TransformersModel":
-        """A model that shares these weights and this cache but leaves out some decoder layers."""
-        if layers not in self._without:
-            smaller = copy.copy(self)
-            smaller.hf_model = _without_layers(self.hf_model, layers)
-            self._without[layers] = smaller
-        return self._without[layers]
+    def _smaller(self, layers: frozenset[int]) -> "TransformersModel":
+        smaller = copy.copy(self)
+        smaller.hf_model = _without_layers(self.hf_model, layers)
+        return smaller
 
     def _masks(self, parts: Sequence[Part], width: int) -> Tensor | dict[str, Tensor]:
         masks = {}

@@ -114,7 +114,7 @@ Barrier meeting;
 
 void barrier() { meeting.wait(); }
 
-// Normed and, where they have no norm, copied.
+// RMSNorm, or LayerNorm where centred. The results may take the place of the values.
 void normed(const Decoder& decoder, const float* values, int count, const Norm& norm, bool centred, float* results) {
     float mean = 0;
     if (centred) {

@@ -1,0 +1,51 @@
+"""What every model has in common whose sequences live in the slots of one pool."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from draftwood.models.base import Keep, Output, Run
+from draftwood.models.cache import CachePool
+from draftwood.models.session import Part, PooledSession, parts_of
+from draftwood.models.support import context_length
+
+
+class PoolOfSequences(ABC):
+    """The part of ``PooledModel`` that does not depend on how a run is computed.
+
+    Args:
+        config: of the Transformers model.
+        pool: the cache of all sequences.
+    """
+
+    def __init__(self, config: Any, pool: CachePool) -> None:
+        self.config, self.pool = config, pool
+        self._without: dict[frozenset[int], Any] = {}
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def context_length(self) -> int | None:
+        return context_length(self.config)
+
+    def start(self) -> PooledSession:
+        return PooledSession(self)  # type: ignore[arg-type]
+
+    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+        return self.run(parts_of(runs, self.pool), hidden=hidden)
+
+    @abstractmethod
+    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
+        """Run the parts of several sequences together and write their keys and values to the pool."""
+
+    def without(self, layers: frozenset[int]) -> Any:
+        """A model that shares these weights and this cache but leaves out some decoder layers."""
+        if layers not in self._without:
+            self._without[layers] = self._smaller(layers)
+        return self._without[layers]
+
+    @abstractmethod
+    def _smaller(self, layers: frozenset[int]) -> Any:
+        """This model without some decoder layers, made anew."""
