@@ -7,7 +7,11 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from draftwood import methods
+from draftwood.drafters import TokenRecycling
+from draftwood.methods import Method
 from draftwood.testing import tiny_llama
+from draftwood.verifiers import Verdict
 
 LETTERS = "Ġ" + "Ċ" + string.digits + string.ascii_letters + string.punctuation  # ByteLevel's space and line break
 MESSAGES = "{% for m in messages %}{{ m['role'][0] }}:{{ m['content'] }};{% endfor %}"
@@ -60,3 +64,29 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> str:
 def endless(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model that writes for minutes."""
     return save_model(tmp_path_factory.mktemp("models") / "endless", layers=2, context=1_000_000)
+
+
+class AcceptsEverything:
+    """A verifier that follows first children to the leaf: fast and wrong."""
+
+    name = "accepts-everything"
+    exact_for = frozenset({"chosen"})
+
+    def __call__(self, tree, target_probs, rng):
+        node, path = 0, []
+        while tree.children[node]:
+            node = tree.children[node][0]
+            path.append(node)
+        return Verdict(path, rng.draw(target_probs[node]))
+
+
+@pytest.fixture
+def wrong(monkeypatch):
+    """``recycling`` no longer looks at what the target says."""
+    build = methods.build
+
+    def wrongly(name, target, draft_model=None, **named):
+        wrong = Method(TokenRecycling(), AcceptsEverything(), name)
+        return wrong if name == "recycling" else build(name, target, draft_model, **named)
+
+    monkeypatch.setattr(methods, "build", wrongly)

@@ -3,37 +3,6 @@ import json
 import pytest
 from command import refused, run
 
-from draftwood import methods
-from draftwood.drafters import TokenRecycling
-from draftwood.methods import Method
-from draftwood.verifiers import Verdict
-
-
-class AcceptsEverything:
-    """A verifier that follows first children to the leaf: fast and wrong."""
-
-    name = "accepts-everything"
-    exact_for = frozenset({"chosen"})
-
-    def __call__(self, tree, target_probs, rng):
-        node, path = 0, []
-        while tree.children[node]:
-            node = tree.children[node][0]
-            path.append(node)
-        return Verdict(path, rng.draw(target_probs[node]))
-
-
-@pytest.fixture
-def wrong(monkeypatch):
-    """``recycling`` no longer looks at what the target says."""
-    build = methods.build
-
-    def wrongly(name, target, draft_model=None, **named):
-        wrong = Method(TokenRecycling(), AcceptsEverything(), name)
-        return wrong if name == "recycling" else build(name, target, draft_model, **named)
-
-    monkeypatch.setattr(methods, "build", wrongly)
-
 
 def options(target: str) -> tuple[str, ...]:
     return ("--model", target, "--dtype", "float32", "--max-new-tokens", "20")

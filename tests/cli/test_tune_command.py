@@ -165,7 +165,9 @@ def test_ctrl_c_leaves_nothing(endless, own_home):
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said.strip() == "draftwood: stopped"
-    assert not list(own_home.rglob("*.json")) or {path.name for path in own_home.iterdir()} == {"kernels"}
+    left = {path.name for path in own_home.iterdir()} if own_home.exists() else set()
+    assert left <= {"kernels"}  # the library that every command compiles first
+    assert not list(own_home.rglob("*.partial"))
 
 
 SAY_WHEN_MEASURING = """if True:
