@@ -120,6 +120,17 @@ def test_without_a_compiler_floats_go_on_with_a_warning_and_int8_names_the_cure(
         forget()
 
 
+def test_a_home_that_takes_no_library_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    (tmp_path / "home").write_text("a file in the way")
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    forget()
+    try:
+        with pytest.warns(UserWarning, match="slower than it could: cannot write .*DRAFTWOOD_HOME"):
+            assert isinstance(model_for(tiny_llama(0)), LeanModel)
+    finally:
+        forget()
+
+
 def forget() -> None:
     library.library.cache_clear()
     library.available.cache_clear()

@@ -87,13 +87,16 @@ def library() -> ctypes.CDLL:
     """The library, compiled now where that was not done before.
 
     Raises:
-        CompilerError: where there is no C++ compiler or it fails.
+        CompilerError: where there is no C++ compiler, it fails, or the disk does not take what it makes.
     """
     folder = home() / "kernels" / key()
-    if not folder.is_dir():
-        publish(folder, f"decoder.cpp for {platform.machine()}", _compile)
-        _forget_old(folder.parent)
-    found = ctypes.CDLL(str(folder / LIBRARY))
+    try:
+        if not folder.is_dir():
+            publish(folder, f"decoder.cpp for {platform.machine()}", _compile)
+            _forget_old(folder.parent)
+        found = ctypes.CDLL(str(folder / LIBRARY))
+    except OSError as error:
+        raise CompilerError(str(error)) from error
     found.draftwood_run.argtypes = (POINTER(Decoder), POINTER(Run), c_int32)
     found.draftwood_run.restype = None
     found.draftwood_fits_int4.argtypes = (c_void_p, c_int32, c_int32)
@@ -114,7 +117,7 @@ def available() -> bool:
     """Whether there is a library for this machine; the first question may compile it."""
     try:
         library()
-    except (ValueError, OSError):
+    except CompilerError:
         return False
     return True
 
