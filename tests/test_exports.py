@@ -3,6 +3,8 @@
 import ast
 import importlib
 import inspect
+import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -31,5 +33,15 @@ def test_unknown_names_are_attribute_errors() -> None:
 
 
 def test_every_module_is_documented() -> None:
-    for path in sorted(Path(draftwood.__file__).parent.rglob("*.py")):  # not imported: some run beside other systems
-        assert ast.get_docstring(ast.parse(path.read_text())) or path.name == "__main__.py", f"{path} has no docstring"
+    for found in pkgutil.walk_packages(draftwood.__path__, "draftwood."):
+        if found.name.endswith("__main__"):
+            continue
+        assert docstring(found.name), f"{found.name} has no docstring"
+
+
+def docstring(module: str) -> str | None:
+    """Of a module that can be imported, or of an adapter that only runs in another system's environment."""
+    if not re.fullmatch(r"draftwood\.bench\.peers\.(run_\w+|openvino_int8)", module):
+        return importlib.import_module(module).__doc__
+    path = Path(draftwood.__file__).parents[1] / f"{module.replace('.', '/')}.py"
+    return ast.get_docstring(ast.parse(path.read_text()))
