@@ -14,7 +14,7 @@ import torch
 
 from draftwood.bench.machine import bandwidth, processor
 from draftwood.bench.prompts import PromptSet
-from draftwood.bench.protocols import Protocol, as_json
+from draftwood.bench.protocols import Protocol, as_json, timed
 from draftwood.bench.records import RunInfo
 from draftwood.bench.workbench import Workbench
 from draftwood.models.curve import FULL
@@ -30,7 +30,7 @@ READ_BYTES = 1 << 30  # far more than any cache holds
 def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str, command: str) -> RunInfo:
     """The common part of a run's records. Measures the bandwidth of memory, and the curve where none is stored."""
     models = bench.models
-    device = bench.shared[0].model.device if bench.thrifty else bench.plain.model.device
+    device = bench.plain.model.device
     folder, threads = bench.folder, torch.get_num_threads()
     return RunInfo(
         protocol=protocol.name,
@@ -43,7 +43,7 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
         model=models.model,
         draft_model=models.draft_model,
         dtype=bench.dtype,
-        curve=None if bench.thrifty else _curve(bench),
+        curve=_curve(bench) if timed(protocol) else None,
         bandwidth=bandwidth(torch.ones(READ_BYTES // 4), threads) if device.type == "cpu" else None,
         weight_bytes=_weight_bytes(bench, folder),
         prompts={
@@ -57,7 +57,7 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
 
 def _weight_bytes(bench: Workbench, folder: Path | None) -> int | None:
     """What one token reads of the weights, as they lie in memory."""
-    if not bench.thrifty and isinstance(bench.plain.model, NativeModel):
+    if isinstance(bench.plain.model, NativeModel):
         return bench.plain.model.weight_bytes
     sizes = None if folder is None else matrix_sizes(folder)
     return None if sizes is None or bench.dtype not in BYTES else sizes * BYTES[bench.dtype]

@@ -12,7 +12,6 @@ from draftwood.bench.quality import quality
 from draftwood.bench.records import Key, Record
 from draftwood.bench.workbench import Answer, Workbench
 from draftwood.models.base import Model
-from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.stats import Stats
 
@@ -206,7 +205,7 @@ def _thrifty(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
         stats = {**Stats.of(steps).as_json(), "seconds": None, "tokens_per_second": None}
         same = {}
         if plain:
-            same = identity(bench, TransformersModel(bench.shared[0].model), prompts[place], plain[place], token_ids)
+            same = identity(bench, bench.plain.model, prompts[place], plain[place], token_ids)
         more = {"token_ids": token_ids, "text": bench.text(token_ids), "stats": stats, "worker": worker, **same}
         found.append(record(bench, cell, unit, number, prompt, 0, prompts[place], **more))
     return found

@@ -209,6 +209,11 @@ Protocol = SpecBench | Rsd | Axes | Load
 PROTOCOLS: dict[str, type[Protocol]] = {kind.name: kind for kind in get_args(Protocol)}
 
 
+def timed(protocol: Protocol) -> bool:
+    """Whether its records say how long things took."""
+    return not (isinstance(protocol, Rsd) and protocol.thrifty)
+
+
 def as_json(protocol: Protocol) -> dict[str, Any]:
     """A protocol in plain types."""
     return {"protocol": protocol.name, **asdict(protocol)}

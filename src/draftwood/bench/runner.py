@@ -10,7 +10,7 @@ from typing import Any
 from draftwood.bench.describe import commit, describe, digest, now
 from draftwood.bench.measure import Unit, measure
 from draftwood.bench.prompts import Prompt, PromptSet, load_prompts
-from draftwood.bench.protocols import Load, Protocol, Rsd, as_json
+from draftwood.bench.protocols import Load, Protocol, as_json, timed
 from draftwood.bench.records import TREE, RunInfo, Writer, read_run, write_run, writing
 from draftwood.bench.trees import write_trees
 from draftwood.bench.workbench import Models, Workbench
@@ -76,7 +76,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
     _check(order)
     chosen = load_prompts(settings.prompts, settings.per_category, settings.categories, settings.limit)
     with writing(order.output) as writer:
-        bench = Workbench(order.models, settings, _thrifty(protocol))
+        bench = Workbench(order.models, settings)
         fitting, rule = fit(bench, chosen, progress.say)
         info = _common(order, bench, fitting, rule, writer)
         bench.use_curve(info.curve)
@@ -89,7 +89,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
                 for records in found:
                     writer.append(records)
                     progress.advance()
-        if not _thrifty(protocol) and not isinstance(protocol, Load) and not (order.output / TREE).exists():
+        if timed(protocol) and not isinstance(protocol, Load) and not (order.output / TREE).exists():
             tokens = bench.encode(fitting.prompts[0])
             write_trees(bench, cells, tokens, settings.temperatures[0], order.output)
         return read_run(order.output)
@@ -249,9 +249,5 @@ def _peers(order: Order, bench: Workbench, unit: Unit, info: RunInfo, progress: 
             write_run(order.output, replace(info, peers=peers.known))
 
 
-def _thrifty(protocol: Protocol) -> bool:
-    return isinstance(protocol, Rsd) and protocol.thrifty
-
-
 def _in_turns(protocol: Protocol) -> bool:
-    return not isinstance(protocol, Load) and not _thrifty(protocol)
+    return not isinstance(protocol, Load) and timed(protocol)

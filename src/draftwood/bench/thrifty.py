@@ -1,12 +1,12 @@
 """Block efficiency for little: only the nodes that are read are run, and many texts share each run.
 
-The engine, the drafters and the verifiers are the library's own. Rules that walk from the root read the target's
-distribution at the accepted nodes alone, so these nodes are run when they are asked for, and the sequences under way
-share one padded run. Rules that read the leaves first (traversal) get whole trees. The texts are those of ordinary
-decoding; times mean nothing.
+The engine, the drafters and the verifiers are the library's own. A node is run when its distribution is asked for, so a
+rule that walks from the root costs as much as plain decoding, and one that starts at the leaves what it looks at. The
+sequences under way share one run. The texts are those of ordinary decoding; times mean nothing.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 import torch
 from greenlet import getcurrent, greenlet
@@ -15,16 +15,15 @@ from draftwood.bench.cells import Cell
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Options, generate
 from draftwood.models.base import Keep, Output, Run
+from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.session import Part, PooledSession
-from draftwood.models.transformers import TransformersModel
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
-from draftwood.verifiers import Traversal
 
 
 def decode_together(
-    target: object,
-    draft: object,
+    target: PoolOfSequences,
+    draft: PoolOfSequences,
     cell: Cell,
     prompts: Sequence[Sequence[int]],
     options: Sequence[Options],
@@ -33,17 +32,16 @@ def decode_together(
     """Decode every prompt plainly or by a method with a draft model; for each the steps, without sensible times.
 
     Args:
-        target: a causal language model of Transformers.
+        target: the model whose texts they are.
         draft: another one, of the same vocabulary.
         cell: which shape and verifier; without a shape nothing is drafted.
         prompts: token ids.
         options: for each prompt.
-        whole_trees: run every node of every tree in any case.
+        whole_trees: run every node of every tree.
     """
     together = Together()
-    whole = whole_trees or isinstance(cell.rule, Traversal)
-    model = (Shared if whole else Thrifty)(target, together)
-    drafter = Nothing() if cell.tree is None else DraftModel(Shared(draft, together), cell.tree)
+    model = (Shared if whole_trees else Thrifty)(target, together)
+    drafter = Nothing() if cell.tree is None else DraftModel(Shared(draft, together, first=True), cell.tree)
     found: list[list[Step]] = [[] for _ in prompts]
 
     def task(number: int) -> Callable[[], None]:
@@ -55,7 +53,7 @@ def decode_together(
 
 
 class Together:
-    """Runs several tasks in turns on one thread and merges the model runs they wait for into padded batches."""
+    """Runs several tasks in turns on one thread and merges the model runs they wait for."""
 
     def __init__(self) -> None:
         self.waiting: dict[greenlet, tuple[Shared, Part]] = {}
@@ -75,56 +73,81 @@ class Together:
         return self.scheduler.switch()
 
     def _serve(self) -> list[tuple[greenlet, Output | None]]:
-        """One run, of the cheaper model if any task waits for it, so that runs of the dear one serve many."""
-        model = min({model for model, _ in self.waiting.values()}, key=lambda candidate: candidate.size)
+        """One run, of the draft model if any task waits for it, so that runs of the target serve many."""
+        model = max({model for model, _ in self.waiting.values()}, key=lambda candidate: candidate.first)
         tasks = [task for task, (wanted, _) in self.waiting.items() if wanted is model]
         tasks.sort(key=lambda task: self.waiting[task][1].place.slot)
         parts = [self.waiting.pop(task)[1] for task in tasks]
-        return list(zip(tasks, TransformersModel.run(model, parts), strict=True))
+        return list(zip(tasks, model.inner.run(parts), strict=True))
 
 
-class Shared(TransformersModel):
-    """A model whose runs are merged with those of the other tasks."""
+class Shared(PoolOfSequences):
+    """A model whose runs are merged with those of the other tasks; ``first`` where others wait for what it says."""
 
-    def __init__(self, hf_model: object, together: Together) -> None:
-        super().__init__(hf_model)  # type: ignore[arg-type]
-        self.together = together
-        self.size = sum(parameter.numel() for parameter in hf_model.parameters())  # type: ignore[attr-defined]
+    def __init__(self, inner: PoolOfSequences, together: Together, first: bool = False) -> None:
+        super().__init__(inner.config, inner.pool)
+        self.inner, self.together, self.first = inner, together, first
+        self.layers, self.end_tokens, self.device = inner.layers, inner.end_tokens, inner.device  # type: ignore[attr-defined]
 
     def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
-        if len(parts) > 1:
-            return super().run(parts, keep, hidden)
-        output = self.together.wait(self, parts[0])
-        return [Output(output.logits[-1:] if keep == "last" else output.logits)]
+        outputs = [self.together.wait(self, part) for part in parts]
+        return [Output(output.logits[-1:] if keep == "last" else output.logits) for output in outputs]
+
+    def _smaller(self, layers: frozenset[int]) -> PoolOfSequences:
+        return self.inner.without(layers)
 
 
 class Thrifty(Shared):
     """A target that runs a node when its distribution is asked for."""
 
     def start(self) -> PooledSession:
-        return ThriftySession(self)
+        return ThriftySession(self)  # type: ignore[arg-type]
 
     def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
-        return [Output(RowsOnDemand(run.session, run.tree)) for run in runs]  # type: ignore[arg-type]
+        return [Output(run.session.read(run.tree)) for run in runs]  # type: ignore[arg-type,attr-defined]
 
 
 class ThriftySession(PooledSession):
+    """One sequence, whose cache holds the path that is being read."""
+
+    def read(self, tree: DraftTree) -> "RowsOnDemand":
+        """The logits of this tree, which are not computed yet."""
+        self.rows = RowsOnDemand(self, tree)
+        return self.rows
+
     def commit(self, path: Sequence[int]) -> None:
-        """The accepted nodes were run one after the other, so they are in the cache already."""
+        self.rows.keep(path)
 
 
 class RowsOnDemand:
-    """Logits by node, for verifiers that read a node only after its parent was accepted."""
+    """Logits by node; reading one runs it, and what is missing between it and the path that was read last."""
 
     def __init__(self, session: ThriftySession, tree: DraftTree) -> None:
-        self.session, self.tree, self.depth = session, tree, -1
+        self.session, self.tree = session, tree
+        self.path: list[int] = []  # nodes in the cache behind the committed tokens
 
     def cpu(self) -> "RowsOnDemand":
         return self
 
     def __getitem__(self, rows: slice) -> torch.Tensor:
-        depth = len(self.tree.path_to(rows.start))
-        if depth != self.depth + 1:
-            raise RuntimeError("this verifier does not walk from the root; run whole trees")
-        self.depth = depth
-        return self.session.extend([self.tree.token_list[rows.start]]).logits
+        wanted = [0, *self.tree.path_to(rows.start)]
+        self.keep(wanted[: min(self._shared_with(wanted), len(wanted) - 1)])
+        missing = [self.tree.token_list[node] for node in wanted[len(self.path) :]]
+        self.path = wanted
+        return self.session.extend(missing, keep="last").logits
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Take back all that was read behind this part of the path.
+
+        Raises:
+            ValueError: for nodes that were not read.
+        """
+        if self._shared_with(path) < len(path):
+            raise ValueError(f"nodes {list(path)} were not all read; the last ones were {self.path}")
+        if len(path) < len(self.path):
+            self.session.rewind(len(self.path) - len(path))
+        self.path = list(path)
+
+    def _shared_with(self, path: Sequence[int]) -> int:
+        """How many nodes both paths begin with."""
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(self.path, path, strict=False))))

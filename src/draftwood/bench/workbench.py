@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,12 +19,10 @@ from draftwood.language_model import LanguageModel, load, load_draft_model
 from draftwood.methods import Method
 from draftwood.models.base import Model
 from draftwood.models.curve import Curve
+from draftwood.models.pooled import PoolOfSequences
 from draftwood.parts import Parts, drafter_of
 from draftwood.sampling import Sampling
 from draftwood.stats import Stats, Step
-
-if TYPE_CHECKING:
-    from draftwood.models.hub import Loaded
 
 WARM_UP_TOKENS = 8
 
@@ -64,14 +62,13 @@ class Workbench:
     Args:
         models: what to load; weights are loaded when they are first needed.
         settings: of the requests.
-        thrifty: run both models as Transformers does, for runs that many prompts share.
 
     Raises:
         ValueError: when a cell lacks its draft model, and what loading raises.
     """
 
-    def __init__(self, models: Models, settings: Settings, thrifty: bool = False) -> None:
-        self.models, self.settings, self.thrifty = models, settings, thrifty
+    def __init__(self, models: Models, settings: Settings) -> None:
+        self.models, self.settings = models, settings
         self._built: dict[str, LanguageModel] = {}
         self._plain_texts: dict[tuple[int, ...], list[int]] = {}
         self._together: dict[str, list[list[Step]]] = {}
@@ -90,38 +87,20 @@ class Workbench:
             raise ValueError("this protocol drafts with a second, smaller model; name one with --draft-model")
         return load_draft_model(self.models.draft_model, self.plain.tokenizer, self.models.dtype, self.models.device)
 
-    @cached_property
-    def shared(self) -> "tuple[Loaded, Loaded]":
-        """Target and draft model as Transformers runs them, for runs that many prompts share."""
-        from draftwood.models.hub import load_pretrained
-        from draftwood.models.vocabulary import require_same_vocabulary
-
-        if self.models.draft_model is None:
-            raise ValueError("this protocol drafts with a second, smaller model; name one with --draft-model")
-        dtype = None if self.models.dtype == "int8" else self.models.dtype
-        target = load_pretrained(self.models.model, dtype=dtype, device=self.models.device)
-        draft = load_pretrained(self.models.draft_model, dtype=target.model.dtype, device=self.models.device)
-        require_same_vocabulary(target.tokenizer, draft.tokenizer)
-        return target, draft
-
     @property
     def tokenizer(self) -> Any:
         """Of the target."""
-        return self.shared[0].tokenizer if self.thrifty else self.plain.tokenizer
+        return self.plain.tokenizer
 
     @property
     def folder(self) -> Path | None:
         """Of the target's weights; None for a model that did not come from a folder."""
-        if self.thrifty:
-            return self.shared[0].path
         key = self.plain.calibration.key
         return None if key is None else Path(key.model)
 
     @property
     def dtype(self) -> str:
         """How the target's weights are multiplied."""
-        if self.thrifty:
-            return str(self.shared[0].model.dtype).removeprefix("torch.")
         key = self.plain.calibration.key
         return key.dtype if key is not None else "unknown"
 
@@ -160,9 +139,7 @@ class Workbench:
     @property
     def context_length(self) -> int | None:
         """Most tokens that the target reads; None where there is no limit."""
-        from draftwood.models.support import context_length
-
-        return context_length(self.shared[0].model.config) if self.thrifty else self.plain.model.context_length
+        return self.plain.model.context_length
 
     @property
     def room(self) -> int | None:
@@ -194,14 +171,12 @@ class Workbench:
     ) -> list[list[Step]]:
         """The steps of a cell on many prompts in shared runs; greedy plain texts are written once."""
         from draftwood.bench.thrifty import decode_together
-        from draftwood.models.support import end_tokens
 
         key = repr((cell.key, temperature, prompts))
         if key in self._together:
             return self._together[key]
-        target, draft = self.shared
-        options = [self.options(temperature, seed, end_tokens(target.model)) for seed in seeds]
-        steps = decode_together(target.model, draft.model, cell, prompts, options)
+        options = [self.options(temperature, seed, self.plain.end_tokens) for seed in seeds]
+        steps = decode_together(_pooled(self.plain.model), _pooled(self.draft), cell, prompts, options)
         if cell.method == PLAIN:
             self._together[key] = steps
         return steps
@@ -235,3 +210,9 @@ class Workbench:
             return {}
         bound = {"root_acceptance": stats.root_acceptance, "root_acceptance_bound": stats.root_acceptance_bound}
         return {**bound, "bounded_runs": stats.bounded}
+
+
+def _pooled(model: Model) -> PoolOfSequences:
+    if not isinstance(model, PoolOfSequences):
+        raise ValueError(f"{type(model).__name__} keeps no caches that prompts could share; leave --thrifty out")
+    return model

@@ -31,8 +31,8 @@ def require_ray() -> Any:
 class Worker:
     """One process with models of its own."""
 
-    def __init__(self, models: Models, settings: "Settings", thrifty: bool, curve: dict | None, number: int) -> None:
-        self.bench, self.name, self.warm = Workbench(models, settings, thrifty), f"ray-{number}", False
+    def __init__(self, models: Models, settings: "Settings", curve: dict | None, number: int) -> None:
+        self.bench, self.name, self.warm = Workbench(models, settings), f"ray-{number}", False
         self.bench.use_curve(curve)
 
     def measure(self, unit: Unit) -> list[Record]:
@@ -56,9 +56,8 @@ def spread(order: "Order", units: Sequence[Unit], curve: dict | None) -> Iterato
     try:
         count = min(order.workers, len(units))
         remote = ray.remote(num_cpus=order.models.threads or 1)(Worker)
-        thrifty = units[0].kind == "thrifty"
         settings = order.protocol.settings
-        workers = [remote.remote(order.models, settings, thrifty, curve, number) for number in range(count)]
+        workers = [remote.remote(order.models, settings, curve, number) for number in range(count)]
         pool = ray.util.ActorPool(workers)
         yield _results(ray, pool, units)
     finally:
