@@ -17,29 +17,38 @@ from draftwood.tree import DraftTree
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One sequence's share of a run: which tokens, at which positions, where in the cache, seeing what."""
+    """One sequence's share of a run: which tokens, at which positions, where in the cache, seeing what.
+
+    Attributes:
+        before: committed tokens, at positions from 0 on; every node sees them.
+        sees: which nodes of the tree behind them each node sees, itself included.
+        tree_positions: of the nodes of the tree.
+    """
 
     tokens: Int[Tensor, " nodes"]
     positions: Int[Tensor, " nodes"]
     place: Place
-    sees: Bool[Tensor, "nodes width"]
-    sees_positions: Int[Tensor, " width"]
+    before: int
+    sees: Bool[Tensor, "nodes tree"]
+    tree_positions: Int[Tensor, " tree"]
 
     def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
-        """What each node sees if attention reaches back ``window`` positions, itself included."""
+        """What each node sees of the cache if attention reaches back ``window`` positions, itself included."""
+        sees = functional.pad(self.sees, (self.before, 0), value=True)
         if window is None:
-            return self.sees
-        return self.sees & (self.sees_positions[None] > self.positions[:, None] - window)
+            return sees
+        before = torch.arange(self.before, device=self.positions.device)
+        return sees & (torch.cat([before, self.tree_positions])[None] > self.positions[:, None] - window)
 
     def padded(self, rows: int) -> "Part":
         """The same with so many copies of the last row behind it, which nothing sees."""
-        tokens, positions, seen_positions = (
+        tokens, positions, tree_positions = (
             torch.cat([values, values[-1:].expand(rows)])
-            for values in (self.tokens, self.positions, self.sees_positions)
+            for values in (self.tokens, self.positions, self.tree_positions)
         )
         sees = functional.pad(torch.cat([self.sees, self.sees[-1:].expand(rows, -1)]), (0, rows))
         place = replace(self.place, count=self.place.count + rows)
-        return Part(tokens, positions, place, sees, seen_positions)
+        return Part(tokens, positions, place, self.before, sees, tree_positions)
 
 
 @runtime_checkable
@@ -81,13 +90,14 @@ class PooledSession:
         if len(tokens) == 0:
             raise ValueError("extend needs at least one token")
         start, count = self.length, len(tokens)
-        positions = torch.arange(start + count)
+        positions = torch.arange(start, start + count)
         part = Part(
             tokens=torch.tensor(tokens),
-            positions=positions[start:],
+            positions=positions,
             place=Place(self.slot, start, count),
-            sees=positions[None] <= positions[start:, None],
-            sees_positions=positions,
+            before=start,
+            sees=positions[None] <= positions[:, None],
+            tree_positions=positions,
         )
         output = self.model.run([part], keep, hidden)[0]
         self._length += count
@@ -104,14 +114,14 @@ class PooledSession:
         self._ran = len(tree)
         if self._origin is not None:
             self._origin._ran = 0  # its nodes are overwritten
-        start, positions = self.length, self.length + tree.depths
-        before = torch.ones(len(tree) - first, start, dtype=torch.bool, device=positions.device)
+        positions = self.length + tree.depths
         return Part(
             tokens=tree.tokens[first:],
             positions=positions[first:],
-            place=Place(self.slot, start + first, len(tree) - first),
-            sees=torch.cat([before, tree.ancestors[first:]], dim=1),
-            sees_positions=torch.cat([torch.arange(start, device=positions.device), positions]),
+            place=Place(self.slot, self.length + first, len(tree) - first),
+            before=self.length,
+            sees=tree.ancestors[first:],
+            tree_positions=positions,
         )
 
     def commit(self, path: Sequence[int]) -> None:

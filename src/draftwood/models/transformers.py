@@ -83,7 +83,7 @@ class TransformersModel(PoolOfSequences):
             sees[..., 0] = True  # rows of padding must see something, or their softmax is not a number
             for row, part in enumerate(parts):
                 seen = part.within(window).to(self.device, non_blocking=True)
-                sees[row, 0, : part.place.count, : part.sees.shape[1]] = seen
+                sees[row, 0, : part.place.count, : seen.shape[1]] = seen
             mask = torch.zeros(sees.shape, dtype=self.pool.dtype, device=self.device)
             masks[attention] = mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
         return masks if len(masks) > 1 else next(iter(masks.values()))
