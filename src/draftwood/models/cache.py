@@ -85,7 +85,7 @@ class CachePool:
         """Move the tokens at ``start + path`` to ``start``, in order. Whatever lies behind them is garbage."""
         if list(path) == list(range(len(path))):
             return
-        nodes = torch.tensor(path, device=self.device) + start
+        nodes = torch.tensor(path).to(self.device, non_blocking=True) + start
         for block in self._blocks.values():
             block[:, slot, start : start + len(path)] = block[:, slot].index_select(1, nodes)
 
