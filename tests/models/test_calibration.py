@@ -19,6 +19,7 @@ from draftwood.methods import RECIPES
 from draftwood.models import calibration, folders
 from draftwood.models.calibration import Calibration, CalibrationWarning, Key, curve_for, read, store
 from draftwood.models.curve import Curve, measure
+from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
@@ -133,7 +134,10 @@ def test_weights_that_changed_need_another_curve(model: TransformersModel, folde
 
 def test_the_key_names_how_the_model_runs(model: TransformersModel, folder: Path) -> None:
     assert Key.of(model, folder, "float32").runner == "TransformersModel"
-    assert Key.of(LeanModel(tiny_llama()), folder, "float32").runner == "LeanModel"
+    lean = LeanModel(tiny_llama())
+    assert Key.of(lean, folder, "float32").runner == "LeanModel"
+    lean.graphs = Graphs(lambda work: work)
+    assert Key.of(lean, folder, "float32").runner == "LeanModel, recorded as graphs"
     native = NativeModel(tiny_llama(), "bfloat16")
     assert Key.of(native, folder, "float32").runner.startswith("NativeModel, bfloat16 products, library ")
 

@@ -15,6 +15,7 @@ from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate, generate_batch
 from draftwood.methods import Method, build
 from draftwood.models.base import ModelSession, Run
+from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
@@ -22,6 +23,7 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
+from tape import record
 
 VOCAB = 40
 TOLERANCE = 1e-4
@@ -98,8 +100,9 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "falcon": ("FalconConfig", {**SIZES, "alibi": False}),
 }
 LEAN = ("llama", "llama-scaled", "llama-biased", "mistral-window", "qwen2", "qwen2-window", "qwen3", "stablelm")
-LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "native")]
-SOME = ("llama", "mistral-window", "gemma3", "mistral-window/lean", "llama/native", "mistral-window/native")
+LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
+FAST = ("mistral-window/lean", "llama/recorded", "mistral-window/recorded", "llama/native", "mistral-window/native")
+SOME = ("llama", "mistral-window", "gemma3", *FAST)
 DIFFERENT = (*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss", "qwen3/lean")  # in attention, positions or cache
 
 
@@ -118,7 +121,14 @@ def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     return model
 
 
-PATHS = {"": TransformersModel, "lean": LeanModel, "native": NativeModel}
+def recorded(model: PreTrainedModel) -> LeanModel:
+    """The lean path with runs recorded and played back, as on a GPU."""
+    lean = LeanModel(model)
+    lean.graphs = Graphs(record)
+    return lean
+
+
+PATHS = {"": TransformersModel, "lean": LeanModel, "recorded": recorded, "native": NativeModel}
 AnyModel = TransformersModel | LeanModel | NativeModel
 
 
@@ -432,6 +442,11 @@ def test_a_batch_writes_what_each_prompt_writes_alone(family: str, method: str, 
         ("gpt2", "rsd-s"),
         ("llama/native", "recycling"),
         ("mistral-window/lean", "lookup"),
+        ("llama/recorded", "rsd-s"),
+        ("mistral-window/recorded", "recycling"),
+        ("qwen2/recorded", "lookup"),
+        ("qwen3/recorded", "layer-skip"),
+        ("stablelm/recorded", "recycling"),
         ("mistral-window/native", "lookup"),
         ("qwen3/native", "layer-skip"),
         ("stablelm/native", "rsd-s"),
@@ -497,7 +512,7 @@ def with_cache_of(
 
 
 @pytest.mark.parametrize("skipped", [{1}, {0, 2}, {3}, {0, 1, 2}], ids=str)
-@pytest.mark.parametrize("family", ["llama", "llama-eager", "qwen3", "gemma3", "mistral-window"])
+@pytest.mark.parametrize("family", ["llama", "llama-eager", "qwen3", "gemma3", "mistral-window", "qwen3/recorded"])
 def test_skipping_equals_a_really_smaller_model(family: str, skipped: set[int]) -> None:
     layers = frozenset(skipped)
     model, session = hf_model(family), model_of(family).start()

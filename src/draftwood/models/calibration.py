@@ -24,6 +24,7 @@ from draftwood.models.base import Model
 from draftwood.models.curve import Curve, measure
 from draftwood.models.folders import WEIGHTS, explain_write_errors, home
 from draftwood.models.hardware import device_name, processor
+from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.models.progress import progress
 from draftwood.native import library
@@ -242,6 +243,8 @@ def _measure(model: Model, seconds: float) -> Measured:
 def _runner(model: Model) -> str:
     if isinstance(model, NativeModel):
         return f"NativeModel, {model.products} products, library {library.key()}"
+    if isinstance(model, LeanModel) and model.graphs is not None:
+        return "LeanModel, recorded as graphs"
     return type(model).__name__
 
 

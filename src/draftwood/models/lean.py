@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float
@@ -12,6 +13,7 @@ from transformers import PreTrainedModel
 from draftwood.models.base import Keep, Output
 from draftwood.models.decoder import Norm, Projection, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
+from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Graphs, Layers
 from draftwood.models.session import Part
 
 LEAST_ROWS = 4
@@ -24,10 +26,15 @@ class LeanModel(DecoderModel):
     """Runs on CUDA devices, and on CPUs without a C++ compiler; ``NativeModel`` is faster on CPUs.
 
     Neighbouring projections are one product, weights are laid out for the CPU once, heads that share keys are attended
-    to together, and rows of different sequences stand below each other without padding.
+    to together, and rows of different sequences stand below each other without padding. On CUDA devices small runs of
+    one sequence are recorded as graphs and played back (``draftwood.models.graphs``); prompts and runs over several
+    sequences are not.
 
     Args:
         hf_model: a Llama-shaped model.
+
+    Attributes:
+        graphs: the recorded runs; None where there are to be none.
 
     Raises:
         ValueError: for architectures of another shape; the message says why.
@@ -44,31 +51,65 @@ class LeanModel(DecoderModel):
         ]
         self.head = _product(self.decoder.head, prepacked)
         self.padded = prepacked
+        self.graphs = Graphs(CudaRecord(self.device)) if self.device.type == "cuda" else None
 
     @torch.no_grad()
     def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
         counts = [part.place.count for part in parts]
-        if self.padded and sum(counts) < LEAST_ROWS:
-            parts = [*parts[:-1], parts[-1].padded(LEAST_ROWS - sum(counts))]
+        rows, states = self._recorded(parts, tuple(hidden)) or self._at_once(parts, tuple(hidden))
+        rows = rows[: sum(counts)] if keep == "all" else torch.stack([rows[end - 1] for end in accumulate(counts)])
+        states = {layer: state[: sum(counts)] for layer, state in states.items()}
+        return outputs(self.head(rows), states, counts, keep)
+
+    def _recorded(self, parts: Sequence[Part], hidden: tuple[int, ...]) -> Layers | None:
+        """The run played back; None for what is not recorded."""
+        if self.graphs is None or len(parts) > 1 or len(parts[0].tree_positions) > MOST_ROWS:
+            return None
+        return self.graphs.run(self, self._decode, parts[0], hidden)
+
+    def _at_once(self, parts: Sequence[Part], hidden: tuple[int, ...]) -> Layers:
+        """The run, operation by operation, in just the shapes it has."""
+        missing = LEAST_ROWS - sum(part.place.count for part in parts)
+        if self.padded and missing > 0:
+            parts = [*parts[:-1], parts[-1].padded(missing)]
         self.pool.reserve(max(part.place.start + part.place.count for part in parts))
         tokens = torch.cat([part.tokens for part in parts]).to(self.device, non_blocking=True)
         positions = torch.cat([part.positions for part in parts]).to(self.device, non_blocking=True)
-        attention = _Attention(self, parts, *self.decoder.rotary(positions))
+        return self._decode(tokens, positions, _Attention(self, parts), hidden)
+
+    def _decode(self, tokens: Tensor, positions: Tensor, attend: Attend, hidden: tuple[int, ...]) -> Layers:
+        rotation = self.decoder.rotary(positions)
         stream = functional.embedding(tokens, self.decoder.embedding).float()
         states: dict[int, Tensor] = {}
         for index in self.kept:
             layer, products = self.decoder.layers[index], self.products[index]
             if index in hidden:
                 states[index] = stream.to(self.dtype)
-            stream = stream + products.output(attention(index, self._normed(stream, layer.attention_norm)))
+            stream = stream + products.output(
+                self._attended(index, self._normed(stream, layer.attention_norm), rotation, attend)
+            )
             gate, up = products.gate_up(self._normed(stream, layer.network_norm)).chunk(2, dim=-1)
             stream = stream + products.down(functional.silu(gate) * up)
         rows = self._normed(stream, self.decoder.norm)
         if self.depth in hidden:  # as Transformers has it: the last hidden state is behind the norm
             states[self.depth] = rows.to(self.dtype)
-        rows = rows[: sum(counts)] if keep == "all" else rows[torch.tensor(counts, device=self.device).cumsum(0) - 1]
-        states = {layer: state[: sum(counts)] for layer, state in states.items()}
-        return outputs(self.head(rows), states, counts, keep)
+        return rows, states
+
+    def _attended(
+        self, index: int, rows: Float[Tensor, "rows hidden"], rotation: tuple[Tensor, Tensor], attend: Attend
+    ) -> Float[Tensor, "rows inputs"]:
+        layer, sizes = self.decoder.layers[index], self.sizes
+        mixed = self.products[index].query_key_value(rows).unflatten(-1, (-1, sizes.head_dim))
+        query, key, value = mixed.split([sizes.heads, sizes.key_value_heads, sizes.key_value_heads], dim=1)
+        query = query if layer.query_norm is None else normed(query, layer.query_norm, sizes.epsilon)
+        key = key if layer.key_norm is None else normed(key, layer.key_norm, sizes.epsilon)
+        query, key = (_rotated(part, *rotation, sizes.rotary_dim) for part in (query, key))
+        query, key, value = (part.to(self.dtype) for part in (query, key, value))
+        # The heads that share a key stand side by side, as if they were more rows.
+        group = sizes.heads // sizes.key_value_heads
+        stacked = query.unflatten(1, (-1, group)).transpose(0, 1).flatten(1, 2)
+        attended = attend(index, layer.window, stacked, key, value)
+        return attended.unflatten(1, (-1, group)).transpose(0, 1).flatten(1)
 
     def _normed(self, rows: Tensor, norm: Norm) -> Tensor:
         return normed(rows, norm, self.sizes.epsilon, self.sizes.centred)
@@ -134,52 +175,41 @@ def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class _Attention:
-    """Attention of one run: rotation, masks and places in the cache are prepared once for all layers."""
+    """Attention of one run: masks and places in the cache are prepared once for all layers."""
 
-    def __init__(self, model: LeanModel, parts: Sequence[Part], cosines: Tensor, sines: Tensor) -> None:
-        self.model = model
+    def __init__(self, model: LeanModel, parts: Sequence[Part]) -> None:
+        self.group = model.sizes.heads // model.sizes.key_value_heads
         self.counts = [part.place.count for part in parts]
-        self.cosines, self.sines = cosines, sines
-        self.spans = [_Span(model, part) for part in parts]
-
-    def __call__(self, index: int, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows inputs"]:
-        model, layer, sizes = self.model, self.model.decoder.layers[index], self.model.sizes
-        mixed = model.products[index].query_key_value(rows).unflatten(-1, (-1, sizes.head_dim))
-        query, key, value = mixed.split([sizes.heads, sizes.key_value_heads, sizes.key_value_heads], dim=1)
-        query = query if layer.query_norm is None else normed(query, layer.query_norm, sizes.epsilon)
-        key = key if layer.key_norm is None else normed(key, layer.key_norm, sizes.epsilon)
-        query, key = (_rotated(part, self.cosines, self.sines, sizes.rotary_dim) for part in (query, key))
-        pieces = zip(*(part.to(model.dtype).split(self.counts) for part in (query, key, value)), strict=True)
-        attended = [span(index, layer.window, *piece) for span, piece in zip(self.spans, pieces, strict=True)]
-        return attended[0] if len(attended) == 1 else torch.cat(attended)
-
-
-class _Span:
-    """One sequence's keys and values in the cache, old and new, and what its rows see of them."""
-
-    def __init__(self, model: LeanModel, part: Part) -> None:
-        slot, start, end = part.place.slot, part.place.start, part.place.start + part.place.count
-        self.places, self.visible = model.pool.places(slot, start, end), model.pool.places(slot, 0, end)
-        group = model.sizes.heads // model.sizes.key_value_heads
-        masks = {window: part.within(window).to(model.device, non_blocking=True) for window in model.windows}
-        self.masks = {window: mask.repeat_interleave(group, 0) for window, mask in masks.items()}
+        self.spans = [_Span(model, part, self.group) for part in parts]
 
     def __call__(
         self,
         index: int,
         window: int | None,
-        query: Float[Tensor, "rows heads dim"],
+        query: Float[Tensor, "shared stacked dim"],
         key: Float[Tensor, "rows shared dim"],
         value: Float[Tensor, "rows shared dim"],
-    ) -> Float[Tensor, "rows inputs"]:
+    ) -> Float[Tensor, "shared stacked dim"]:
+        queries = query.split([self.group * count for count in self.counts], dim=1)
+        pieces = zip(self.spans, queries, key.split(self.counts), value.split(self.counts), strict=True)
+        attended = [span(index, window, *piece) for span, *piece in pieces]
+        return attended[0] if len(attended) == 1 else torch.cat(attended, dim=1)
+
+
+class _Span:
+    """One sequence's keys and values in the cache, old and new, and what its rows see of them."""
+
+    def __init__(self, model: LeanModel, part: Part, group: int) -> None:
+        slot, start, end = part.place.slot, part.place.start, part.place.start + part.place.count
+        self.places, self.visible = model.pool.places(slot, start, end), model.pool.places(slot, 0, end)
+        masks = {window: part.within(window).to(model.device, non_blocking=True) for window in model.windows}
+        self.masks = {window: mask.repeat_interleave(group, 0) for window, mask in masks.items()}
+
+    def __call__(self, index: int, window: int | None, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         for place, new in zip(self.places[index], (key, value), strict=True):
             place.copy_(new)
         keys, values = (part.transpose(0, 1)[None] for part in self.visible[index])
-        group = query.shape[1] // key.shape[1]
-        # The heads that share a key stand side by side, as if they were more rows.
-        rows = query.unflatten(1, (-1, group)).transpose(0, 1).flatten(1, 2)[None]
-        attended = functional.scaled_dot_product_attention(rows, keys, values, attn_mask=self.masks[window])
-        return attended[0].unflatten(1, (-1, group)).transpose(0, 1).flatten(1)
+        return functional.scaled_dot_product_attention(query[None], keys, values, attn_mask=self.masks[window])[0]
 
 
 def normed(rows: Tensor, norm: Norm, epsilon: float, centred: bool = False) -> Tensor:
