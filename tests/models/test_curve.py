@@ -175,6 +175,21 @@ def test_the_curve_is_what_the_runs_cost() -> None:
     assert model.sessions[0].length == 128
 
 
+@pytest.mark.parametrize(("device", "sizes"), [("cpu", 3), ("meta", 7)])
+def test_on_other_devices_first_runs_do_not_tell_what_there_is_time_for(device: str, sizes: int) -> None:
+    seen: set[int] = set()
+
+    def cost(nodes: int) -> float:
+        first = nodes not in seen
+        seen.add(nodes)
+        return 0.1 if first else 0.001
+
+    model = SlowModel(cost, device=torch.device(device), context_length=2 + DEPTH)  # one token is run before
+    curve = measured(model, seconds=1.0)
+    assert len(curve.nodes) == sizes
+    assert curve.seconds == pytest.approx([0.001] * sizes)
+
+
 def test_bursts_of_noise_and_slow_first_runs_do_not_count() -> None:
     drawn, seen = random.Random(2), set()
 
