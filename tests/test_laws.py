@@ -17,6 +17,7 @@ from draftwood.drafters import (
     DraftModel,
     DraftSession,
     LayerSkip,
+    NGrams,
     Nothing,
     PromptLookup,
     Request,
@@ -249,3 +250,41 @@ def test_greedy_text_is_the_models_own(make, models: tuple[TransformersModel, Tr
             assert Stats.of(steps).tokens == 40
             if drafter.name == "draft-model" and drafter.model is target:
                 assert Stats.of(steps).block_efficiency > 1.5  # a perfect drafter that gains nothing is broken
+
+
+def drawn_text(target: TransformersModel, drafter: Drafter, verifier: Verifier, seed: int) -> list[int]:
+    options = Options(Sampling(0.8), 40, seed=seed)
+    return [t for step in generate(target, drafter, verifier, [1, 5, 7, 3, 5, 7], options) for t in step.tokens]
+
+
+@pytest.mark.parametrize("make", [make for _, make in DRAFTERS], ids=[name for name, _ in DRAFTERS])
+def test_by_matching_a_seed_gives_the_text_of_plain_decoding(make, models) -> None:
+    target, draft = models
+    for drafter, verifier in make(target, draft):
+        if isinstance(verifier, Match):
+            for seed in range(4):
+                assert drawn_text(target, drafter, verifier, seed) == drawn_text(target, Nothing(), Match(), seed)
+
+
+def test_by_rejection_a_seed_gives_a_text_of_its_own(models) -> None:
+    target, draft = models
+    drafter = DraftModel(draft, Widths((2, 1)))
+    assert any(
+        drawn_text(target, drafter, Rejection(), seed) != drawn_text(target, Nothing(), Match(), seed)
+        for seed in range(4)
+    )
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_guesses_that_know_the_noise_are_accepted_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, _ = tables()
+    model, drafter = TableModel(target), Combined((NGrams(order=1),), WIDE)
+
+    def share() -> float:
+        runs = [generate(model, drafter, Match(), [0], Options(Sampling(1.0), 200, seed=seed)) for seed in range(5)]
+        stats = Stats.of(step for run in runs for step in run)
+        return stats.accepted / stats.drafted
+
+    knowing = share()
+    monkeypatch.setattr("draftwood.drafters.acceptance.raced", lambda mixed, noise: mixed)
+    assert knowing > 1.1 * share()

@@ -1,4 +1,5 @@
 from collections import Counter
+from collections.abc import Callable
 from itertools import permutations
 
 import pytest
@@ -124,3 +125,45 @@ def test_without_noise_drafts_are_the_likeliest_tokens() -> None:
     assert rng.draw_distinct(rows, 3).tolist() == [[0, 2, 3], [4, 2, 1]]
     assert rng.draw_independent(rows, 2).tolist() == [[0, 0], [4, 4]]
     assert len({rng.draw(LAW) for _ in range(100)}) > 1  # the target's own draws stay draws
+
+
+def test_noise_is_exponential_and_differs_from_place_to_place() -> None:
+    rng = Rng(13)
+    here, there = (torch.tensor(rng.arrivals(range(20_000), ahead), dtype=torch.float64) for ahead in (0, 1))
+    for times in (here, there):
+        uniforms = times.neg().exp().sort().values
+        steps = torch.arange(1, len(uniforms) + 1) / len(uniforms)
+        assert float((uniforms - steps).abs().max()) < 2.0 / len(uniforms) ** 0.5  # Kolmogorov-Smirnov, p = 7e-4
+    assert abs(float(torch.corrcoef(torch.stack([here, there]))[0, 1])) < 0.03
+    assert abs(float(torch.corrcoef(torch.stack([here[1:], here[:-1]]))[0, 1])) < 0.03
+    assert float(torch.corrcoef(torch.stack([here, here.clone()]))[0, 1]) > 0.99
+
+
+def test_who_looks_at_the_noise_knows_what_is_drawn() -> None:
+    rng, probs = Rng(14), torch.rand(300, generator=torch.Generator().manual_seed(1))
+    times = [torch.tensor(rng.arrivals(range(300), ahead)) for ahead in range(50)]
+    expected = [int((probs / time).argmax()) for time in times]
+    assert [rng.draw(probs) for _ in range(50)] == expected
+
+
+def pairs_of_draws(draws: Callable[[Rng], tuple[int, int]]) -> Counter:
+    return Counter(draws(Rng(seed)) for seed in range(DRAWS))
+
+
+def test_draws_that_follow_each_other_are_independent() -> None:
+    law = {(a, b): float(LAW[a] * LAW[b]) for a in range(5) for b in range(5)}
+    assert chi_square(pairs_of_draws(lambda rng: (rng.draw(LAW), rng.draw(LAW))), law) > ALARM
+
+    def stuck(rng: Rng) -> tuple[int, int]:
+        first = rng.draw(LAW)
+        rng._place -= 1
+        return first, rng.draw(LAW)
+
+    assert chi_square(pairs_of_draws(stuck), law) < ALARM  # noise that does not move on is noticed
+
+
+def test_draws_are_the_same_with_and_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    probs = torch.rand(1000, generator=torch.Generator().manual_seed(2))
+    with_library = [Rng(15).draw(probs), *(Rng(seed).draw(probs) for seed in range(100))]
+    monkeypatch.setattr("draftwood.rng.searchable", lambda rows: False)
+    assert [Rng(15).draw(probs), *(Rng(seed).draw(probs) for seed in range(100))] == with_library

@@ -121,7 +121,7 @@ class LanguageModel:
     ) -> None:
         self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
         self.calibration = calibration or Calibration(model)
-        self.prior = prior or Prior(model, _first_token(tokenizer), self.calibration.folder)
+        self.prior = prior or Prior(model, _usual_text(tokenizer), self.calibration.folder)
 
     def with_method(self, method: str | Method, draft_model: Model | None = None) -> "LanguageModel":
         """The same model, decoded by another method."""
@@ -297,12 +297,20 @@ def _plain(
     return LanguageModel(target, tokenizer, methods.build("plain", target), name, calibration)
 
 
-def _first_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    """What a text starts with, or else what stands between texts."""
-    for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
-        if isinstance(token, int):
-            return token
-    return 0
+QUESTION, ANSWER = "Explain it to me, please.", "Certainly! Here is what you asked for, in a few words. "
+
+
+def _usual_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The beginning of a text such as the model usually writes: an answer in a chat where it can chat."""
+    start: list[int] = []
+    if tokenizer.chat_template is not None:
+        turns = [{"role": "user", "content": QUESTION}]
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        start = list(tokenizer(str(text), add_special_tokens=False)["input_ids"])
+    else:
+        edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)  # what a text starts with, or stands between texts
+        start = [token for token in edges if isinstance(token, int)][:1]
+    return [*start, *tokenizer(ANSWER, add_special_tokens=False)["input_ids"]] or [0]
 
 
 def _is_tokens(prompt: object) -> bool:

@@ -4,11 +4,13 @@ import hashlib
 import os
 import re
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 from draftwood.drafters import BigramPrior
+from draftwood.drafters.bigram_prior import PRIOR_RANKS
 from draftwood.models.base import Model
 from draftwood.models.folders import WEIGHTS, explain_write_errors, home
 from draftwood.models.progress import progress
@@ -25,12 +27,12 @@ class Prior:
 
     Args:
         model: whose prior.
-        first: token that stands before each token whose successors are asked for.
+        before: tokens that stand before each token whose successors are asked for.
         folder: of the weights; None for a model that came from memory, whose prior is not stored.
     """
 
-    def __init__(self, model: Model, first: int = 0, folder: Path | None = None) -> None:
-        self.model, self.first, self.folder = model, first, folder
+    def __init__(self, model: Model, before: Sequence[int] = (0,), folder: Path | None = None) -> None:
+        self.model, self.before, self.folder = model, tuple(before), folder
 
     @cached_property
     def table(self) -> BigramPrior:
@@ -50,13 +52,14 @@ class Prior:
             return None
         files = sorted(file for pattern in WEIGHTS for file in self.folder.glob(pattern))
         stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-        digest = hashlib.sha256(repr((str(self.folder.resolve()), self.first, stamps)).encode()).hexdigest()[:12]
+        identity = (str(self.folder.resolve()), self.before, PRIOR_RANKS, stamps)
+        digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:12]
         return home() / "priors" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.folder.name)[:60]}-{digest}.safetensors"
 
     def measure(self, seconds: float = float("inf")) -> BigramPrior:
         """Take the prior from the model, the first tokens first, and store it; from now on this one is used."""
         with progress(f"asking the model what follows each token, at most {seconds:.0f} s"):
-            table = BigramPrior.of(self.model, self.first, seconds=seconds)
+            table = BigramPrior.of(self.model, self.before, seconds=seconds)
         if (path := self.path) is not None:
             with suppress(OSError):  # the next load measures it again
                 _store(table, path)

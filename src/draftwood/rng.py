@@ -4,19 +4,22 @@ Everything random in a decoding step is one of four acts: accept with a probabil
 without replacement, draw some tokens independently. They are methods here, so that ``draftwood.testing.outcomes`` can
 put an enumerator in the place of chance and compute output laws exactly, running the very same code.
 
-Draws need one 64-bit uniform each, never one per vocabulary entry: they invert the cumulative distribution. Drawing
-without replacement one token after the other has the law of Gumbel-Top-k (Vieira 2014; Kool et al. 2019,
-arXiv:1903.06059) and costs less on a CPU, where vocabulary-wide noise is dearer than the draft model's own softmax.
+A single draw is an exponential race with noise that belongs to its place in the text, so that a text depends on the
+seed alone and not on what was guessed, and guesses can be made that fit the noise (Daliri et al. 2024,
+arXiv:2408.07978). Drafts of whole trees need one 64-bit uniform each, never one per vocabulary entry: they invert the
+cumulative distribution. Drawing without replacement one token after the other has the law of Gumbel-Top-k (Vieira 2014;
+Kool et al. 2019, arXiv:1903.06059) and costs less on a CPU.
 """
 
 import math
 import random
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.native.rows import place_of_share, searchable
+from draftwood.native.rows import arrivals, first_to_arrive, searchable
 
 
 class Rng:
@@ -31,6 +34,8 @@ class Rng:
     def __init__(self, seed: int | None = None, *, noise: bool = True) -> None:
         self.noise = noise
         self._uniforms = random.Random(seed)
+        self._key = self._uniforms.getrandbits(64)
+        self._place = 0  # draws so far
 
     def uniform(self) -> float:
         """A number in [0, 1) with 53 random bits."""
@@ -47,19 +52,36 @@ class Rng:
         return self.uniform() < probability
 
     def draw(self, probs: Float[Tensor, " vocab"]) -> int:
-        """One token; ``probs`` need not be normalised, a token of probability 0 is never drawn."""
+        """One token; ``probs`` need not be normalised, a token of probability 0 is never drawn.
+
+        Every token has an exponential number, and the one whose number over its probability is smallest is drawn: the
+        Gumbel-max trick. The numbers belong to the request's seed, the token and how many draws came before.
+        """
+        key = self._place_key(0)
+        self._place += 1
         if searchable(probs):
-            return place_of_share(probs, self.uniform())
-        sums = _block_sums(probs[None])[0]
-        cumulative = sums.cumsum(-1)
-        share = self.uniform() * cumulative[-1]
-        block = min(int(torch.searchsorted(cumulative, share, right=True)), len(sums) - 1)
-        weights = probs[block * _BLOCK : (block + 1) * _BLOCK].double()
-        rest = (share - cumulative[block] + sums[block]).clamp(min=0.0)
-        place = int(torch.searchsorted(weights.cumsum(-1), rest, right=True))
-        if place == len(weights):  # rounding carried the share past the block's last token
-            place = int(weights.nonzero()[-1]) if bool(weights.any()) else len(weights) - 1
-        return block * _BLOCK + place
+            return first_to_arrive(probs, key)
+        rates = probs.double().cpu()
+        return int((rates / _arrivals(torch.arange(len(rates)), key)).argmax())
+
+    def arrivals(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
+        """The exponential numbers of these tokens in the draw that comes after ``ahead`` others.
+
+        A drafter that looks at them guesses what is going to be drawn. That is no cheating: the numbers decide which
+        token is drawn, and whatever was guessed the target's draw is the same.
+        """
+        key = self._place_key(ahead)
+        if searchable(_ONE):
+            return arrivals(tokens, key)
+        return _arrivals(torch.tensor(tokens), key).tolist()
+
+    def _place_key(self, ahead: int) -> tuple[int, int]:
+        """Two words for a draw: SplitMix64 (Steele et al. 2014)."""
+        word = (self._key + (self._place + ahead + 1) * 0x9E3779B97F4A7C15) & _WORD
+        word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
+        word ^= word >> 31
+        return word & 0xFFFFFFFF, word >> 32
 
     def draw_distinct(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
         """For each row ``count`` tokens without replacement, in drawing order.
@@ -109,6 +131,23 @@ class Rng:
 
 
 _BLOCK = 256
+_WORD = (1 << 64) - 1
+_ONE = torch.ones(1)
+
+
+def _arrivals(tokens: Int[Tensor, " tokens"], key: tuple[int, int]) -> Float[Tensor, " tokens"]:
+    """What ``native/noise.h`` computes, in 64 bits."""
+    first, second = key
+    word = _scrambled((tokens + first) & 0xFFFFFFFF)
+    high, low = _scrambled(word ^ second), _scrambled(word ^ (second ^ 0xFFFFFFFF))
+    uniform = high.double() * 2.0**-32 + low.double() * 2.0**-64 + 2.0**-66
+    return -torch.log1p(-uniform.clamp(max=1.0 - 2.0**-24))
+
+
+def _scrambled(words: Int[Tensor, " words"]) -> Int[Tensor, " words"]:
+    words = ((words ^ (words >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
+    words = ((words ^ (words >> 15)) * 0x846CA68B) & 0xFFFFFFFF
+    return words ^ (words >> 16)
 
 
 def _block_sums(probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows blocks"]:

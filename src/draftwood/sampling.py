@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.native.rows import largest, searchable
+from draftwood.native.rows import largest, largest_with_shares, searchable, softened
 from draftwood.tree import DraftTree
 
 
@@ -93,6 +93,11 @@ class Sampling:
     def reads_context(self) -> bool:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
+    @property
+    def cuts(self) -> bool:
+        """Whether unlikely tokens are cut off."""
+        return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+
     def for_drafting(self) -> "Sampling":
         """The same, but never one-hot: at temperature 0 a drafter still needs to know what is second likeliest."""
         return replace(self, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0) if self.greedy else self
@@ -113,6 +118,8 @@ class Sampling:
             scores = torch.stack([self._penalised(row, context) for row, context in zip(scores, contexts, strict=True)])
         if self.greedy:
             return torch.zeros_like(scores).scatter_(-1, likeliest(scores, 1), 1.0)
+        if not self.cuts and searchable(scores):
+            return softened(scores, self.temperature)
         scores = scores / self.temperature
         if self.top_k:
             lowest = scores.topk(min(self.top_k, scores.shape[-1]), dim=-1).values[..., -1:]
@@ -243,6 +250,17 @@ def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "r
     block = best.gather(-1, (winners // _BLOCK).clamp(max=count - 1))
     behind = winners >= count * _BLOCK
     return torch.where(behind, whole + winners - count * _BLOCK, block * _BLOCK + winners % _BLOCK)
+
+
+def likeliest_probs(
+    logits: Float[Tensor, "rows vocab"], count: int, temperature: float
+) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"]]:
+    """The ``count`` likeliest tokens of each row, likeliest first, and their probabilities at a temperature."""
+    if searchable(logits):
+        return largest_with_shares(logits, count, temperature)
+    tokens = likeliest(logits, count)
+    scores = logits.float() / temperature
+    return tokens, (scores.gather(-1, tokens) - scores.logsumexp(-1, keepdim=True)).exp()
 
 
 _BLOCK = 256

@@ -67,7 +67,7 @@ def test_tables_learn_rejected_guesses_in_their_own_context() -> None:
 
 def test_the_bigram_prior_is_what_the_model_says_after_one_token() -> None:
     model = TransformersModel(tiny_llama())
-    prior = BigramPrior.of(model, first=7, ranks=4)
+    prior = BigramPrior.of(model, before=[7], ranks=4)
     for token in (0, 7, 63):
         own = model.start().extend([7, token]).logits[-1]
         assert list(prior.row(token)) == own.topk(4).indices.tolist()

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from draftwood.native.rows import largest, place_of_share, searchable
-from draftwood.testing.statistics import chi_square
+from draftwood.native.rows import arrivals, first_to_arrive, largest, largest_with_shares, searchable, softened
+from draftwood.rng import _arrivals
 
 pytestmark = pytest.mark.skipif(not searchable(torch.zeros(1)), reason="there is no C++ compiler")
 
@@ -29,25 +29,37 @@ def test_a_maximum_anywhere_is_found() -> None:
         assert largest(row, 1).item() == place
 
 
-@pytest.mark.parametrize("vocab", [1, 7, 256, 1000, 50_000])
-def test_shares_invert_the_cumulative_sum(vocab: int) -> None:
-    weights = some(vocab, seed=3).relu() + torch.zeros(vocab).scatter_(0, torch.tensor([vocab // 2]), 1.0)
-    cumulative = weights.double().cumsum(0)
-    for share in [*torch.linspace(0, 0.999, 40).tolist(), 1 - 2**-53]:
-        expected = int(torch.searchsorted(cumulative, share * cumulative[-1], right=True))
-        last = int(weights.nonzero()[-1])
-        assert abs(place_of_share(weights, share) - min(expected, last)) <= (0 if share < 0.9999 else last)
-        assert weights[place_of_share(weights, share)] > 0
+@pytest.mark.parametrize("vocab", [1, 7, 256, 1000, 49_152])
+def test_probabilities_are_those_of_softmax(vocab: int) -> None:
+    logits = some(3, vocab, seed=3) * 6
+    expected = (logits / 0.7).softmax(-1)
+    assert torch.allclose(softened(logits, 0.7), expected, rtol=1e-5, atol=1e-9)
+    places, shares = largest_with_shares(logits, min(4, vocab), 0.7)
+    assert torch.allclose(shares, expected.gather(-1, places), rtol=1e-5, atol=1e-9)
 
 
-def test_draws_follow_the_weights_and_a_wrong_law_is_noticed() -> None:
-    weights = torch.tensor([0.5, 0.0, 0.2, 0.05, 0.25])
-    uniforms = torch.rand(20_000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    counts = torch.zeros(5)
-    for share in uniforms.tolist():
-        counts[place_of_share(weights, share)] += 1
-    assert chi_square(counts, weights) > 1e-4
-    assert chi_square(counts, torch.tensor([0.47, 0.0, 0.2, 0.05, 0.28])) < 1e-4
+def test_a_logit_of_minus_infinity_has_no_probability() -> None:
+    logits = some(1, 40)
+    logits[0, [3, 38]] = -torch.inf
+    assert softened(logits, 1.0)[0, [3, 38]].tolist() == [0.0, 0.0]
+
+
+def test_noise_is_what_tensor_operations_make_of_it() -> None:
+    key = (0x12345678, 0xFFFFFFF0)
+    expected = _arrivals(torch.arange(70_000), key)
+    found = torch.tensor(arrivals(range(70_000), key), dtype=torch.float64)
+    small = expected < 1.0
+    assert torch.allclose(found[small], expected[small], rtol=1e-6, atol=0.0)
+    assert torch.allclose(found, expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize("vocab", [1, 15, 16, 17, 300, 49_152])
+def test_the_first_to_arrive_is_the_least_time_over_weight(vocab: int) -> None:
+    for seed in range(20):
+        weights, key = some(vocab, seed=seed).exp(), (seed, 7 * seed)
+        expected = int((weights.double() / _arrivals(torch.arange(vocab), key)).argmax())
+        assert first_to_arrive(weights, key) == expected
+        assert first_to_arrive(weights * (torch.arange(vocab) == vocab // 2), key) == vocab // 2
 
 
 def test_what_cannot_be_searched() -> None:

@@ -1,7 +1,7 @@
 """How likely the target is to accept a guess: opinions of several sources made one estimate, and learnt online."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +22,9 @@ TRUST = {
     },
 }
 
+Noise = Callable[[Sequence[int]], Sequence[float]]
+"""Exponential numbers of tokens; see ``Rng.arrivals``."""
+
 Line = tuple[float, float]
 """Acceptance before evidence: its log odds are the first number plus the second times the log odds of the mean."""
 
@@ -32,12 +35,15 @@ class Prediction(NamedTuple):
     Attributes:
         opinions: with the weight each had.
         mixed: weighted mean of the probabilities, by token.
-        estimates: estimated acceptance of the likelier tokens.
+        means: of the likelier tokens what their acceptance is estimated by: this mean, or what it came to once the
+            noise of the draw was known.
+        estimates: estimated acceptance of these.
         deep: whether guesses led here.
     """
 
     opinions: list[tuple[Kind, dict[int, float], float]]
     mixed: dict[int, float]
+    means: dict[int, float]
     estimates: dict[int, float]
     deep: bool
 
@@ -88,7 +94,7 @@ class Estimator:
     @classmethod
     def for_sampling(cls) -> "Estimator":
         """For texts that are drawn: the likeliest token comes less often than where it is always taken."""
-        return cls(root=(-0.92, 0.82), deep=(-0.52, 1.01))
+        return cls(root=(-1.29, 0.69), deep=(-0.85, 0.85))
 
     def start(self) -> "Estimates":
         """Nothing shown yet."""
@@ -114,6 +120,18 @@ def middle_of(bucket: int) -> float:
     return 1.0 / (1.0 + 2.0 ** (5.0 - bucket / FINE))
 
 
+def raced(mixed: Mapping[int, float], noise: Noise) -> dict[int, float]:
+    """Each token's share of the haste with which all come: its probability over its exponential number.
+
+    The token of greatest haste is drawn, so where the probabilities are the target's own the largest share is right.
+    All that is not expected comes with the haste of one token that holds what is left of the probability.
+    """
+    times = noise(list(mixed))
+    haste = {token: mean / max(time, 1e-12) for (token, mean), time in zip(mixed.items(), times, strict=True)}
+    total = sum(haste.values()) + max(0.0, 1.0 - sum(mixed.values()))
+    return {token: value / total for token, value in haste.items()}
+
+
 def _before_evidence(line: Line) -> list[float]:
     odds = [math.log(2.0) * (bucket / FINE - 5.0) for bucket in range(BUCKETS)]
     return [1.0 / (1.0 + math.exp(-line[0] - line[1] * value)) for value in odds]
@@ -130,8 +148,14 @@ class Estimates:
         self.hits = [[0.0] * BUCKETS for _ in range(2)]
         self.trials = [[0.0] * BUCKETS for _ in range(2)]
 
-    def predict(self, opinions: Sequence[Opinion], deep: bool) -> Prediction:
-        """What comes next, and how likely each guess is to be accepted."""
+    def predict(self, opinions: Sequence[Opinion], deep: bool, noise: Noise | None = None) -> Prediction:
+        """What comes next, and how likely each guess is to be accepted.
+
+        Args:
+            opinions: of all sources.
+            deep: whether guesses led here.
+            noise: exponential numbers of tokens in the draw that decides; None for greedy texts.
+        """
         trust = self.trust
         weights = [math.exp(trust.get(kind, 0.0)) for kind, _ in opinions]
         total = sum(weights)
@@ -143,8 +167,11 @@ class Estimates:
             for token, probability in guesses.items():
                 mixed[token] = mixed.get(token, 0.0) + weight * probability
         values, floor = self.values[deep], self.config.floor
-        estimates = {token: values[bucket_of(mean)] for token, mean in mixed.items() if mean > floor}
-        return Prediction(weighed, mixed, estimates, deep)
+        means = mixed if noise is None or not mixed else raced(mixed, noise)
+        means = {token: mean for token, mean in means.items() if mean > floor}
+        return Prediction(
+            weighed, mixed, means, {token: values[bucket_of(mean)] for token, mean in means.items()}, deep
+        )
 
     def learn(self, prediction: Prediction, token: int) -> None:
         """The text went on with ``token`` where ``prediction`` was made."""
@@ -156,8 +183,8 @@ class Estimates:
                 trust[kind] = trust.get(kind, 0.0) + rate * (share - weight)
         deep, decay, strength = prediction.deep, self.config.decay, self.config.strength
         hits, trials, values, prior = self.hits[deep], self.trials[deep], self.values[deep], self.prior[deep]
-        for guess in prediction.estimates:
-            bucket = bucket_of(prediction.mixed[guess])
+        for guess, mean in prediction.means.items():
+            bucket = bucket_of(mean)
             hits[bucket] = hits[bucket] * decay + (guess == token)
             trials[bucket] = trials[bucket] * decay + 1.0
             values[bucket] = (strength * prior[bucket] + hits[bucket]) / (strength + trials[bucket])

@@ -1,6 +1,7 @@
 """Guess with what the target says after a single token, without any text before it."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -12,11 +13,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from draftwood.drafters.base import Request
-from draftwood.drafters.sources import RANKS, Kind, News, Opinion, SourceSession
-from draftwood.models.base import Model
-from draftwood.sampling import likeliest
+from draftwood.drafters.sources import Kind, News, Opinion, SourceSession
+from draftwood.models.base import Model, extend_in_chunks
+from draftwood.sampling import likeliest_probs
 from draftwood.tree import DraftTree
 
+PRIOR_RANKS = 24  # successors of a token; drawn guesses need more of them than chosen ones
 LEAST_STAR, STAR = 8, 256  # tokens run at once when a prior is measured, at first and at most
 
 
@@ -29,7 +31,7 @@ class BigramPrior:
 
     Args:
         tokens: successors of each token, likeliest first; -1 where there is none. Tokens beyond the table have none.
-        probs: their probabilities among each other.
+        probs: their probabilities.
 
     Raises:
         ValueError: for tables of different shapes.
@@ -49,31 +51,35 @@ class BigramPrior:
     def of(
         cls,
         model: Model,
-        first: int = 0,
+        before: Sequence[int] = (0,),
         known: int | None = None,
-        ranks: int = RANKS,
+        ranks: int = PRIOR_RANKS,
         seconds: float = float("inf"),
     ) -> "BigramPrior":
         """Run the model on single tokens; takes as long as a prompt of so many tokens.
 
-        The tokens hang side by side below one first token, as a tree in which none sees another.
+        The tokens hang side by side behind one text, as a tree in which none sees another. A text such as the model
+        usually writes makes better guesses than none.
 
         Args:
             model: whose prior.
-            first: the token before each, such as the model's begin-of-text token.
+            before: the tokens before each, at least one.
             known: only for the first so many tokens; vocabularies made by merging stand in order of frequency.
             ranks: successors of each token.
             seconds: stop before this time is over; a few tokens are run however long they take.
         """
         known, ranks = min(known or model.vocab_size, model.vocab_size), min(ranks, model.vocab_size)
         session, tokens, probs = model.start(), [], []
+        *earlier, root = before
+        if earlier:
+            extend_in_chunks(session, earlier)
         since, width, start = time.perf_counter(), LEAST_STAR, 0
         while start < known:
             star = list(range(start, min(known, start + width)))
-            logits = session.forward(DraftTree.of([first, *star], [-1] + [0] * len(star))).logits[1:]
-            best = likeliest(logits, ranks)
+            logits = session.forward(DraftTree.of([root, *star], [-1] + [0] * len(star))).logits[1:]
+            best, chances = likeliest_probs(logits, ranks, temperature=1.0)
             tokens.append(best.cpu())
-            probs.append(logits.gather(-1, best).float().softmax(-1).cpu())
+            probs.append(chances.cpu())
             start += len(star)
             spent = time.perf_counter() - since
             width = min(STAR, 2 * width)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ from draftwood.budget import Budget
 from draftwood.drafters.acceptance import Estimator, Prediction
 from draftwood.drafters.base import Accepted, DraftSession, Request
 from draftwood.drafters.n_grams import NGrams
-from draftwood.drafters.sources import News, Source, SourceSession, sampling_of_rows
+from draftwood.drafters.sources import News, Opinion, Source, SourceSession, sampling_of_rows
 from draftwood.drafters.suffix import Suffix
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
@@ -33,6 +34,9 @@ class Combined:
     that emits most tokens per second: all of a long copy, a bush of alternatives, or nothing where no guess pays.
     Merging exact copies with what the target held likely was done by SAM-Decoding (Hu et al. 2024, arXiv:2411.10666)
     and RACER (2026, arXiv:2604.14885).
+
+    Texts that are drawn are guessed with the noise of the draw in view (``Rng.arrivals``), as Daliri et al. 2024
+    (arXiv:2408.07978) couple draft and target: a token is likely where its probability is large or its number small.
 
     Where guesses gain less than drafting costs, the drafter rests for some steps, longer each time: it guesses nothing
     and reads no logits, so that decoding is as fast as without it.
@@ -72,6 +76,7 @@ class _CombinedSession:
         self.expected: dict[int, Prediction] = {}  # by node of the last tree
         self.open: Prediction | None = None  # of the token that is now drawn and not yet told
         self.rest = _Rest()
+        self.rng = None if request.sampler.greedy else request.rng
 
     def propose(self, root: int, context: Context) -> DraftTree:
         if self.rest.goes_on():
@@ -79,12 +84,17 @@ class _CombinedSession:
         if self.open is not None:
             self.estimates.learn(self.open, root)
         growth = _Growth(self.sessions, self.budget)
-        self.expected = growth.grow(root, self.estimates.predict)
+        self.expected = growth.grow(root, self._predict)
         size = 1 + self.budget.best(growth.chances[1:])
         self.rest.count(self.budget.gain(growth.chances[1:size]))
         tokens, parents = growth.tokens[:size], growth.parents[:size]
         proposers = [self.expected[parent].sources(t) for t, parent in zip(tokens[1:], parents[1:], strict=True)]
         return DraftTree(torch.tensor(tokens), torch.tensor(parents), sources=((), *proposers))
+
+    def _predict(self, opinions: Sequence[Opinion], depth: int) -> Prediction:
+        """What follows a node of this depth."""
+        noise = None if self.rng is None else partial(self.rng.arrivals, ahead=depth)
+        return self.estimates.predict(opinions, depth > 0, noise)
 
     def update(self, accepted: Accepted) -> None:
         path, tokens = accepted.path, accepted.tree.token_list
@@ -132,6 +142,7 @@ class _Growth:
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.chances: list[float] = []
+        self.depths: list[int] = []
         self.states: list[list[Any]] = []
 
     def grow(self, root: int, predict: Any) -> dict[int, Prediction]:
@@ -148,7 +159,7 @@ class _Growth:
             if size and -chance < self.budget.least(size - 1, rate):
                 break
             if token < 0:
-                prediction = expected[place] = predict(self._opinions(place), place > 0)
+                prediction = expected[place] = predict(self._opinions(place), self.depths[place])
                 for guess, estimate in prediction.estimates.items():
                     number += 1
                     heappush(heap, (-self.chances[place] * estimate, number, guess, place))
@@ -164,6 +175,7 @@ class _Growth:
         self.tokens.append(token)
         self.parents.append(parent)
         self.chances.append(chance)
+        self.depths.append(0 if parent < 0 else self.depths[parent] + 1)
         if parent < 0:
             self.states.append([session.begin(token) for session in self.sessions])
             return

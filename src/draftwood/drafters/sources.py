@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from draftwood.drafters.base import Accepted, Request
-from draftwood.sampling import Sampler, Sampling, likeliest
+from draftwood.sampling import Sampler, Sampling, likeliest_probs
 
 RANKS = 8
 """Successors that are read from each row of the target's logits."""
@@ -44,14 +44,15 @@ class News:
 
     @cached_property
     def rows(self) -> list[dict[int, float]]:
-        """For each node the target's likeliest next tokens and their probabilities among each other.
+        """For each node the target's likeliest next tokens and their probabilities.
 
-        The rest of the vocabulary is left out of the sum: turning dozens of whole rows into probabilities costs more
-        than all other drafting, and estimates that are learnt online are as good without it.
+        Where a request cuts off unlikely tokens these are left out of the sum, and with them all others but the few:
+        sorting dozens of whole rows costs more than all other drafting, and what is learnt online makes up for it.
         """
         logits = self.accepted.logits
-        tokens = likeliest(logits, min(RANKS, logits.shape[-1]))
-        probs = self.sampling.probs(logits.gather(-1, tokens))
+        tokens, probs = likeliest_probs(logits, min(RANKS, logits.shape[-1]), self.sampling.temperature)
+        if self.sampling.cuts:
+            probs = self.sampling.probs(logits.gather(-1, tokens))
         pairs = zip(tokens.tolist(), probs.tolist(), strict=True)
         return [dict(zip(row, chances, strict=True)) for row, chances in pairs]
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "attention.h"
+#include "noise.h"
 #include "packing.h"
 #include "rows.h"
 
@@ -467,17 +468,39 @@ void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, in
     });
 }
 
-// places [rows count]
+// places [rows count], and shares [rows count] unless they are null
 void draftwood_largest(
-    const float* values, int64_t rows, int64_t stride, int64_t size, int32_t count, int64_t* places
+    const float* values, int64_t rows, int64_t stride, int64_t size, int32_t count, int64_t* places, float temperature,
+    float* shares
 ) {
-#pragma omp parallel for if (rows > 8)
-    for (int64_t row = 0; row < rows; row++)
-        draftwood::largest_of(values + row * stride, size, count, places + row * count);
+#pragma omp parallel for if (rows > 1)
+    for (int64_t row = 0; row < rows; row++) {
+        const float* own = values + row * stride;
+        draftwood::largest_of(own, size, count, places + row * count);
+        if (shares) draftwood::shares_of(own, size, places + row * count, count, temperature, shares + row * count);
+    }
 }
 
-int64_t draftwood_place_of_share(const float* weights, int64_t size, double share) {
-    return draftwood::place_of_share(weights, size, share);
+void draftwood_soften(
+    const float* values, int64_t rows, int64_t stride, int64_t size, float temperature, float* probs
+) {
+#pragma omp parallel for if (rows > 1)
+    for (int64_t row = 0; row < rows; row++)
+        draftwood::soften_row(values + row * stride, size, temperature, probs + row * size);
+}
+
+int64_t draftwood_first_to_arrive(const float* weights, int64_t size, uint32_t first, uint32_t second) {
+    return draftwood::first_to_arrive(weights, size, {first, second});
+}
+
+void draftwood_arrivals(const int64_t* tokens, int64_t count, uint32_t first, uint32_t second, float* times) {
+    using namespace draftwood;
+    for (int64_t from = 0; from < count; from += LANES) {
+        Words some{};
+        for (int64_t i = from; i < std::min(count, from + LANES); i++) some[i - from] = (uint32_t)tokens[i];
+        Floats found = arrivals(some, {first, second});
+        for (int64_t i = from; i < std::min(count, from + LANES); i++) times[i] = found[i - from];
+    }
 }
 
 }

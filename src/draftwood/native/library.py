@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
-from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint32, c_void_p
 from pathlib import Path
 
 import torch  # its OpenMP threads are the ones the library runs on, so it must be in memory first
@@ -105,10 +105,14 @@ def library() -> ctypes.CDLL:
     found.draftwood_pack.restype = None
     found.draftwood_multiply.argtypes = (POINTER(Matrix), c_void_p, c_int32, c_void_p)
     found.draftwood_multiply.restype = None
-    found.draftwood_largest.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_int32, c_void_p)
+    found.draftwood_largest.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_int32, c_void_p, c_float, c_void_p)
     found.draftwood_largest.restype = None
-    found.draftwood_place_of_share.argtypes = (c_void_p, c_int64, c_double)
-    found.draftwood_place_of_share.restype = c_int64
+    found.draftwood_soften.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_float, c_void_p)
+    found.draftwood_soften.restype = None
+    found.draftwood_first_to_arrive.argtypes = (c_void_p, c_int64, c_uint32, c_uint32)
+    found.draftwood_first_to_arrive.restype = c_int64
+    found.draftwood_arrivals.argtypes = (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)
+    found.draftwood_arrivals.restype = None
     return found
 
 

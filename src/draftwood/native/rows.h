@@ -32,35 +32,39 @@ inline void largest_of(const float* row, int64_t size, int count, int64_t* place
     for (; place < size; place++) consider(place);
 }
 
-// The place at which the weights before it first exceed `share` (0 to 1) of them all.
-inline int64_t place_of_share(const float* weights, int64_t size, double share) {
-    constexpr int64_t BLOCK = 256;
-    auto sum_of = [&](int64_t from, int64_t to) {
-        double sums[LANES]{}, total = 0;
-        int64_t i = from;
-        for (; i + LANES <= to; i += LANES)
-            for (int lane = 0; lane < LANES; lane++) sums[lane] += weights[i + lane];
-        for (; i < to; i++) sums[0] += weights[i];
-        for (double sum : sums) total += sum;
-        return total;
-    };
-    std::vector<double> blocks;
-    double total = 0, before = 0;
-    for (int64_t from = 0; from < size; from += BLOCK) {
-        blocks.push_back(sum_of(from, std::min(size, from + BLOCK)));
-        total += blocks.back();
+// Probabilities from logits: e^(value / temperature), divided by the sum over the row.
+inline void soften_row(const float* row, int64_t size, float temperature, float* probs) {
+    const int64_t whole = size / LANES * LANES;
+    const float inverse = 1 / temperature;
+    float most = row[0], total = 0;
+    Floats highest = all(-INFINITY), sums{};
+    for (int64_t i = 0; i < whole; i += LANES) highest = larger(highest, load(row + i));
+    for (int64_t i = whole; i < size; i++) most = std::max(most, row[i]);
+    most = std::max(most, maximum(highest));
+    for (int64_t i = 0; i < whole; i += LANES) {
+        Floats score = (load(row + i) - most) * inverse;
+        Floats power = score > -87.0f ? exponential(score) : Floats{};  // a logit of minus infinity is never drawn
+        store(probs + i, power);
+        sums += power;
     }
-    size_t block = 0;
-    while (block + 1 < blocks.size() && before + blocks[block] <= share * total) before += blocks[block++];
-    int64_t last = -1;
-    for (int64_t i = (int64_t)block * BLOCK; i < size; i++) {
-        if (weights[i] > 0) last = i;
-        before += weights[i];
-        if (before > share * total) return i;
-    }
-    if (last >= 0) return last;  // rounding carried the share past the end
-    for (last = size - 1; last > 0 && !(weights[last] > 0);) last--;
-    return last;
+    for (int64_t i = whole; i < size; i++) total += probs[i] = std::exp((row[i] - most) * inverse);
+    const float share = 1 / (total + sum(sums));
+    for (int64_t i = 0; i < whole; i += LANES) store(probs + i, load(probs + i) * share);
+    for (int64_t i = whole; i < size; i++) probs[i] *= share;
+}
+
+// The share of each of these places, the largest first, in the sum of e^(value / temperature) over a row.
+inline void shares_of(
+    const float* row, int64_t size, const int64_t* places, int count, float temperature, float* shares
+) {
+    const float most = row[places[0]], inverse = 1 / temperature;
+    Floats sums{};
+    float total = 0;
+    int64_t place = 0;
+    for (; place + LANES <= size; place += LANES) sums += exponential((load(row + place) - most) * inverse);
+    for (; place < size; place++) total += std::exp((row[place] - most) * inverse);
+    total += sum(sums);
+    for (int i = 0; i < count; i++) shares[i] = std::exp((row[places[i]] - most) * inverse) / total;
 }
 
 }  // namespace draftwood

@@ -1,5 +1,8 @@
 """Searches through rows of a vocabulary, many times faster than by tensor operations where the rows are on the CPU."""
 
+from collections.abc import Sequence
+from ctypes import c_float, c_int64
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -20,13 +23,42 @@ def searchable(rows: Tensor) -> bool:
 
 def largest(rows: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
     """The places of the ``count`` largest of each row, largest first; of equal ones the first."""
+    return _largest(rows, count, 1.0, None)
+
+
+def largest_with_shares(
+    rows: Float[Tensor, "rows vocab"], count: int, temperature: float
+) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"]]:
+    """The same, and their probabilities: shares in the sum of exp(value / temperature) over the whole row."""
+    shares = torch.empty(len(rows), count)
+    return _largest(rows, count, temperature, shares), shares
+
+
+def _largest(rows: Tensor, count: int, temperature: float, shares: Tensor | None) -> Tensor:
     places = torch.empty(len(rows), count, dtype=torch.int64)
-    library.library().draftwood_largest(
-        rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], count, places.data_ptr()
-    )
+    address = None if shares is None else shares.data_ptr()
+    sizes = (len(rows), rows.stride(0), rows.shape[1], count)
+    library.library().draftwood_largest(rows.data_ptr(), *sizes, places.data_ptr(), temperature, address)
     return places
 
 
-def place_of_share(weights: Float[Tensor, " vocab"], share: float) -> int:
-    """The place at which the weights up to it first exceed this share (0 to 1) of their sum: inverts a distribution."""
-    return library.library().draftwood_place_of_share(weights.data_ptr(), len(weights), share)
+def softened(rows: Float[Tensor, "rows vocab"], temperature: float) -> Float[Tensor, "rows vocab"]:
+    """The probabilities of these logits: softmax(rows / temperature)."""
+    probs = torch.empty(rows.shape)
+    library.library().draftwood_soften(
+        rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], temperature, probs.data_ptr()
+    )
+    return probs
+
+
+def first_to_arrive(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> int:
+    """The place whose number of ``arrivals`` over its weight is smallest; one of weight 0 is never it."""
+    return library.library().draftwood_first_to_arrive(weights.data_ptr(), len(weights), *key)
+
+
+def arrivals(places: Sequence[int], key: tuple[int, int]) -> list[float]:
+    """Standard exponential numbers that belong to these places and a key of two 32-bit words."""
+    count = len(places)
+    numbers, times = (c_int64 * count)(*places), (c_float * count)()
+    library.library().draftwood_arrivals(numbers, count, *key, times)
+    return list(times)

@@ -69,6 +69,9 @@ class ScriptedRng(Rng):
         probability = min(1.0, max(0.0, float(probability)))
         return self._choose([(probability, True), (1.0 - probability, False)])
 
+    def arrivals(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
+        raise NotImplementedError("noise that is known before a draw cannot be enumerated; test this one by sampling")
+
     def draw(self, probs: Float[Tensor, " vocab"]) -> int:
         return self._choose(_support(probs))
 

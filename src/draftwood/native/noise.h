@@ -1,0 +1,72 @@
+// Exponential noise that belongs to a place of a text and a token: the same whenever it is asked for.
+#pragma once
+
+#include "rows.h"
+
+namespace draftwood {
+
+// Two words that stand for a place of a text; every place has its own.
+struct PlaceKey {
+    uint32_t first, second;
+};
+
+// A permutation of 32-bit words in which every bit of the result depends on every bit of the argument.
+inline Words scrambled(Words x) {
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+
+// Natural logarithm of positive numbers; 2 ulp.
+inline Floats logarithm(Floats x) {
+    Words bits = (Words)x;
+    Ints exponent = (Ints)(bits >> 23) - 126;
+    Floats m = (Floats)((bits & 0x007fffffu) | 0x3f000000u);  // 0.5 to 1
+    Ints small = m < 0.70710678f;  // -1 where true
+    m = small ? m + m - 1.0f : m - 1.0f;
+    Floats e = __builtin_convertvector(exponent + small, Floats), square = m * m;
+    Floats y = all(7.0376836292e-2f);
+    for (float c : {-1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f, -1.6668057665e-1f,
+                    2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f})
+        y = fma(y, m, all(c));
+    y = y * m * square;
+    y = fma(e, all(-2.12194440e-4f), y) - 0.5f * square;
+    return fma(e, all(0.693359375f), m + y);
+}
+
+// Uniform numbers of 16 tokens, to 32 bits, and the words that decide about the rest.
+inline Floats uniforms(Words tokens, PlaceKey key, Words& words) {
+    words = scrambled(tokens + key.first);
+    return __builtin_convertvector(scrambled(words ^ key.second), Floats) * 0x1p-32f;
+}
+
+// Standard exponential numbers of 16 tokens, to float precision where they are small, which is where they decide.
+inline Floats arrivals(Words tokens, PlaceKey key) {
+    Words words;
+    Floats high = uniforms(tokens, key, words);
+    Floats low = __builtin_convertvector(scrambled(words ^ ~key.second), Floats);
+    Floats uniform = high + fma(low, all(0x1p-64f), all(0x1p-66f));
+    Floats rest = larger(1.0f - uniform, all(0x1p-24f)), taken = 1.0f - rest;  // log1p by Kahan's formula
+    return taken > 0.0f ? -logarithm(rest) * (uniform / taken) : uniform;
+}
+
+// The token that arrives first when each comes at its weight as rate; one of weight 0 never does.
+inline int64_t first_to_arrive(const float* weights, int64_t size, PlaceKey key) {
+    Words token, unused;
+    for (int lane = 0; lane < LANES; lane++) token[lane] = lane;
+    float best = 0;
+    int64_t who = 0;
+    for (int64_t place = 0; place < size; place += LANES, token += LANES) {
+        Floats weight{};
+        if (place + LANES <= size) weight = load(weights + place);
+        else std::copy(weights + place, weights + size, (float*)&weight);
+        // An arrival is never before its uniform number, so most tokens are behind without any logarithm.
+        if (!any_above(weight - uniforms(token, key, unused) * (best * 0.9999f), 0.0f)) continue;
+        Floats haste = weight / arrivals(token, key);
+        for (int lane = 0; lane < LANES; lane++)
+            if (haste[lane] > best) best = haste[lane], who = place + lane;
+    }
+    return who;
+}
+
+}  // namespace draftwood
