@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.native.rows import arrivals, first_to_arrive, searchable
+from draftwood.native.rows import arrivals, first_to_arrive, largest, places_of_shares, searchable
 
 
 class Rng:
@@ -90,7 +90,7 @@ class Rng:
         or have probability 0: verifiers never accept those.
         """
         if not self.noise:
-            return probs.topk(count, dim=-1).indices
+            return largest(probs, count) if searchable(probs) else probs.topk(count, dim=-1).indices
         return self._invert(probs, count, distinct=True)
 
     def draw_independent(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
@@ -108,6 +108,8 @@ class Rng:
         rows, vocab = probs.shape
         device = probs.device
         uniforms = torch.tensor([[self.uniform() for _ in range(count)] for _ in range(rows)], dtype=torch.float64)
+        if searchable(probs):
+            return places_of_shares(probs, uniforms, distinct)
         uniforms = uniforms.to(device, non_blocking=True)
         sums = _block_sums(probs)
         drawn = torch.full((rows, count), -1, device=device)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from draftwood.native.rows import arrivals, first_to_arrive, largest, largest_with_shares, searchable, softened
-from draftwood.rng import _arrivals
+from draftwood.rng import Rng, _arrivals
 
 pytestmark = pytest.mark.skipif(not searchable(torch.zeros(1)), reason="there is no C++ compiler")
 
@@ -60,6 +60,26 @@ def test_the_first_to_arrive_is_the_least_time_over_weight(vocab: int) -> None:
         expected = int((weights.double() / _arrivals(torch.arange(vocab), key)).argmax())
         assert first_to_arrive(weights, key) == expected
         assert first_to_arrive(weights * (torch.arange(vocab) == vocab // 2), key) == vocab // 2
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+@pytest.mark.parametrize("vocab", [1, 3, 256, 257, 1000, 49_152])
+def test_shares_find_the_places_that_tensor_operations_find(
+    vocab: int, distinct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = (some(5, vocab, seed=4) * 4).softmax(-1)
+    rows[1, 1:] = 0.0  # nothing is left after the first draw
+    rows[2, : vocab // 2] = 0.0
+    count = min(6, vocab)
+    draw = [Rng(seed).draw_distinct if distinct else Rng(seed).draw_independent for seed in range(10)]
+    found = [one(rows, count) for one in draw]
+    monkeypatch.setattr("draftwood.rng.searchable", lambda rows: False)
+    draw = [Rng(seed).draw_distinct if distinct else Rng(seed).draw_independent for seed in range(10)]
+    for one, places in zip(draw, found, strict=True):
+        expected = one(rows, count)
+        known = rows.gather(-1, expected) > 0
+        known[1, 1:] &= not distinct  # anything fills up
+        assert torch.equal(places[known], expected[known])
 
 
 def test_what_cannot_be_searched() -> None:

@@ -489,6 +489,17 @@ void draftwood_soften(
         draftwood::soften_row(values + row * stride, size, temperature, probs + row * size);
 }
 
+// shares and places [rows count]
+void draftwood_places_of_shares(
+    const float* weights, int64_t rows, int64_t stride, int64_t size, const double* shares, int32_t count,
+    int32_t distinct, int64_t* places
+) {
+#pragma omp parallel for if (rows > 1)
+    for (int64_t row = 0; row < rows; row++)
+        draftwood::places_of_shares(weights + row * stride, size, shares + row * count, count, distinct,
+                                    places + row * count);
+}
+
 int64_t draftwood_first_to_arrive(const float* weights, int64_t size, uint32_t first, uint32_t second) {
     return draftwood::first_to_arrive(weights, size, {first, second});
 }

@@ -109,6 +109,11 @@ def library() -> ctypes.CDLL:
     found.draftwood_largest.restype = None
     found.draftwood_soften.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_float, c_void_p)
     found.draftwood_soften.restype = None
+    found.draftwood_places_of_shares.argtypes = (
+        *(c_void_p, c_int64, c_int64, c_int64),
+        *(c_void_p, c_int32, c_int32, c_void_p),
+    )
+    found.draftwood_places_of_shares.restype = None
     found.draftwood_first_to_arrive.argtypes = (c_void_p, c_int64, c_uint32, c_uint32)
     found.draftwood_first_to_arrive.restype = c_int64
     found.draftwood_arrivals.argtypes = (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)

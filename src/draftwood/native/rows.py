@@ -51,6 +51,24 @@ def softened(rows: Float[Tensor, "rows vocab"], temperature: float) -> Float[Ten
     return probs
 
 
+def places_of_shares(
+    rows: Float[Tensor, "rows vocab"], shares: Float[Tensor, "rows count"], distinct: bool
+) -> Int[Tensor, "rows count"]:
+    """Where the weights of a row up to a place first exceed these shares (0 to 1) of their sum, one after the other.
+
+    Args:
+        rows: weights.
+        shares: uniform numbers in 64 bits make draws by these weights.
+        distinct: take a place out of its row once it is found.
+    """
+    places = torch.empty(shares.shape, dtype=torch.int64)
+    sizes = (len(rows), rows.stride(0), rows.shape[1])
+    library.library().draftwood_places_of_shares(
+        rows.data_ptr(), *sizes, shares.data_ptr(), shares.shape[1], distinct, places.data_ptr()
+    )
+    return places
+
+
 def first_to_arrive(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> int:
     """The place whose number of ``arrivals`` over its weight is smallest; one of weight 0 is never it."""
     return library.library().draftwood_first_to_arrive(weights.data_ptr(), len(weights), *key)

@@ -72,16 +72,12 @@ def perturbed_values(
     """Gumbel-perturbed log-probabilities of children drawn without replacement, in falling order.
 
     The largest among a beam's children equals the beam's own value. Each next one is Gumbel with location
-    log_prob + log(mass not drawn yet), truncated at the one before: v' = v - softplus(log E + v - location) with E
-    standard exponential, which neither overflows nor cancels. A child without mass gets minus infinity.
+    log_prob + log(mass not drawn yet), truncated at the one before: exp(-v') = exp(-v) + E exp(-location) with E
+    standard exponential, so all are one cumulative sum, taken in logarithms. A child without mass gets minus infinity.
     """
     noise = rng.exponential(*chance.shape).to(chance.device, non_blocking=True).log()
     left = (1.0 - chance.cumsum(-1) + chance).clamp(min=0.0)  # before each draw
     left = torch.where(chance > 0, left.maximum(chance), 0.0)
     location = log_prob[:, None] + left.log()
-    values = [torch.where(chance[:, 0] > 0, perturbed, -torch.inf)]
-    for child in range(1, chance.shape[-1]):
-        bound = values[-1]
-        step = torch.nn.functional.softplus(noise[:, child] + bound - location[:, child])
-        values.append(torch.where((chance[:, child] > 0) & (bound > -torch.inf), bound - step, -torch.inf))
-    return torch.stack(values, dim=-1)
+    first = torch.where(chance[:, 0] > 0, -perturbed, torch.inf)
+    return -torch.cat([first[:, None], (noise - location)[:, 1:]], dim=-1).logcumsumexp(-1)
