@@ -6,10 +6,15 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from command import refused, run
@@ -190,23 +195,93 @@ def test_a_killed_run_goes_on(target: str, prompts: str, tmp_path: Path) -> None
     assert len(read_records(output)) == 480
 
 
-@pytest.mark.slow
-def test_workers_write_what_a_serial_run_writes(target: str, prompts: str, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    serial, spread = tmp_path / "serial", tmp_path / "spread"
-    arguments = ("bench", "spec-bench", "--methods", "auto", "--temperature", "0,1", "--threads", "1")
-    assert run(*arguments, *options(target, prompts, serial)).exit_code == 0
-    spread.mkdir()
-    shutil.copy(serial / "run.json", spread)  # both choose trees by one curve
-    command = [sys.executable, "-m", "draftwood.cli.main", *arguments, *options(target, prompts, spread)]
-    done = subprocess.run([*command, "--workers", "2"], capture_output=True, text=True, check=False)
+def spread_over(order: tuple[str, ...], serial: Path, output: Path, *more: str, **environment: str) -> set[str]:
+    """The workers that made the records of a serial run once more, started from another directory."""
+    output.mkdir()
+    shutil.copy(serial / "run.json", output)  # both choose trees by one curve
+    command = [sys.executable, "-m", "draftwood.cli.main", *order, "--output", str(output), *more]
+    where = {"cwd": output, "env": {**os.environ, **environment}}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **where)
     assert done.returncode == 0, done.stderr
-    one, other = ({record.key: record for record in read_records(folder)} for folder in (serial, spread))
+    one, other = ({record.key: record for record in read_records(folder)} for folder in (serial, output))
     assert one.keys() == other.keys()
     for key in one:
         assert one[key].token_ids == other[key].token_ids
         assert one[key].law == other[key].law
-    assert {record.worker for record in other.values()} == {"ray-0", "ray-1"}
+    return {record.worker for record in other.values()}
+
+
+@pytest.mark.slow
+def test_workers_write_what_a_serial_run_writes(target: str, prompts: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    arguments = ("bench", "spec-bench", "--methods", "auto", "--temperature", "0,1", "--threads", "1")
+    order = (*arguments, *options(target, prompts, tmp_path / "serial"))
+    assert run(*order).exit_code == 0
+    assert spread_over(order, tmp_path / "serial", tmp_path / "spread", "--workers", "2") == {"ray-0", "ray-1"}
+
+
+OPEN = {"RAY_AUTH_MODE": "disabled"}  # the tests look for no token
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """The address of a Ray cluster that was started elsewhere, where another draftwood is installed."""
+    pytest.importorskip("ray")
+    port, folder = free_port(), tempfile.mkdtemp(prefix="ray")  # not in tmp_path: names of sockets must be short
+    command = ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port), "--temp-dir", folder]
+    command[0] = str(Path(sys.executable).with_name("ray"))
+    more = ["--node-ip-address", "127.0.0.1", "--include-dashboard", "false", "--disable-usage-stats"]
+    (tmp_path / "other" / "draftwood").mkdir(parents=True)
+    (tmp_path / "other" / "draftwood" / "__init__.py").write_text("raise ImportError('this is another draftwood')")
+    environment = {**os.environ, **OPEN, "PYTHONPATH": str(tmp_path / "other")}
+    where: dict[str, Any] = {"cwd": tmp_path, "env": environment, "start_new_session": True}
+    log = tmp_path / "ray.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen([*command, *more], stdout=file, stderr=file, **where)
+    try:
+        end = time.monotonic() + 120
+        while "Ray runtime started" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.2)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()  # it ends what it started; `ray stop` would end the clusters of others too
+        process.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_workers_of_a_cluster(target: str, prompts: str, tmp_path: Path, cluster: str) -> None:
+    model = shutil.copytree(target, tmp_path / "model")
+    arguments = ("bench", "spec-bench", "--methods", "auto", "--temperature", "0,1", "--threads", "1", "--limit", "2")
+    order = (*arguments, *options(str(model), prompts, tmp_path / "serial"))
+    assert run(*order).exit_code == 0
+    known = tmp_path / "serial" / "run.json"
+    known.write_text(known.read_text().replace(json.dumps(str(model)), json.dumps("../model")))
+    order = tuple(word.replace(str(model), "../model") for word in order)  # from where the command is started
+    address = ("--ray-address", cluster)
+    assert spread_over(order, tmp_path / "serial", tmp_path / "one", *address, **OPEN) == {"ray-0"}
+    two = spread_over(order, tmp_path / "serial", tmp_path / "two", *address, "--workers", "2", **OPEN)
+    assert two == {"ray-0", "ray-1"}
+    with pytest.raises(AssertionError, match="3 workers with 1 threads each do not fit the cluster, which has 2 CPUs"):
+        spread_over(order, tmp_path / "serial", tmp_path / "three", *address, "--workers", "3", **OPEN)
+
+
+def test_a_cluster_that_is_not_there(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))  # it is not asked
+    monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "1")
+    for address in (f"127.0.0.1:{free_port()}", f"ray://localhost:{free_port()}", "[::1]:99999"):
+        given = (*options(target, prompts, tmp_path / "out"), "--ray-address", address)
+        assert f"there is no Ray cluster at {address} (" in refused("bench", "spec-bench", *given)
+    assert not (tmp_path / "out").exists()
 
 
 def test_workers_without_ray(target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,8 +131,8 @@ def fit(bench: Workbench, chosen: PromptSet, say: Callable[[str], None]) -> tupl
 
 
 def _with_threads(order: Order) -> Order:
-    """Workers of one machine share its cores, and this process counts as one of them."""
-    if order.workers == 1 or order.models.threads is not None:
+    """Workers of one machine share its cores; those of a cluster use as many threads as this process says it does."""
+    if order.models.threads is not None or (order.workers == 1 and not order.ray_address):
         return order
     threads = 1 if order.ray_address else max(1, (os.cpu_count() or 1) // order.workers)
     return replace(order, models=replace(order.models, threads=threads))
@@ -153,9 +153,11 @@ def _check(order: Order) -> None:
     if order.models.draft_model is not None and not drafting:
         raise ValueError("none of these methods uses a draft model; leave --draft-model out or add one, say rsd-s")
     if order.workers > 1 or order.ray_address:
-        from draftwood.bench.workers import require_ray
+        from draftwood.bench.workers import require_cluster, require_ray
 
         require_ray()
+        if order.ray_address:
+            require_cluster(order.ray_address)
 
 
 def _common(order: Order, bench: Workbench, prompts: PromptSet, rule: str, writer: Writer) -> RunInfo:
@@ -207,7 +209,9 @@ def _flat(described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
 
 
 @contextmanager
@@ -218,7 +222,7 @@ def _measuring(
     if order.workers > 1 or order.ray_address:
         from draftwood.bench.workers import spread
 
-        with spread(order, left, info.curve) as found:
+        with spread(order, left, info.curve, progress.say) as found:
             yield found
         return
     with ExitStack() as stack:

@@ -1,8 +1,12 @@
 """Prompts spread over processes, on one machine or a cluster, by Ray. The records are those of a serial run."""
 
 import os
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood.bench.measure import Unit, measure
@@ -12,6 +16,8 @@ from draftwood.bench.workbench import Models, Workbench
 if TYPE_CHECKING:
     from draftwood.bench.protocols import Settings
     from draftwood.bench.runner import Order
+
+CONNECT_SECONDS = 5
 
 
 def require_ray() -> Any:
@@ -28,12 +34,37 @@ def require_ray() -> Any:
     return ray
 
 
+def require_cluster(address: str) -> None:
+    """Something must answer at the address: Ray itself would try for minutes, and many times.
+
+    Raises:
+        OSError: where nothing does.
+    """
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return  # ``auto``, or what Ray refuses at once
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise OSError(
+            f"there is no Ray cluster at {address} ({error.args[-1]}); give the one that `ray start` printed"
+        ) from None
+
+
 class Worker:
-    """One process with models of its own."""
+    """One process with models of its own, which are loaded with the first unit."""
 
     def __init__(self, models: Models, settings: "Settings", curve: dict | None, number: int) -> None:
-        self.bench, self.name, self.warm = Workbench(models, settings), f"ray-{number}", False
-        self.bench.use_curve(curve)
+        self.models, self.settings, self.curve = models, settings, curve
+        self.name, self.warm = f"ray-{number}", False
+
+    @cached_property
+    def bench(self) -> Workbench:
+        """The models, which all use one curve."""
+        bench = Workbench(self.models, self.settings)
+        bench.use_curve(self.curve)
+        return bench
 
     def measure(self, unit: Unit) -> list[Record]:
         """The records of a unit; the first one is warmed up for."""
@@ -44,20 +75,29 @@ class Worker:
 
 
 @contextmanager
-def spread(order: "Order", units: Sequence[Unit], curve: dict | None) -> Iterator[Iterator[list[Record]]]:
+def spread(
+    order: "Order", units: Sequence[Unit], curve: dict | None, say: Callable[[str], None]
+) -> Iterator[Iterator[list[Record]]]:
     """The records of the units in the order in which they are done.
+
+    Args:
+        order: what is measured, and by how many workers where.
+        units: what is left of it.
+        curve: cost of a run of the target, the same for all workers.
+        say: told in one line where workers must wait for the cluster.
 
     Raises:
         ImportError: without Ray.
         OSError: where the cluster cannot be reached or a worker dies; what was measured is kept.
+        ValueError: where the cluster is too small.
     """
-    ray = require_ray()
+    ray, threads, count = require_ray(), order.models.threads or 1, min(order.workers, len(units))
     _connect(ray, order)
     try:
-        count = min(order.workers, len(units))
-        remote = ray.remote(num_cpus=order.models.threads or 1)(Worker)
-        settings = order.protocol.settings
-        workers = [remote.remote(order.models, settings, curve, number) for number in range(count)]
+        if order.ray_address:
+            _require_room(ray, count, threads, say)
+        remote, models = ray.remote(num_cpus=threads)(Worker), _found_anywhere(order.models)
+        workers = [remote.remote(models, order.protocol.settings, curve, number) for number in range(count)]
         pool = ray.util.ActorPool(workers)
         yield _results(ray, pool, units)
     finally:
@@ -67,18 +107,42 @@ def spread(order: "Order", units: Sequence[Unit], curve: dict | None) -> Iterato
 def _connect(ray: Any, order: "Order") -> None:
     import logging
 
-    local = {} if order.ray_address else {"num_cpus": order.workers * (order.models.threads or 1)}
+    import draftwood
+
+    here = {"num_cpus": order.workers * (order.models.threads or 1), "include_dashboard": False}
+    there = {"runtime_env": {"py_modules": [str(Path(draftwood.__file__).parent)]}}  # workers run this very code
     try:
         ray.init(
-            address=order.ray_address,
-            include_dashboard=None if order.ray_address else False,
+            address=order.ray_address or "local",
             logging_level=logging.ERROR,
             log_to_driver=False,
-            **local,
+            **(there if order.ray_address else here),
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
+        if order.ray_address and isinstance(error, ConnectionError):
+            reason += "; is that a cluster of this version of Ray, and RAY_AUTH_MODE=token set if it asks for a token?"
         raise OSError(f"cannot start workers at {order.ray_address or 'this machine'}: {reason}") from error
+
+
+def _require_room(ray: Any, count: int, threads: int, say: Callable[[str], None]) -> None:
+    """Workers that find no place would be waited for without end."""
+    sizes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    if sum(size // threads for size in sizes) < count:
+        raise ValueError(
+            f"{count} workers with {threads} threads each do not fit the cluster, which has "
+            f"{' + '.join(map(str, sizes))} CPUs; ask for fewer --workers or --threads"
+        )
+    free = int(ray.available_resources().get("CPU", 0))
+    if free < count * threads:
+        say(f"waiting for the cluster: {free} of {sum(sizes)} CPUs are free, {count * threads} are needed")
+
+
+def _found_anywhere(models: Models) -> Models:
+    """The same models where folders are named from another directory than this one."""
+    named = {"model": models.model, "draft_model": models.draft_model}
+    paths = {name: Path(value).expanduser() for name, value in named.items() if value}
+    return replace(models, **{name: str(path.resolve()) for name, path in paths.items() if path.exists()})
 
 
 def _results(ray: Any, pool: Any, units: Sequence[Unit]) -> Iterator[list[Record]]:
@@ -87,4 +151,5 @@ def _results(ray: Any, pool: Any, units: Sequence[Unit]) -> Iterator[list[Record
     except ray.exceptions.RayTaskError as error:
         raise error.cause if isinstance(error.cause, Exception) else OSError(str(error)) from error
     except ray.exceptions.RayError as error:
-        raise OSError(f"a worker died ({' '.join(str(error).split())[:200]}); the same command goes on") from error
+        lines = str(error).strip().splitlines()
+        raise OSError(f"a worker died: {lines[0]} {lines[-1].strip()[:200]}; the same command goes on") from error
