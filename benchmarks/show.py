@@ -8,7 +8,8 @@ import argparse
 from pathlib import Path
 
 from draftwood.bench.records import read_records, read_run
-from draftwood.bench.tables import orderings, remarks, tables
+from draftwood.bench.remarks import remarks
+from draftwood.bench.tables import orderings, tables
 
 
 def main() -> None:

@@ -50,6 +50,20 @@ def test_speed_ups_are_paired_by_prompt() -> None:
     assert summary_of(AUTO).speed_up is None
 
 
+def test_a_late_answer_is_paired_with_what_was_measured_beside_it() -> None:
+    peers = [record("peer:one", prompt, runs=5) for prompt in "123"]
+    at_once = summary_of([*PLAIN, *peers], "peer:one")
+    beside = {"stats": {**PLAIN[2].stats, "tokens_per_second": 5.0}, "seconds_end_to_end": 4.0}  # a slower hour
+    late = summary_of([*PLAIN, *peers[:2], replace(peers[2], beside=beside)], "peer:one")
+    for found, highest, in_total in ((at_once, 2, 2), (late, 4, 8 / 3)):
+        assert found.speed_up is not None
+        assert found.total_speed_up is not None
+        assert (found.speed_up.high, found.total_speed_up.value) == pytest.approx((highest, in_total))
+    assert late.speed_up_end_to_end is not None
+    assert late.speed_up_end_to_end.high == pytest.approx(4.0)  # 4 seconds over 1
+    assert summary_of([*PLAIN, replace(peers[2], beside=beside)], "plain").tokens_per_second == pytest.approx(10)
+
+
 def test_turns_and_rounds_of_a_prompt_stand_together() -> None:
     both = [replace(each, round=turn) for each in [*PLAIN, *AUTO] for turn in (0, 1)]
     found, once = summary_of(both), summary_of([*PLAIN, *AUTO])

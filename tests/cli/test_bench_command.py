@@ -22,7 +22,7 @@ from command import refused, run
 from draftwood.bench import describe
 from draftwood.bench.peers import entrants
 from draftwood.bench.peers.systems import System
-from draftwood.bench.records import read_records, read_run
+from draftwood.bench.records import Record, read_records, read_run
 
 FAKE = Path(__file__).parents[1] / "bench" / "fake_adapter.py"
 
@@ -291,15 +291,21 @@ def test_workers_without_ray(target: str, prompts: str, tmp_path: Path, monkeypa
     assert not (tmp_path / "out").exists()
 
 
-def fake(name: str, misbehave: str = "") -> System:
-    command = [sys.executable, str(FAKE), "--weights", "x", "--threads", "1", "--misbehave", misbehave]
+def fake(name: str, misbehave: str = "", *more: str) -> System:
+    command = [sys.executable, str(FAKE), "--weights", "x", "--threads", "1", "--misbehave", misbehave, *more]
     return System(name, {"plain": "plain"}, lambda: command)
+
+
+def among(monkeypatch: pytest.MonkeyPatch, *peers: System) -> None:
+    """These are the peers from now on."""
+    known = {peer.name: peer for peer in peers}
+    monkeypatch.setattr("draftwood.bench.rivals.systems", lambda names, target: [known[name] for name in names])
 
 
 def test_peers_and_one_that_crashes(target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
     known = {"transformers": fake("transformers"), "openvino": fake("openvino", "load"), "vllm": fake("vllm")}
-    monkeypatch.setattr("draftwood.bench.peers.systems.systems", lambda names, target: [known[name] for name in names])
+    among(monkeypatch, *known.values())
     answer = entrants.Peer.answer
 
     def dies_on_the_second_prompt(self: entrants.Peer, tokens):
@@ -324,6 +330,85 @@ def test_peers_and_one_that_crashes(target: str, prompts: str, tmp_path: Path, m
     assert read_run(output).peers["transformers"]["weight_bytes"] == 1_000_000
     other = ("--methods", "lookup", "--peers", "transformers")
     assert "peers" in refused("bench", "spec-bench", *other, *options(target, prompts, output))
+
+
+def test_a_peer_is_asked_again_for_what_it_missed(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    output, asked = tmp_path / "out", tmp_path / "asked"
+    chosen = ("bench", "spec-bench", "--methods", "lookup", "--temperature", "0,1", "--peers", "openvino,vllm")
+    order = (*chosen, *options(target, prompts, output))
+
+    def go_on(*peers: System) -> tuple[list[Record], str]:
+        """The records that a start adds, and what it says."""
+        before = (output / "records.jsonl").read_bytes() if output.exists() else b""
+        asked.unlink(missing_ok=True)
+        among(monkeypatch, *peers)
+        result = run(*order)
+        assert result.exit_code == 0, result.output
+        assert (output / "records.jsonl").read_bytes().startswith(before)
+        known = len(before.splitlines())
+        return [*read_records(output)][known:], result.stdout + result.stderr
+
+    def requests() -> list[int]:
+        return [int(line.split()[1]) for line in asked.read_text().splitlines()] if asked.exists() else []
+
+    def never() -> list[str]:
+        raise AssertionError("it has answered everything")
+
+    dying = fake("vllm", "", "--dies-at", "3")  # the warm-up, the first turn of the first prompt, its second turn
+    first, told = go_on(fake("openvino"), dying)
+    assert sum(record.method == "peer:openvino" for record in first) == 4
+    assert [(r.prompt, r.turn, r.beside) for r in first if r.method == "peer:vllm"] == [("a", 0, None)]
+    assert "vllm is absent" in told
+
+    whole = System("openvino", {"plain": "plain"}, never)
+    again, _ = go_on(whole, fake("vllm", "", "--asked", str(asked), "--dies-at", "3"))
+    assert [(record.method, record.prompt, record.turn) for record in again] == [("peer:vllm", "a", 1)]
+    last, told = go_on(whole, fake("vllm", "", "--asked", str(asked)))
+    assert [(record.method, record.prompt, record.turn) for record in last] == [
+        *(("peer:vllm", "b", 0), ("peer:vllm", "c", 0)),
+    ]
+    by_prompt = {(r.prompt, r.turn): r.prompt_tokens for r in first if r.method == "plain" and r.temperature == 0}
+    assert requests()[1:] == [by_prompt["b", 0], by_prompt["c", 0]]  # the first warms it up
+    assert "vllm: 3 answers are of a later start" in told
+    assert "absent" not in told
+    assert again[0].prompt_tokens == by_prompt["a", 1]  # the second turn of what plain decoding said
+    plain = {(r.prompt, r.turn): r for r in first if r.method == "plain" and r.temperature == 0}
+    for record in (*again, *last):
+        old = plain[record.prompt, record.turn]
+        assert record.beside is not None
+        assert record.beside["stats"]["tokens"] == old.stats["tokens"]
+        assert record.beside["stats"]["seconds"] != old.stats["seconds"]
+    assert read_run(output).peers.keys() == {"openvino", "vllm"}
+    assert all(known["weight_bytes"] == 1_000_000 for known in read_run(output).peers.values())
+    assert go_on(whole, System("vllm", {"plain": "plain"}, never))[0] == []
+
+
+def test_a_unit_of_which_a_part_was_written_is_measured_whole(target: str, prompts: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    order = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
+    assert run(*order).exit_code == 0
+    lines = (output / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (output / "records.jsonl").write_bytes(b"".join(lines[:5]))  # plain decoding of b, without lookup
+    assert run(*order).exit_code == 0
+    assert (output / "records.jsonl").read_bytes().count(b"\n") == 5 + 4
+    found = [record for record in read_records(output) if record.prompt == "b"]
+    assert {record.method for record in found} == {"plain", "lookup"}
+    assert len(read_records(output)) == 8
+    old = json.loads(lines[4])
+    assert next(r for r in found if r.method == "plain").seconds_end_to_end != old["seconds_end_to_end"]
+
+
+def test_a_start_that_measured_nothing_binds_nobody(target: str, prompts: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    given = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
+    assert run(*given, "--rounds", "2").exit_code == 0
+    (output / "records.jsonl").unlink()
+    assert run(*given).exit_code == 0
+    assert read_run(output).options["settings"]["rounds"] == 1
+    assert "rounds 1, this one has 2" in refused(*given, "--rounds", "2")
 
 
 def test_a_full_disk_loses_nothing(target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Units of work: what is measured at one moment, and so compared, is recorded together or not at all."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
 
@@ -44,6 +44,16 @@ class Unit:
             (cell.key, self.temperature, prompt.id, 0, self.round) for cell in self.cells for _, prompt in self.prompts
         ]
 
+    def key(self, cell: str, turn: int = 0) -> Key:
+        """Of a cell's record of a turn of the first prompt."""
+        return (cell, self.temperature, self.prompts[0][1].id, turn, self.round)
+
+    def lacks(self, cell: str, done: Container[Key]) -> bool:
+        """Whether a cell has not answered the first prompt, with all turns that plain decoding has answered."""
+        turns = range(len(self.prompts[0][1].turns))
+        answered = [turn for turn in turns if self.key(Cell(PLAIN).key, turn) in done]
+        return any(self.key(cell, turn) not in done for turn in answered or [0])
+
     def seed(self, base: int, number: int, turn: int = 0) -> int:
         """The seed of a request: the same for every cell."""
         return base + number + 10_000 * self.round + 1_000_000 * turn
@@ -55,13 +65,22 @@ class Rival(Protocol):
     @property
     def key(self) -> str: ...
 
+    @property
+    def alive(self) -> bool: ...
+
     def answer(self, tokens: Sequence[int]) -> dict: ...
 
 
-def measure(bench: Workbench, unit: Unit, rivals: Sequence[Rival] = (), worker: str = "local") -> list[Record]:
-    """The records of a unit."""
+def measure(
+    bench: Workbench,
+    unit: Unit,
+    rivals: Sequence[Rival] = (),
+    worker: str = "local",
+    done: Container[Key] = frozenset(),
+) -> list[Record]:
+    """The records of a unit, but for those that are done."""
     if unit.kind == "turns":
-        return _in_turns(bench, unit, rivals, worker)
+        return _in_turns(bench, unit, rivals, worker, done)
     if unit.kind == "thrifty":
         return _thrifty(bench, unit, worker)
     from draftwood.bench.load import under_load
@@ -106,10 +125,11 @@ def identity(bench: Workbench, model: Model, tokens: Sequence[int], plain: Seque
     return {"identical_to_plain": found is None, "divergence": None if found is None else asdict(found)}
 
 
-def _in_turns(bench: Workbench, unit: Unit, rivals: Sequence[Rival], worker: str) -> list[Record]:
+def _in_turns(bench: Workbench, unit: Unit, rivals: Sequence[Rival], worker: str, done: Container[Key]) -> list[Record]:
     """All cells and rivals answer a turn before the next one is asked, in an order that changes from turn to turn.
 
-    What plain decoding answered is the history of the next turn for all, so that all see the same prompts.
+    What plain decoding answered is the history of the next turn for all, so that all see the same prompts. A rival that
+    missed its turn is asked beside plain decoding once more, and its record holds what that took.
     """
     (number, prompt), found, said = unit.prompts[0], [], []
     limit = bench.room
@@ -118,7 +138,8 @@ def _in_turns(bench: Workbench, unit: Unit, rivals: Sequence[Rival], worker: str
         if limit is not None and len(tokens) > limit:
             break  # the rule says so: the first turn fits, or the prompt would not be here
         seed = unit.seed(bench.settings.seed, number, turn)
-        entrants: list[Cell | Rival] = [*unit.cells, *rivals]
+        asked = [rival for rival in rivals if unit.key(rival.key, turn) not in done]
+        entrants: list[Cell | Rival] = [*unit.cells, *asked]
         random.Random(f"{prompt.id} {turn} {unit.round} {unit.temperature}").shuffle(entrants)
         answers: dict[str, Answer] = {}
         others: dict[str, dict] = {}
@@ -128,11 +149,15 @@ def _in_turns(bench: Workbench, unit: Unit, rivals: Sequence[Rival], worker: str
             else:
                 others[entrant.key] = entrant.answer(tokens)
         plain = answers[Cell(PLAIN).key]
-        for cell in unit.cells:
+        late = unit.key(Cell(PLAIN).key, turn) in done
+        for cell in () if late else unit.cells:
             more = _judged(bench, cell, unit, number, prompt, turn, tokens, answers[cell.key], plain)
             found.append(record(bench, cell, unit, number, prompt, turn, tokens, worker=worker, **more))
         for fields in others.values():
             if fields:  # a peer that failed has none
+                if late:
+                    once_more = {"stats": plain.stats.as_json(), "seconds_end_to_end": round(plain.seconds, 6)}
+                    fields = {**fields, "beside": once_more}
                 found.append(_rival_record(bench, unit, number, prompt, turn, tokens, fields, plain.token_ids))
         said.append(plain.text)
     return found

@@ -50,6 +50,8 @@ class Record:
         nodes: most guesses per run, where a shape says so.
         draft_steps: levels of the tree, each a run of the draft model; None where there is none.
         load: for the protocol ``load``: batch, rate, seconds waited and to the first token.
+        beside: of a peer that answered when the run went on: ``stats`` and ``seconds_end_to_end`` of plain decoding,
+            measured once more at that moment; ratios of this record are to these.
     """
 
     cell: str
@@ -78,6 +80,7 @@ class Record:
     nodes: int | None = None
     draft_steps: int | None = None
     load: dict[str, Any] | None = None
+    beside: dict[str, Any] | None = None
 
     @property
     def key(self) -> Key:
@@ -170,10 +173,12 @@ def write_whole(path: Path, text: str) -> None:
 def read_records(folder: Path) -> list[Record]:
     """The records of a folder, none where there is no file; a last line without its end does not count.
 
+    Of a unit whose writer was killed some lines may be there; it is measured again whole, and the last records count.
+
     Raises:
         ValueError: for a line that is no record, naming file and line.
     """
-    return [record for record, _ in _read(folder / RECORDS)]
+    return list({record.key: record for record, _ in _read(folder / RECORDS)}.values())
 
 
 def _read(path: Path) -> Iterator[tuple[Record, int]]:

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from draftwood.bench.describe import commit, describe, digest, now
-from draftwood.bench.measure import Unit, measure
+from draftwood.bench.continuing import begin_or_go_on
+from draftwood.bench.measure import Rival, Unit, measure
+from draftwood.bench.peers.systems import System, require_known
 from draftwood.bench.prompts import Prompt, PromptSet, load_prompts
-from draftwood.bench.protocols import Load, Protocol, as_json, timed
-from draftwood.bench.records import TREE, RunInfo, Writer, read_run, write_run, writing
+from draftwood.bench.protocols import Load, Protocol, timed
+from draftwood.bench.records import TREE, Key, Record, RunInfo, read_run, writing
+from draftwood.bench.rivals import asked, invited, missed, under_way
 from draftwood.bench.trees import write_trees
 from draftwood.bench.workbench import Models, Workbench
 
@@ -78,14 +79,16 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
     with writing(order.output) as writer:
         bench = Workbench(order.models, settings)
         fitting, rule = fit(bench, chosen, progress.say)
-        info = _common(order, bench, fitting, rule, writer)
+        info = begin_or_go_on(order, bench, fitting, rule, writer)
         bench.use_curve(info.curve)
         numbers = {prompt.id: number for number, prompt in enumerate(chosen.prompts)}
         units = list(units_of(protocol, [(numbers[prompt.id], prompt) for prompt in fitting.prompts]))
+        peers = invited(order, bench, info)
         left = [unit for unit in units if not writer.done.issuperset(unit.keys)]
+        left += missed([unit for unit in units if unit not in left], peers, writer.done)
         progress.begin(len(units), len(units) - len(left))
         if left:
-            with _measuring(order, bench, left, info, progress) as found:
+            with _measuring(order, bench, left, writer.done, peers, info, progress) as found:
                 for records in found:
                     writer.append(records)
                     progress.advance()
@@ -140,6 +143,7 @@ def _with_threads(order: Order) -> Order:
 
 def _check(order: Order) -> None:
     """Refuse what cannot work before any weights are loaded."""
+    require_known(order.peers)
     cells, settings = order.protocol.cells(), order.protocol.settings
     lossy = [cell.method for cell in cells if not cell.lossless]
     if lossy and settings.exact:
@@ -160,64 +164,16 @@ def _check(order: Order) -> None:
             require_cluster(order.ray_address)
 
 
-def _common(order: Order, bench: Workbench, prompts: PromptSet, rule: str, writer: Writer) -> RunInfo:
-    """``run.json``: written at the first start, compared and continued at later ones."""
-    try:
-        before = read_run(order.output)
-    except FileNotFoundError:
-        if writer.records:
-            raise ValueError(f"{order.output} holds records but no run.json; choose another --output") from None
-        info = describe(bench, order.protocol, prompts, rule, order.command)
-        info = replace(info, peers={name: {} for name in order.peers})
-        write_run(order.output, info)
-        return info
-    here = {"options": as_json(order.protocol), "model": order.models.model, "draft_model": order.models.draft_model}
-    here |= {"dtype": bench.dtype, "peers": list(order.peers)}
-    there = {**{name: getattr(before, name) for name in here}, "peers": list(before.peers)}
-    growing, known = order.protocol.growing, _flat(there)
-    for name, value in _flat(here).items():
-        if name not in growing and (found := known.get(name)) != value:
-            raise ValueError(
-                f"{order.output} holds a run with {name} {_short(found)}, this one has {_short(value)}; choose another "
-                "--output, or the same options to go on"
-            )
-    if before.prompts.get("digest") != digest(prompts):
-        raise ValueError(f"{order.output} holds a run on other prompts; choose another --output")
-    again = {"command": order.command, "commit": commit(), "started": now()}
-    info = replace(before, resumed=[*before.resumed, again], options=_grown(before.options, here["options"], growing))
-    write_run(order.output, info)
-    return info
-
-
-def _grown(before: dict[str, Any], now: dict[str, Any], growing: frozenset[str]) -> dict[str, Any]:
-    """The options of both runs together."""
-    joined: dict[str, Any] = {name: list(dict.fromkeys([*before[name], *now[name]])) for name in growing if name in now}
-    if "settings" in now:
-        joined["settings"] = _grown(before["settings"], now["settings"], growing)
-    return {**now, **joined}
-
-
-def _flat(described: dict[str, Any]) -> dict[str, Any]:
-    """Options by name, those inside others too, in the types that JSON has."""
-    found: dict[str, Any] = {}
-    for name, value in described.items():
-        if isinstance(value, dict) and name in ("options", "settings"):
-            found |= _flat(value)
-        else:
-            found[name] = list(value) if isinstance(value, tuple) else value
-    return found
-
-
-def _short(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return "none" if value is None else str(value)
-
-
 @contextmanager
 def _measuring(
-    order: Order, bench: Workbench, left: Sequence[Unit], info: RunInfo, progress: Progress
-) -> Iterator[Iterator[list[Any]]]:
+    order: Order,
+    bench: Workbench,
+    left: Sequence[Unit],
+    done: set[Key],
+    chosen: Sequence[System],
+    info: RunInfo,
+    progress: Progress,
+) -> Iterator[Iterator[list[Record]]]:
     """The records of the units, as they come."""
     if order.workers > 1 or order.ray_address:
         from draftwood.bench.workers import spread
@@ -226,31 +182,20 @@ def _measuring(
             yield found
         return
     with ExitStack() as stack:
-        rivals: Sequence[Any] = ()
-        if order.peers:
-            rivals = stack.enter_context(_peers(order, bench, left[0], info, progress))
+        rivals: Sequence[Rival] = ()
+        if chosen:
+            rivals = stack.enter_context(under_way(order, bench, chosen, left, done, info, progress))
         if left[0].kind == "turns":
-            bench.warm_up(left[0].cells, bench.encode(left[0].prompts[0][1]))
-        yield (measure(bench, unit, rivals if unit.temperature == 0.0 else ()) for unit in left)
+            cells = dict.fromkeys(cell for unit in left for cell in unit.cells)
+            bench.warm_up(list(cells), bench.encode(left[0].prompts[0][1]))
+        yield (_measured(bench, unit, asked(unit, rivals, done), done) for unit in left)
 
 
-@contextmanager
-def _peers(order: Order, bench: Workbench, unit: Unit, info: RunInfo, progress: Progress) -> Iterator[Sequence[Any]]:
-    from draftwood.bench.peers import entrants, environments
-    from draftwood.bench.peers.systems import Target, systems
-
-    settings = order.protocol.settings
-    if bench.folder is None:
-        raise ValueError("peers read the weights from a folder; name the model instead of giving it as an object")
-    target = Target(order.models.model, bench.folder, info.threads)
-    chosen = systems(list(order.peers), target)
-    limits = (settings.max_new_tokens, settings.ignore_eos)
-    tokens, logs = bench.encode(unit.prompts[0][1]), environments.folder("logs")
-    with entrants.started(chosen, tokens, limits, info.threads, logs, progress.say) as peers:
-        try:
-            yield peers.entrants
-        finally:
-            write_run(order.output, replace(info, peers=peers.known))
+def _measured(bench: Workbench, unit: Unit, rivals: Sequence[Rival], done: set[Key]) -> list[Record]:
+    """The records of a unit; none where only others missed it, and have failed again."""
+    if not done.issuperset(unit.keys):
+        return measure(bench, unit, rivals)
+    return measure(bench, unit, rivals, done=done) if rivals else []
 
 
 def _in_turns(protocol: Protocol) -> bool:

@@ -5,7 +5,7 @@ from drawing prompts anew, with all their turns and rounds, for these are not in
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -201,10 +201,11 @@ Pairs = list[tuple[Record, Record]]
 
 
 def paired(one: Sequence[Record], other: Sequence[Record]) -> Pairs:
-    """Records of the same prompt, turn, round and temperature."""
+    """Records of the same prompt, turn, round and temperature; the other with the figures measured beside the one."""
     known = {(r.temperature, r.prompt, r.turn, r.round): r for r in other}
     keys = [(r.temperature, r.prompt, r.turn, r.round) for r in one]
-    return [(record, known[key]) for record, key in zip(one, keys, strict=True) if key in known]
+    pairs = [(record, known[key]) for record, key in zip(one, keys, strict=True) if key in known]
+    return [(record, replace(base, **record.beside) if record.beside else base) for record, base in pairs]
 
 
 def pooled_ratio(pairs: Pairs, part: Part) -> Estimate | None:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from draftwood.bench.proof import SIGNIFICANCE
 from draftwood.bench.records import Record, RunInfo
 from draftwood.bench.statistics import (
     Estimate,
@@ -226,40 +225,6 @@ def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> T
         times = (number(throughput(group), 1), number(median(waits)), number(median(ends)), number(slow))
         rows.append((each.method, each.at, *times, efficiency, proof(each)))
     return Table(f"T = {temperature:g}", head, tuple(rows))
-
-
-def remarks(records: Sequence[Record], run: RunInfo) -> list[str]:
-    """What must be said beside the tables: prompts, texts that differ, laws that differ, peers that are absent."""
-    found = [f"{run.prompts['count']} prompts, {run.prompts['source']}: {run.prompts['note'] or 'from a file'}"]
-    found[0] += f"; {run.prompts['rule']}"
-    for each in summaries([record for record in records if not record.is_peer], run):
-        place = f"{each.method}, {each.at}, T = {each.temperature:g}"
-        if each.divergence is not None:
-            kind = "no speed-up is told" if each.failures else "these prompts take no part in its speed-up"
-            verb = "differ" if each.failures else "part at a tie within rounding"
-            found.append(f"{place}: {each.failures or each.ties} texts {verb}, {kind}; {told(each.divergence)}")
-        if each.law is not None and each.law < SIGNIFICANCE:
-            found.append(f"{place}: the next token does not follow the model's law (p = {each.law:.2g})")
-    found += [f"{name} is absent: {known['absent']}" for name, known in run.peers.items() if "absent" in known]
-    return found
-
-
-def failures(records: Sequence[Record], run: RunInfo) -> list[Summary]:
-    """Cells that claim to be lossless and are not."""
-    mine = [record for record in records if not record.is_peer and record.lossless]
-    found = summaries(mine, run)
-    return [each for each in found if each.failures or (each.law is not None and each.law < SIGNIFICANCE)]
-
-
-def told(place: dict) -> str:
-    """Where a text leaves plain decoding's, and by how little."""
-    if "position" not in place:
-        return f"the first on prompt {place['prompt']}"
-    return (
-        f"the first on prompt {place['prompt']}, turn {place['turn'] + 1}, at token {place['position']}: "
-        f"{place['plain_token']} in plain decoding, {place['other_token']} here, the two top logits "
-        f"{place['margin']:.3g} apart"
-    )
 
 
 def proof(each: Summary) -> str:

@@ -164,7 +164,7 @@ def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[
 
 def _tell(context: click.Context, folder: Path, as_json: bool) -> None:
     from draftwood.bench.records import read_records, read_run
-    from draftwood.bench.tables import failures
+    from draftwood.bench.remarks import failures
 
     run, records = read_run(folder), read_records(folder)
     if not records:
@@ -185,7 +185,8 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from draftwood.bench.tables import remarks, tables
+    from draftwood.bench.remarks import remarks
+    from draftwood.bench.tables import tables
 
     console = output()
     console.print(f"{run.model}, {run.dtype}, {run.hardware['device']}, {run.threads} threads", markup=False)

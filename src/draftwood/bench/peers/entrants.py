@@ -27,11 +27,15 @@ class Peer:
 
     @property
     def key(self) -> str:
-        return f"peer:{self.system.name} | {self.system.modes[self.mode]}"
+        return self.system.keys[self.mode]
+
+    @property
+    def alive(self) -> bool:
+        return self.adapter.process.poll() is None
 
     def answer(self, tokens: Sequence[int]) -> dict[str, Any]:
         """What it answered; nothing where it failed or had failed before."""
-        if self.adapter.process.poll() is not None:
+        if not self.alive:
             return {}
         try:
             answer = self.adapter.ask(Request(list(tokens), self.max_new_tokens, self.mode, self.ignore_eos))

@@ -1,6 +1,6 @@
 """The peers: every system's adapter, how it is started, and its modes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,11 @@ class System:
     modes: dict[str, str]
     command: Callable[[], list[str]]
 
+    @property
+    def keys(self) -> dict[str, str]:
+        """Of the cells that its modes are in records."""
+        return {mode: f"peer:{self.name} | {label}" for mode, label in self.modes.items()}
+
 
 @dataclass(frozen=True)
 class Target:
@@ -41,11 +46,16 @@ class Target:
     threads: int
 
 
-def systems(names: list[str], target: Target) -> list[System]:
-    """The peers of these names. Raises ValueError for an unknown one."""
+def require_known(names: Sequence[str]) -> None:
+    """Raises ValueError for a name that no peer has."""
     unknown = [name for name in names if name not in PEERS]
     if unknown:
         raise ValueError(f"there is no peer {unknown[0]!r}; peers are {', '.join(PEERS)}")
+
+
+def systems(names: Sequence[str], target: Target) -> list[System]:
+    """The peers of these names. Raises ValueError for an unknown one."""
+    require_known(names)
     return [_peer(name, target) for name in names]
 
 

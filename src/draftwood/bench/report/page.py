@@ -7,11 +7,12 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
+from draftwood.bench.remarks import remarks
 from draftwood.bench.report import trees
 from draftwood.bench.report.findings import Finding, findings
 from draftwood.bench.report.overview import chosen, facts, is_refused, overview
 from draftwood.bench.report.reading import Measured
-from draftwood.bench.tables import Table, name_of, remarks, tables, temperatures
+from draftwood.bench.tables import Table, name_of, tables, temperatures
 
 WORDS = 40  # characters from which a cell is read as text
 COLUMNS = (
