@@ -74,7 +74,11 @@ def test_levels_of_shapes() -> None:
         (lambda: Axes(vary="mood"), "drafter, shape or verifier, not 'mood'"),  # type: ignore[arg-type]
         (lambda: Axes(("lookup",), "shape").cells(), "lookup takes no other shapes"),
         (lambda: Load(batches=(), rates=()), "nothing to measure"),
-        (lambda: Load(batches=(0,)), "at least 1"),
+        (lambda: Load(batches=(0,)), "at least 1, got batches 0 and most 8"),
+        (lambda: Load(rates=(2.0, float("inf"))), "finite, got 2.0, inf"),
+        (lambda: Load(rates=(float("nan"),)), "above 0"),
+        (lambda: Settings(temperatures=(float("nan"),)), "0 or above"),
+        (lambda: Settings(temperatures=()), "at least one, got none"),
         (lambda: Settings(temperatures=()), "at least one"),
         (lambda: Settings(max_new_tokens=0), "max_new_tokens must be at least 1, got 0"),
         (lambda: from_json({"protocol": "x"}), "no protocol 'x'; there are spec-bench, rsd"),

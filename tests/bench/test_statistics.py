@@ -166,7 +166,10 @@ def test_laws_are_joined() -> None:
 
 def test_throughput_counts_from_the_first_arrival_to_the_last_token() -> None:
     loads = [{"arrived": 1.0, "finished": 3.0}, {"arrived": 2.0, "finished": 5.0}]
-    assert throughput([replace(AUTO[0], load=load) for load in loads]) == pytest.approx(22 / 4)
+    once = [replace(AUTO[0], load=load) for load in loads]
+    assert throughput(once) == pytest.approx(22 / 4)
+    again = [replace(record, round=1) for record in once]  # its seconds count from its own start
+    assert throughput([*once, *again]) == pytest.approx(44 / 8)
     assert throughput(AUTO) is None
 
 

@@ -123,10 +123,20 @@ def test_axes_and_load(target: str, draft: str, prompts: str, tmp_path: Path) ->
     result = run("bench", "axes", *chosen, *options(target, prompts, tmp_path / "axes"))
     assert result.exit_code == 0, result.output
     assert "rsd-s + traversal" in result.stdout
+    assert "T = 1: speed" in result.stdout  # where verifiers differ
     chosen = ("--methods", "lookup", "--batches", "2", "--rates", "1000")
     result = run("bench", "load", *chosen, *options(target, prompts, tmp_path / "load"), "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)["summaries"]
+    shown = run("bench", "show", str(tmp_path / "load")).stdout
+    assert "T = 0: under load" in shown
+    assert "over plain" in shown
+    page, tables = tmp_path / "load.html", tmp_path / "load.md"
+    assert run("report", str(tmp_path / "load"), "--output", str(page), "--markdown", str(tables)).exit_code == 0
+    assert tables.read_text().count("## T = 0") == 1
+    assert (
+        "times the tokens per second of plain decoding, all together, with the same text in 3 of 3" in page.read_text()
+    )
     assert {(each["method"], each["at"], each["same"]) for each in told} == {
         *(("plain", "batch 2", 3), ("lookup", "batch 2", 3), ("plain", "rate 1000", 3), ("lookup", "rate 1000", 3)),
     }
@@ -455,6 +465,8 @@ def test_long_prompts_are_left_out_by_the_rule(target: str, prompts: str, tmp_pa
     nothing = ("--max-prompt-tokens", "2")
     line = refused("bench", "spec-bench", *options(target, prompts, tmp_path / "none"), *nothing)
     assert "more than 2 tokens" in line
+    longer = [word if word != "12" else "300" for word in options(target, prompts, tmp_path / "longer")]
+    assert "reads 256 tokens, so 300 new ones leave no room" in refused("bench", "spec-bench", *longer)
 
 
 def test_bad_input(target: str, draft: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.bench.describe import commit, describe, digest, now
 from draftwood.bench.prompts import PromptSet
-from draftwood.bench.protocols import as_json
+from draftwood.bench.protocols import as_json, listed
 from draftwood.bench.records import RunInfo, Writer, read_run, write_run
 from draftwood.bench.workbench import Workbench
 
@@ -81,5 +81,5 @@ def _flat(described: dict[str, Any]) -> dict[str, Any]:
 
 def _short(value: object) -> str:
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
+        return listed(value)
     return "none" if value is None else str(value)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from math import isfinite
 from typing import Any, ClassVar, Literal, get_args
 
 from draftwood import methods
@@ -63,8 +64,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < lowest:
                 raise ValueError(f"{name} must be at least {lowest}, got {value}")
-        if not self.temperatures or min(self.temperatures) < 0:
-            raise ValueError(f"temperatures must be 0 or above and at least one, got {self.temperatures}")
+        if not self.temperatures or not all(isfinite(each) and each >= 0 for each in self.temperatures):
+            raise ValueError(f"temperatures must be 0 or above and at least one, got {listed(self.temperatures)}")
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class Axes:
     methods: tuple[str, ...] = ("rsd-s",)
     vary: Literal["drafter", "shape", "verifier"] = "verifier"
     budget: int = 14
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = field(default_factory=lambda: Settings(temperatures=(0.0, 1.0)))
 
     def __post_init__(self) -> None:
         if self.vary not in ("drafter", "shape", "verifier"):
@@ -192,8 +193,11 @@ class Load:
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
-        if min((*self.batches, self.most)) < 1 or min(self.rates, default=1.0) <= 0:
-            raise ValueError(f"batches and most must be at least 1 and rates above 0, got {self.batches}, {self.rates}")
+        if min((*self.batches, self.most)) < 1:
+            found = f"batches {listed(self.batches)} and most {self.most}"
+            raise ValueError(f"batches and most must be at least 1, got {found}")
+        if not all(isfinite(rate) and rate > 0 for rate in self.rates):
+            raise ValueError(f"rates must be above 0 and finite, got {listed(self.rates)}")
         if not self.batches and not self.rates:
             raise ValueError("there is nothing to measure; give at least one batch or rate")
 
@@ -244,6 +248,11 @@ def _named(names: Sequence[str]) -> list[str]:
     if not found:
         raise ValueError("there is nothing to compare with plain decoding; name at least one other method")
     return found
+
+
+def listed(values: Sequence[object]) -> str:
+    """The values with commas between, as they are typed."""
+    return ", ".join(map(str, values)) or "none"
 
 
 def _tuples(options: dict[str, Any]) -> dict[str, Any]:

@@ -122,6 +122,11 @@ def fit(bench: Workbench, chosen: PromptSet, say: Callable[[str], None]) -> tupl
     room = bench.room
     if room is None:
         return chosen, "none is left out"
+    if room < 1:
+        raise ValueError(
+            f"the model reads {bench.context_length} tokens, so {bench.settings.max_new_tokens} new ones leave no room "
+            "for a prompt; ask for fewer with --max-new-tokens"
+        )
     rule = f"prompts and later turns of more than {room} tokens are left out, never cut"
     kept = [prompt for prompt in chosen.prompts if len(bench.encode(prompt)) <= room]
     left = [prompt.id for prompt in chosen.prompts if prompt not in kept]

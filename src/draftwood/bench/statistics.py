@@ -252,12 +252,15 @@ def weight_bytes(record: Record, run: RunInfo) -> int | None:
 
 
 def throughput(records: Sequence[Record]) -> float | None:
-    """Tokens per second of all requests of a cell under load together."""
-    loads = [record.load for record in records if record.load]
-    if not loads:
-        return None
-    seconds = max(load["finished"] for load in loads) - min(load["arrived"] for load in loads)
-    return sum(record.stats["tokens"] for record in records) / seconds if seconds else None
+    """Tokens per second of all requests of a cell under load together; every round has a clock of its own."""
+    rounds: dict[int, list[dict]] = {}
+    for record in records:
+        if record.load:
+            rounds.setdefault(record.round, []).append(record.load)
+    seconds = sum(
+        max(load["finished"] for load in loads) - min(load["arrived"] for load in loads) for loads in rounds.values()
+    )
+    return sum(record.stats["tokens"] for record in records if record.load) / seconds if seconds else None
 
 
 def mean_quality(records: Sequence[Record]) -> dict[str, float]:

@@ -212,8 +212,16 @@ def _ratio(records: Sequence[Record], better: str, worse: str, at: str) -> Estim
 
 def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
     """One row per method and load: tokens per second of all together, and how long single requests take."""
-    head = ("method", "load", "tokens/s of all", "seconds to first token", "seconds in all, median", "95 %")
-    head += ("tokens per run", "same text")
+    head = (
+        "method",
+        "load",
+        "tokens/s of all",
+        "over plain",
+        "seconds to first token",
+        "seconds in all",
+        "95 % within",
+    )
+    head += ("tokens/run", *(() if temperature else ("same text",)))
     here = [record for record in records if record.temperature == temperature]
     rows = []
     for each in summaries(here, run):
@@ -222,9 +230,18 @@ def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> T
         ends = sorted(record.seconds_end_to_end or 0.0 for record in group)
         slow = ends[min(len(ends) - 1, int(0.95 * len(ends)))]
         efficiency = number(each.block_efficiency.value if each.block_efficiency else None)
-        times = (number(throughput(group), 1), number(median(waits)), number(median(ends)), number(slow))
-        rows.append((each.method, each.at, *times, efficiency, proof(each)))
-    return Table(f"T = {temperature:g}", head, tuple(rows))
+        gain = "texts differ" if each.failures else number(over_plain(each, here))
+        times = (number(median(waits)), number(median(ends)), number(slow))
+        row = (each.method, each.at, number(throughput(group), 1), gain, *times, efficiency)
+        rows.append(row if temperature else (*row, proof(each)))
+    return Table(f"T = {temperature:g}: under load", head, tuple(rows))
+
+
+def over_plain(each: Summary, records: Sequence[Record]) -> float | None:
+    """Tokens per second of all requests, over those of plain decoding under the same load; None without it."""
+    at = [record for record in records if (record.at, record.temperature) == (each.at, each.temperature)]
+    mine, plain = (throughput([r for r in at if r.method == method]) for method in (each.method, "plain"))
+    return mine / plain if mine and plain else None
 
 
 def proof(each: Summary) -> str:
@@ -238,7 +255,7 @@ def name_of(each: Summary) -> str:
     """A cell in the table of its run."""
     if each.method.startswith("peer:"):
         return f"{each.method.removeprefix('peer:')}, {each.at}"
-    shape = "" if each.shape is None or each.at == "default" else f" {labelled(each.shape)}"
+    shape = "" if each.shape is None or each.at == "default" else f": {labelled(each.shape)}"
     where = "" if each.at == "default" else f", {each.at}"
     return f"{each.method}{where}{shape}{'' if each.lossless else ' (lossy)'}"
 

@@ -88,11 +88,14 @@ def rsd(
     help="What changes.",
 )
 @click.option("--budget", type=int, default=14, show_default=True, help="Drafted tokens of every shape.")
-@run_options("0", 128)
+@run_options("0,1", 128)
 @peers_option
 @click.pass_context
 def axes(context: click.Context, methods: tuple[str, ...], vary: Any, budget: int, **given: Any) -> None:
-    """Vary one question at a time: where guesses come from, which deserve a place, or which are kept."""
+    """Vary one question at a time: where guesses come from, which deserve a place, or which are kept.
+
+    Verifiers, and how siblings are drawn, differ above temperature 0 alone: greedy, one token has all the probability.
+    """
     from draftwood.bench.protocols import Axes
 
     _run(context, lambda settings: Axes(methods, vary, budget, settings), given)
@@ -188,7 +191,7 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
     from draftwood.bench.remarks import remarks
     from draftwood.bench.tables import tables
 
-    console = output()
+    console = output(piped=1000)  # as wide as they need to be
     console.print(f"{run.model}, {run.dtype}, {run.hardware['device']}, {run.threads} threads", markup=False)
     for found in tables(records, run):
         console.print(f"\n[bold]{found.title}[/]\n")

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from draftwood.stats import Stats
 
 
-def output() -> "Console":
-    """Where results go. Piped, tables stay as wide as they need to be."""
+def output(piped: int = 120) -> "Console":
+    """Where results go. Piped, tables are so wide at most."""
     from rich.console import Console
 
-    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _piped_width())
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _piped_width(piped))
 
 
 def notes() -> "Console":
@@ -24,10 +24,10 @@ def notes() -> "Console":
     return Console(file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else _piped_width())
 
 
-def _piped_width() -> int | None:
+def _piped_width(width: int = 120) -> int | None:
     import os
 
-    return None if os.environ.get("COLUMNS") else 120
+    return None if os.environ.get("COLUMNS") else width
 
 
 def progress(remaining: bool = False) -> "Progress":

@@ -17,6 +17,7 @@ SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0
 MARKS, DASHES = "osD^vPX", ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 HATCHES = ("", "////", "....", "xxxx")
 WIDTH = 5.0  # inches, of 72 points each
+LETTER, LINE = 0.075, 0.17  # of legends, in inches
 
 Line = Sequence[tuple[float, Estimate]]
 
@@ -157,7 +158,10 @@ def _plot(height: float, below: str, aside: str = "") -> Iterator[_Plot]:
         plot.axes.set_ylabel(aside)
         handles, labels = plot.axes.get_legend_handles_labels()
         if len(labels) > 1:
-            figure.legend(handles, labels, loc="outside upper left", ncols=3, columnspacing=1.2, handletextpad=0.4)
+            columns = max(1, min(3, int(WIDTH / (0.5 + LETTER * max(map(len, labels))))))
+            figure.set_figheight(height + LINE * max(0, -(-len(labels) // columns) - 3))
+            where = {"loc": "outside upper left", "ncols": columns, "columnspacing": 1.2, "handletextpad": 0.4}
+            figure.legend(handles, labels, **where)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
         plot.drawing = _inlined(buffer.getvalue())

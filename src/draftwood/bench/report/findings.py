@@ -62,7 +62,9 @@ def _categories(measured: Measured, cells: Sequence[Summary], style: Mapping) ->
 
 
 def _sizes(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
-    """Block efficiency against budgets and lengths of the protocol."""
+    """Block efficiency against budgets and lengths of the protocol that has several."""
+    if measured.run.protocol != "rsd":
+        return []
     found = []
     what = {"budget": "most drafted tokens of a run (budget)", "length": "levels of the tree (draft length)"}
     for kind, label in what.items():

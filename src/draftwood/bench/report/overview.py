@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from draftwood.bench.records import Record, RunInfo
 from draftwood.bench.statistics import Summary, summaries
-from draftwood.bench.tables import Table, best_shape, name_of, number, proof, speed_up
+from draftwood.bench.tables import Table, best_shape, load_table, name_of, number, proof, speed_up
 
 SPEC_BENCH = "Spec-Bench stands here as its even half: the questions with even numbers."
 HEAD = ("method", "tokens per run [95 %]", "tokens/s", "speed-up over plain [95 %]")
@@ -32,6 +32,8 @@ def facts(run: RunInfo, records: Sequence[Record]) -> dict[str, str]:
 
 def overview(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
     """One row per method: what it yields, and how it is known to be lossless."""
+    if run.protocol == "load":
+        return load_table(records, run, temperature)
     shown = [_row(each, temperature) for each in chosen(records, run, temperature)]
     head = (*HEAD, "law" if temperature else "same text", *BEHIND)
     kept = [place for place in range(len(head)) if any(row[place] for row in shown)]

@@ -12,7 +12,8 @@ from draftwood.bench.report import trees
 from draftwood.bench.report.findings import Finding, findings
 from draftwood.bench.report.overview import chosen, facts, is_refused, overview
 from draftwood.bench.report.reading import Measured
-from draftwood.bench.tables import Table, name_of, tables, temperatures
+from draftwood.bench.statistics import Summary
+from draftwood.bench.tables import Table, name_of, over_plain, tables, temperatures
 
 WORDS = 40  # characters from which a cell is read as text
 COLUMNS = (
@@ -21,6 +22,11 @@ COLUMNS = (
     "text differs. Brackets are 95 % intervals from prompts drawn anew. Same text: greedy answers equal to plain "
     "decoding's, token by token. Of the roofline: tokens/s over memory bandwidth / bytes of the weights. alpha*: the "
     "greatest share of runs in which any exact rule could accept a guess at the root, beside the share that did."
+)
+LOAD_COLUMNS = (
+    "Tokens/s of all: all tokens over the seconds from the first arrival to the last token, and the same over plain "
+    "decoding's under the same load. Seconds: from a request's arrival to its first token and to its end, medians over "
+    "requests, and within which 95 % of them ended. Tokens/run: block efficiency."
 )
 
 
@@ -47,18 +53,29 @@ def headline(measured: Measured) -> str:
     if wrong:
         names = ", ".join(dict.fromkeys(name_of(each) for each in wrong))
         return f"{names}: texts differ from plain decoding's, so no speed-up is told"
+    gains = {each.cell: over_plain(each, measured.records) or 0.0 for each in cells if not is_refused(each)}
+    if measured.run.protocol == "load" and any(gains.values()):
+        return _of_load(max(cells, key=lambda each: gains.get(each.cell, 0.0)), measured)
     quick = max(
         (each for each in cells if each.speed_up), key=lambda e: e.speed_up.value if e.speed_up else 0, default=None
     )
     if quick is not None and quick.speed_up is not None:
-        proven = f", with the same text in {quick.same} of {quick.answers} answers" if quick.same is not None else ""
-        return f"{name_of(quick)} decodes {quick.speed_up.value:.2f} times as fast as plain decoding{proven}"
+        return f"{name_of(quick)} decodes {quick.speed_up.value:.2f} times as fast as plain decoding{_proven(quick)}"
     most = max(
         (e for e in cells if e.block_efficiency), key=lambda e: e.block_efficiency.value if e.block_efficiency else 0
     )
     assert most.block_efficiency is not None
     value, where = most.block_efficiency.value, f"T = {most.temperature:g}"
     return f"{most.method} yields {value:.2f} tokens per run of {measured.run.model} ({most.at}, {where})"
+
+
+def _of_load(best: Summary, measured: Measured) -> str:
+    gain = over_plain(best, measured.records) or 0.0
+    return f"{name_of(best)}: {gain:.2f} times the tokens per second of plain decoding, all together{_proven(best)}"
+
+
+def _proven(each: Summary) -> str:
+    return f", with the same text in {each.same} of {each.answers} answers" if each.same is not None else ""
 
 
 def _run(measured: Measured, head: str, place: int) -> str:
@@ -69,7 +86,7 @@ def _run(measured: Measured, head: str, place: int) -> str:
         f'<section id="run-{place}"><h1>{escape(head)}</h1>',
         f'<p class="soft">draftwood bench {escape(run.protocol)}, {escape(measured.folder.name)}</p><dl>{known}</dl>',
         *(_table(overview(records, run, temperature)) for temperature in kinds),
-        f"<p><small>{escape(COLUMNS)}</small></p>",
+        f"<p><small>{escape(LOAD_COLUMNS if run.protocol == 'load' else COLUMNS)}</small></p>",
         *(f"<p>{escape(remark)}.</p>" for remark in remarks(records, run)[1:]),
     ]
     for temperature in kinds:
