@@ -90,7 +90,7 @@ def depth_of(shape: Shape) -> int:
 
 def draw_of(shape: Shape) -> Draw:
     """How a shape's siblings are drawn."""
-    table = torch.full((4, 4), 0.25)
+    table = torch.full((64, 64), 1 / 64)
     return shape.grow(0, lambda tree, first: table[tree.tokens[first:]], Rng(0)).draw
 
 
@@ -164,6 +164,8 @@ def other_drafters(recipe: methods.Recipe) -> list[Cell]:
     """With the same tree where the method has one; else drafters that grow their own, under the same rule."""
     if recipe.shape is not None and not isinstance(recipe.shape, Paths):
         names: Iterable[DrafterName] = ("draft-model", "layer-skip")
+    elif recipe.verifier == Match():
+        names = ("prompt-lookup", "suffix", "aded", "combined")
     else:
-        names = ("prompt-lookup", "suffix", "aded", "combined") if recipe.verifier == Match() else (recipe.drafter,)
+        raise ValueError(f"no other drafter makes trees for {recipe.name}; vary its verifier instead")
     return [Cell(f"{name}, {recipe.name}", "default", recipe.name, drafter=name) for name in names]

@@ -1,6 +1,5 @@
 """`draftwood demo`: the same text, written twice."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from draftwood.language_model import Generation, LanguageModel
     from draftwood.stats import Step
 
-PROMPT = "What are the months of the year?"
-NODES = 5  # of the recycled tree; the published 80 are for GPUs, on a few CPU cores each node costs time
+PROMPT = "List the days of the week, and say for each what comes next."
 RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slow one down
 
 
@@ -29,15 +27,15 @@ def demo(
 ) -> None:
     """Write one text plainly and with draft trees: the same text, both speeds, and one of the trees.
 
-    With --draft-model the trees are drawn from that model, by rsd-s; without one they are recycled from what the model
-    itself thought likely before.
+    With --draft-model the trees are drawn from that model, by rsd-s; without one they are made by the default method,
+    from the text so far and from what the model itself thought likely before.
 
     \b
     Example:
       draftwood demo
     """
     loaded = options.Loaded(model, draft_model, dtype, device)
-    plain, drafted = loaded.plain, loaded.using("rsd-s") if draft_model else _recycling(loaded.plain)
+    plain, drafted = loaded.plain, loaded.using("rsd-s" if draft_model else "auto")
     written, redone, steps = _run(plain, drafted, prompt, max_new_tokens)
     console = output()
     console.print(f"[bold]draftwood[/]  {model}, {_hardware(plain)}\n", soft_wrap=True)
@@ -52,14 +50,6 @@ def demo(
             f"[bold green]{step.accepted} accepted[/], {len(step.tokens)} tokens in one model run"
         )
         console.print(draw_step(step, plain.tokenizer))
-
-
-def _recycling(plain: "LanguageModel") -> "LanguageModel":
-    from draftwood import methods
-    from draftwood.drafters.token_recycling import published_tree
-
-    tree = replace(published_tree(), budget=NODES)
-    return plain.with_method(methods.build("recycling", plain.model, shape=tree))
 
 
 def _run(
