@@ -62,7 +62,7 @@ bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (com
 bench-larger: $(READY)  ## the same methods on a model of 1.1 billion weights
 	$(BIN)/python benchmarks/fetch_models.py
 	$(BIN)/draftwood bench spec-bench --model tinyllama-1.1b --prompts spec-bench --per-category 1 --methods auto \
-		--max-new-tokens 64 --output benchmarks/results/tinyllama
+		--temperature 0,1 --max-new-tokens 64 --output benchmarks/results/tinyllama
 
 bench-cost: $(READY)  ## what runs cost by nodes and by context, and what 8 bits cost in quality
 	$(BIN)/python benchmarks/verify_cost.py run --models smollm2-135m tinyllama-1.1b --output benchmarks/results/verify_cost.json
