@@ -25,6 +25,7 @@ from draftwood.drafters import (
     SuffixDecoding,
     TokenRecycling,
 )
+from draftwood.drafters.acceptance import Noise
 from draftwood.engine import Options, generate
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -273,6 +274,38 @@ def test_by_rejection_a_seed_gives_a_text_of_its_own(models) -> None:
         drawn_text(target, drafter, Rejection(), seed) != drawn_text(target, Nothing(), Match(), seed)
         for seed in range(4)
     )
+
+
+@dataclass(frozen=True)
+class Deaf:
+    """Exact for guesses made by any rule, but not for those that fit the noise with which it goes on to draw."""
+
+    name = "deaf"
+    exact_for = frozenset({"chosen", "raced"})
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        node, p = 0, target_probs[0].clone()
+        for child in tree.children[0]:
+            if rng.accept(float(p[tree.token_list[child]] / p.sum())):
+                node, p = child, target_probs[child]
+                break
+            p[tree.token_list[child]] = 0.0
+        return Verdict(tree.path_to(node), rng.draw(p))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, _ = tables()
+    drafter = Combined((NGrams(order=1),), replace(WIDE, most=1))
+
+    def by_noise_alone(mixed: dict[int, float], noise: Noise) -> dict[int, float]:
+        return dict(zip(mixed, [1.0 / (1.0 + time) for time in noise(list(mixed))], strict=True))
+
+    monkeypatch.setattr("draftwood.drafters.acceptance.raced", by_noise_alone)
+    assert p_value(drafter, Match(), target) > LEVEL
+    assert p_value(drafter, Deaf(), target) < LEVEL
+    monkeypatch.setattr("draftwood.drafters.acceptance.raced", lambda mixed, noise: mixed)
+    assert p_value(drafter, Deaf(), target) > LEVEL
 
 
 @pytest.mark.usefixtures("unchecked")

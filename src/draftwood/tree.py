@@ -9,10 +9,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Draw = Literal["chosen", "distinct", "independent", "greedy-plus-one"]
+Draw = Literal["chosen", "raced", "distinct", "independent", "greedy-plus-one"]
 """How the children of a node came about, in the order in which they stand.
 
 * ``chosen``: by any rule at all, for instance the likeliest first; nothing is promised.
+* ``raced``: the same, with a look at the noise of the target's own draws (``Rng.arrivals``); a rule that spends this
+  noise on anything but these draws changes the text's law.
 * ``distinct``: drawn one after the other from the node's row of ``probs``, without replacement.
 * ``independent``: drawn one after the other from the node's row of ``probs``, with replacement.
 * ``greedy-plus-one``: the likeliest tokens of the row, then one drawn from what is left of it.

@@ -89,7 +89,8 @@ class _CombinedSession:
         self.rest.count(self.budget.gain(growth.chances[1:size]))
         tokens, parents = growth.tokens[:size], growth.parents[:size]
         proposers = [self.expected[parent].sources(t) for t, parent in zip(tokens[1:], parents[1:], strict=True)]
-        return DraftTree(torch.tensor(tokens), torch.tensor(parents), sources=((), *proposers))
+        draw = "chosen" if self.rng is None else "raced"
+        return DraftTree(torch.tensor(tokens), torch.tensor(parents), draw=draw, sources=((), *proposers))
 
     def _predict(self, opinions: Sequence[Opinion], depth: int) -> Prediction:
         """What follows a node of this depth."""

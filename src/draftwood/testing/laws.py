@@ -60,7 +60,7 @@ def drafting(shape: Shape, draft: Table, root: int = 0) -> Grow:
 
 
 def plain_tree(widths: tuple[int, ...], draw: Draw, draft: Table, root: int = 0) -> Grow:
-    """The plainest way to grow a tree of given widths, with any draw; ``chosen`` takes the likeliest tokens."""
+    """The plainest way to grow a tree of given widths, with any draw; what is not drawn is the likeliest."""
 
     def grow(rng: Rng) -> DraftTree:
         tokens, parents, level, rows = [root], [-1], [0], []
@@ -82,7 +82,7 @@ def _children(row: Float[Tensor, " vocab"], width: int, draw: Draw, rng: Rng) ->
         return rng.draw_independent(row[None], width)[0].tolist()
     if draw == "distinct":
         return rng.draw_distinct(row[None], width)[0].tolist()
-    if draw == "chosen":
+    if draw in ("chosen", "raced"):
         return row.topk(width).indices.tolist()
     certain = row.topk(width - 1).indices
     return [*certain.tolist(), int(rng.draw_distinct(row.index_fill(0, certain, 0.0)[None], 1))]

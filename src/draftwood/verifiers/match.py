@@ -17,7 +17,7 @@ class Match:
     """
 
     name: ClassVar[str] = "match"
-    exact_for: ClassVar[frozenset[Draw]] = frozenset({"chosen", "distinct", "independent", "greedy-plus-one"})
+    exact_for: ClassVar[frozenset[Draw]] = frozenset({"chosen", "raced", "distinct", "independent", "greedy-plus-one"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
         alive = [0]  # a tree may hold the same token twice below one node

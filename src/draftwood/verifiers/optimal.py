@@ -28,14 +28,14 @@ def optimal_acceptance(
         draw: how they are drawn.
 
     Raises:
-        ValueError: for a count below 1, and for ``chosen`` children: these accept at most p(children), which takes
-            the children themselves.
+        ValueError: for a count below 1, and for children that are not drawn: these accept at most p(children), which
+            takes the children themselves.
     """
     if count < 1:
         raise ValueError(f"a node needs at least 1 child for a token to be accepted, got count={count}")
-    if draw == "chosen":
+    if draw in ("chosen", "raced"):
         raise ValueError(
-            "optimal_acceptance supports independent, distinct and greedy-plus-one draws; for chosen children it is "
+            "optimal_acceptance supports independent, distinct and greedy-plus-one draws; for others it is "
             "the sum of p over the children"
         )
     p, q = p.double() / p.double().sum(), q.double() / q.double().sum()
