@@ -136,8 +136,8 @@ def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:
     """alpha* at the root: the greatest probability with which any exact rule could accept one of its children.
 
     For drawn children it is taken over the draws; children chosen by another rule are accepted with what the target
-    gives them at most. So are all where the target leaves no choice (temperature 0), for then nothing is drawn. None for
-    guesses made with the noise of the target's draw in view: with a perfect guess of p they would all be accepted.
+    gives them at most. So are all where the target leaves no choice (temperature 0), for then nothing is drawn. None
+    for guesses made with the noise of the target's draw in view: if p were guessed right they would all be accepted.
     """
     children, p = tree.children[0], probs[0]
     if tree.draw == "raced":
