@@ -23,29 +23,29 @@ def model() -> TransformersModel:
 
 
 def test_a_prior_is_measured_once_and_read_later(folder: Path, model: TransformersModel) -> None:
-    first = Prior(model, 1, folder)
+    first = Prior(model, [1], folder)
     assert first.path is not None
     assert not first.path.exists()
     assert first.table is first.table
     assert first.path.exists()
-    other = Prior(TransformersModel(tiny_llama(5)), 1, folder)  # not asked
+    other = Prior(TransformersModel(tiny_llama(5)), [1], folder)  # not asked
     assert torch.equal(other.table.tokens, first.table.tokens)
 
 
 def test_other_weights_have_another_prior(folder: Path, model: TransformersModel) -> None:
-    path = Prior(model, 1, folder).path
-    assert Prior(model, 2, folder).path != path
+    path = Prior(model, [1], folder).path
+    assert Prior(model, [2], folder).path != path
     tiny_llama(3, layers=3).save_pretrained(folder)
-    assert Prior(model, 1, folder).path != path
+    assert Prior(model, [1], folder).path != path
 
 
 def test_damaged_files_are_written_anew(folder: Path, model: TransformersModel) -> None:
-    prior = Prior(model, 1, folder)
+    prior = Prior(model, [1], folder)
     assert prior.path is not None
     prior.path.parent.mkdir(exist_ok=True)
     prior.path.write_text("damaged")
     assert prior.table.row(3)
-    assert torch.equal(Prior(model, 1, folder).table.tokens, prior.table.tokens)
+    assert torch.equal(Prior(model, [1], folder).table.tokens, prior.table.tokens)
 
 
 def test_a_disk_that_refuses_costs_nothing_but_time(
@@ -53,7 +53,7 @@ def test_a_disk_that_refuses_costs_nothing_but_time(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr("draftwood.priors.home", lambda: tmp_path / "file")
-    assert Prior(model, 1, folder).table.row(3)
+    assert Prior(model, [1], folder).table.row(3)
 
 
 def test_time_that_is_up_leaves_a_shorter_table(model: TransformersModel) -> None:

@@ -12,12 +12,6 @@ options = ("--max-new-tokens", "8")
 
 
 @pytest.fixture
-def short(monkeypatch):
-    """Just enough text to catch a wrong rule."""
-    monkeypatch.setattr(checking, "TEXTS", 10)
-
-
-@pytest.fixture
 def hardly_any(monkeypatch):
     """Text and prompts for tests that look at something else; no wrong rules."""
     monkeypatch.setattr(checking, "TEXTS", 3)
@@ -25,7 +19,6 @@ def hardly_any(monkeypatch):
     monkeypatch.setattr(checking, "check_controls", lambda: iter(()))
 
 
-@pytest.mark.usefixtures("short")
 def test_everything_passes(target, draft):
     chosen = ("--methods", "recycling,rsd-s")
     result = run("check", *chosen, "--model", target, "--draft-model", draft, *options)
