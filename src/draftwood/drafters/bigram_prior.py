@@ -1,4 +1,4 @@
-"""Guess with what the target says after a single token, without any text before it."""
+"""Guess with what the target says after a single token, whatever text the token stands in."""
 
 import time
 from collections.abc import Sequence

@@ -176,10 +176,11 @@ class _Growth:
         self.tokens.append(token)
         self.parents.append(parent)
         self.chances.append(chance)
-        self.depths.append(0 if parent < 0 else self.depths[parent] + 1)
         if parent < 0:
+            self.depths.append(0)
             self.states.append([session.begin(token) for session in self.sessions])
             return
+        self.depths.append(self.depths[parent] + 1)
         pairs = zip(self.sessions, self.states[parent], strict=True)
         self.states.append([session.advance(state, token) for session, state in pairs])
 
