@@ -48,7 +48,9 @@ bench-overhead: $(READY)  ## time per step outside model runs
 bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours; resumable)
 	$(BIN)/python benchmarks/fetch_models.py
 	$(BIN)/draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --prompts stories --limit 40 \
-		--temperature 1,0.3 --ignore-eos --dtype bfloat16 --thrifty --output benchmarks/results/rsd
+		--temperature 1,0.3 --ignore-eos --dtype bfloat16 --thrifty \
+		--methods "speculative,spectr,specinfer,rsd-c,rsd-s,rsd-c + greedy-plus-one,rsd-c + traversal,rsd-s + traversal" \
+		--output benchmarks/results/rsd
 
 bench-spec: $(READY)  ## every method that needs no second model, on the built-in model
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 \
