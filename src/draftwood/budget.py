@@ -36,7 +36,7 @@ class Budget:
 
     seconds: Seconds = cautious
     per_guess: float = 3e-5
-    per_step: float = 3e-4
+    per_step: float = 1e-4
     most: int = 32
 
     def __post_init__(self) -> None:

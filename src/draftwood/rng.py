@@ -75,6 +75,11 @@ class Rng:
             return arrivals(tokens, key)
         return _arrivals(torch.tensor(tokens), key).tolist()
 
+    @property
+    def next_draw(self) -> tuple[int, int]:
+        """The request's key and the number of its next draw, from which ``native/noise.h`` makes the same numbers."""
+        return self._key, self._place
+
     def _place_key(self, ahead: int) -> tuple[int, int]:
         """Two words for a draw: SplitMix64 (Steele et al. 2014)."""
         word = (self._key + (self._place + ahead + 1) * 0x9E3779B97F4A7C15) & _WORD

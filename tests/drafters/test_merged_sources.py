@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from draftwood.budget import Budget
-from draftwood.drafters import Accepted, BigramPrior, Combined, NGrams, Request, Suffix, TokenRecycling
+from draftwood.drafters import Accepted, BigramPrior, Combined, NGrams, Request, Suffix, TokenRecycling, combined
+from draftwood.drafters.acceptance import Estimator
+from draftwood.drafters.merged_sources import MergedSources
 from draftwood.drafters.n_grams import NGramTables
 from draftwood.engine import Options, generate
 from draftwood.models.base import Output
 from draftwood.models.transformers import TransformersModel
+from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths
@@ -21,6 +24,15 @@ from draftwood.verifiers import Match
 
 FREE = Budget(lambda nodes: 1.0 + 0.001 * nodes, per_guess=0.0, most=12)
 DEAR = Budget(lambda nodes: float(nodes), per_guess=0.0)
+
+
+@pytest.fixture(params=["native", "python"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of merging sources."""
+    if request.param == "python":
+        monkeypatch.setattr(combined, "known", lambda sources: False)
+    elif not library.available():
+        pytest.skip("there is no C++ compiler")
 
 
 def table(seed: int = 0, size: int = 20, scale: float = 3.0) -> TableModel:
@@ -57,9 +69,9 @@ def test_tables_average_what_they_saw_and_forget_the_oldest() -> None:
 
 def test_tables_learn_rejected_guesses_in_their_own_context() -> None:
     model = table()
-    session = Combined((NGrams(order=3),), FREE).start(request_for(model))
-    session.update(news_of(model, DraftTree.chain([1, 2]), [0, 1]))
-    session.update(news_of(model, DraftTree.of([3, 4, 5, 6], [-1, 0, 0, 2]), [0, 1]))
+    session = MergedSources((NGrams(order=3),), Estimator(), FREE, request_for(model))
+    session.learn(news_of(model, DraftTree.chain([1, 2]), [0, 1]), quiet=False)
+    session.learn(news_of(model, DraftTree.of([3, 4, 5, 6], [-1, 0, 0, 2]), [0, 1]), quiet=False)
     assert session.sessions[0].tail == (2, 3, 4)
     assert session.sessions[0].tables.rows((3, 5, 6))[0][0] == 3
     assert session.sessions[0].tables.rows((4, 5))[0][0] == 1  # 5 came after 3, not after 4
@@ -93,6 +105,7 @@ def test_recycling_starts_from_a_prior() -> None:
     assert tree.token_list == [5, *best, int(model.logits[best[0]].argmax())]
 
 
+@pytest.mark.usefixtures("way")
 def test_siblings_of_one_token_are_one_node_credited_to_all() -> None:
     model = TableModel(torch.eye(12).roll(1, 1) * 9)
     steps = list(generate(model, Combined(budget=FREE), Match(), [*range(12), 0], Options(max_new_tokens=30)))
@@ -108,6 +121,7 @@ def test_siblings_of_one_token_are_one_node_credited_to_all() -> None:
     assert all(count["accepted"] <= count["drafted"] for count in counts.values())
 
 
+@pytest.mark.usefixtures("way")
 def test_nothing_is_drafted_where_it_does_not_pay() -> None:
     for seed in range(3):
         steps = generate(table(seed), Combined(budget=DEAR), Match(), [1, 2, 3], Options(Sampling(1.0), 40, seed=1))
@@ -117,6 +131,7 @@ def test_nothing_is_drafted_where_it_does_not_pay() -> None:
     assert Stats.of(steps).block_efficiency > 4
 
 
+@pytest.mark.usefixtures("way")
 def test_a_source_that_was_given_up_comes_back_when_it_is_right_again() -> None:
     """Guesses are graded though they are not run."""
     budget = Budget(lambda nodes: 1.0 + 0.4 * (nodes - 1), per_guess=0.0)
@@ -131,6 +146,7 @@ def test_a_source_that_was_given_up_comes_back_when_it_is_right_again() -> None:
     assert max(sizes[-20:]) > 3
 
 
+@pytest.mark.usefixtures("way")
 def test_trees_are_cut_to_the_room_that_is_left() -> None:
     steps = list(generate(table(), Combined(budget=FREE), Match(), [1, 2], Options(max_new_tokens=7)))
     assert Stats.of(steps).tokens == 7
@@ -150,6 +166,7 @@ def test_impossible_settings(make, message: str) -> None:
         make()
 
 
+@pytest.mark.usefixtures("way")
 def test_tables_are_carried_over_only_when_asked() -> None:
     model = table(scale=4.0)
     for keep, better in ((True, True), (False, False)):
@@ -172,6 +189,7 @@ def rests(model: TableModel, budget: Budget, steps: int) -> list[bool]:
     return rested
 
 
+@pytest.mark.usefixtures("way")
 def test_drafting_that_gains_less_than_it_costs_rests_ever_longer_and_tries_again() -> None:
     dear = Budget(lambda nodes: 1.0 + 0.9 * (nodes - 1), per_guess=0.0, per_step=0.5)
     rested = rests(table(), dear, 200)
@@ -182,11 +200,13 @@ def test_drafting_that_gains_less_than_it_costs_rests_ever_longer_and_tries_agai
     assert not all(rested[-80:])
 
 
+@pytest.mark.usefixtures("way")
 def test_drafting_that_pays_never_rests() -> None:
     free = Budget(lambda nodes: 1.0, per_guess=0.0, per_step=0.0)
     assert not any(rests(table(), free, 100))
 
 
+@pytest.mark.usefixtures("way")
 def test_texts_with_rests_are_the_same() -> None:
     model = table(scale=6.0)
     dear = Budget(lambda nodes: 1.0 + 0.5 * (nodes - 1), per_guess=0.0, per_step=0.3)

@@ -103,7 +103,7 @@ class Estimator:
 
 def bucket_of(mean: float) -> int:
     """Number of the bucket of a mean, 0 to 1: even steps of the logarithm of its odds."""
-    return _BUCKET_OF[min(_STEPS - 1, int(mean * _STEPS))]
+    return BUCKET_OF[min(_STEPS - 1, int(mean * _STEPS))]
 
 
 def _computed_bucket(mean: float) -> int:
@@ -112,7 +112,7 @@ def _computed_bucket(mean: float) -> int:
 
 
 _STEPS = 4096  # of a table that is looked up a hundred times per step of decoding
-_BUCKET_OF = [_computed_bucket((step + 0.5) / _STEPS) for step in range(_STEPS)]
+BUCKET_OF = [_computed_bucket((step + 0.5) / _STEPS) for step in range(_STEPS)]
 
 
 def middle_of(bucket: int) -> float:
@@ -132,7 +132,8 @@ def raced(mixed: Mapping[int, float], noise: Noise) -> dict[int, float]:
     return {token: value / total for token, value in haste.items()}
 
 
-def _before_evidence(line: Line) -> list[float]:
+def before_evidence(line: Line) -> list[float]:
+    """The estimate of each bucket before any trial."""
     odds = [math.log(2.0) * (bucket / FINE - 5.0) for bucket in range(BUCKETS)]
     return [1.0 / (1.0 + math.exp(-line[0] - line[1] * value)) for value in odds]
 
@@ -143,7 +144,7 @@ class Estimates:
     def __init__(self, config: Estimator) -> None:
         self.config = config
         self.trust = dict(config.trust)
-        self.prior = [_before_evidence(config.root), _before_evidence(config.deep)]
+        self.prior = [before_evidence(config.root), before_evidence(config.deep)]
         self.values = [list(row) for row in self.prior]
         self.hits = [[0.0] * BUCKETS for _ in range(2)]
         self.trials = [[0.0] * BUCKETS for _ in range(2)]

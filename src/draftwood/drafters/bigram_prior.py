@@ -46,6 +46,8 @@ class BigramPrior:
         if self.tokens.shape != self.probs.shape or self.tokens.dim() != 2:
             shapes = f"{list(self.tokens.shape)} and {list(self.probs.shape)}"
             raise ValueError(f"tokens and probs must be tables of one shape, got {shapes}")
+        object.__setattr__(self, "tokens", self.tokens.long().cpu().contiguous())
+        object.__setattr__(self, "probs", self.probs.float().cpu().contiguous())
 
     @classmethod
     def of(
@@ -78,8 +80,8 @@ class BigramPrior:
             star = list(range(start, min(known, start + width)))
             logits = session.forward(DraftTree.of([root, *star], [-1] + [0] * len(star))).logits[1:]
             best, chances = likeliest_probs(logits, ranks, temperature=1.0)
-            tokens.append(best.cpu())
-            probs.append(chances.cpu())
+            tokens.append(best)
+            probs.append(chances)
             start += len(star)
             spent = time.perf_counter() - since
             width = min(STAR, 2 * width)
@@ -101,7 +103,7 @@ class BigramPrior:
         """
         try:
             with safe_open(path, "pt") as file:
-                return cls(file.get_tensor("tokens").long(), file.get_tensor("probs").float())
+                return cls(file.get_tensor("tokens"), file.get_tensor("probs"))
         except SafetensorError as error:
             raise ValueError(f"{path} holds no bigram prior: {error}") from error
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from draftwood.drafters.base import Request
 from draftwood.drafters.sources import Kind, News, Opinion, SourceSession
+from draftwood.native.drafting import Tables
 from draftwood.shapes.base import positive
 
 WIDEST = 16  # successors of a context once several rows were averaged
@@ -63,6 +64,7 @@ class NGrams:
     most: int = 50_000
     keep: bool = False
     _kept: list[NGramTables] = field(default_factory=list, init=False, repr=False)
+    _native_kept: list[Tables] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         positive("order and most", [self.order, self.most])
@@ -76,6 +78,15 @@ class NGrams:
                 return _NGramsSession(self, tables)
             self._kept.append(tables)
         return _NGramsSession(self, self._kept[0])
+
+    def native_tables(self) -> Tables:
+        """Tables in C++ for one request, or for all where they are to be kept."""
+        if self.keep and self._native_kept:
+            return self._native_kept[0]
+        tables = Tables(self.order, self.fresh, self.most)
+        if self.keep:
+            self._native_kept.append(tables)
+        return tables
 
 
 class _NGramsSession:

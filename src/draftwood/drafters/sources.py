@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+from jaxtyping import Float, Int
+from torch import Tensor
+
 from draftwood.drafters.base import Accepted, Request
 from draftwood.sampling import Sampler, Sampling, likeliest_probs
 
@@ -43,8 +46,8 @@ class News:
     quiet: bool = False
 
     @cached_property
-    def rows(self) -> list[dict[int, float]]:
-        """For each node the target's likeliest next tokens and their probabilities.
+    def likeliest(self) -> tuple[Int[Tensor, "nodes ranks"], Float[Tensor, "nodes ranks"]]:
+        """For each node the target's likeliest next tokens, likeliest first, and their probabilities.
 
         Where a request cuts off unlikely tokens these are left out of the sum, and with them all others but the few:
         sorting dozens of whole rows costs more than all other drafting, and what is learnt online makes up for it.
@@ -53,6 +56,12 @@ class News:
         tokens, probs = likeliest_probs(logits, min(RANKS, logits.shape[-1]), self.sampling.temperature)
         if self.sampling.cuts:
             probs = self.sampling.probs(logits.gather(-1, tokens))
+        return tokens, probs
+
+    @cached_property
+    def rows(self) -> list[dict[int, float]]:
+        """The same by token."""
+        tokens, probs = self.likeliest
         pairs = zip(tokens.tolist(), probs.tolist(), strict=True)
         return [dict(zip(row, chances, strict=True)) for row, chances in pairs]
 

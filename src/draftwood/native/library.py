@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
-from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint32, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
 import torch  # its OpenMP threads are the ones the library runs on, so it must be in memory first
@@ -92,7 +92,7 @@ def library() -> ctypes.CDLL:
     folder = home() / "kernels" / key()
     try:
         if not folder.is_dir():
-            publish(folder, f"decoder.cpp for {platform.machine()}", _compile)
+            publish(folder, f"the C++ library for {platform.machine()}", _compile)
             _forget_old(folder.parent)
         found = ctypes.CDLL(str(folder / LIBRARY))
     except OSError as error:
@@ -118,6 +118,26 @@ def library() -> ctypes.CDLL:
     found.draftwood_first_to_arrive.restype = c_int64
     found.draftwood_arrivals.argtypes = (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)
     found.draftwood_arrivals.restype = None
+    found.draftwood_tables_new.argtypes = (c_int32, c_double, c_int64)
+    found.draftwood_tables_new.restype = c_void_p
+    found.draftwood_tables_free.argtypes = (c_void_p,)
+    found.draftwood_tables_free.restype = None
+    found.draftwood_drafting_new.argtypes = (c_void_p, c_void_p)
+    found.draftwood_drafting_new.restype = c_void_p
+    found.draftwood_drafting_free.argtypes = (c_void_p,)
+    found.draftwood_drafting_free.restype = None
+    found.draftwood_drafting_grow.argtypes = (
+        *(c_void_p, c_int32, c_int32, c_uint64, c_uint64),
+        *(c_void_p, c_void_p, c_void_p),
+    )
+    found.draftwood_drafting_grow.restype = c_int32
+    found.draftwood_drafting_proposers.argtypes = (c_void_p, c_int32, c_void_p)
+    found.draftwood_drafting_proposers.restype = None
+    found.draftwood_drafting_learn.argtypes = (
+        *(c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64),
+        *(c_void_p, c_void_p, c_int64),
+    )
+    found.draftwood_drafting_learn.restype = None
     return found
 
 
@@ -142,7 +162,7 @@ def _compile(folder: Path) -> None:
     if path is None:
         raise CompilerError("there is no C++ compiler; install one (for instance: apt install g++)")
     threads = map(str, Path(torch.__file__).parent.glob("lib/libgomp*.so*"))  # PyTorch's, not a second set of them
-    command = [path, *FLAGS, TARGET, str(SOURCES / "decoder.cpp"), *threads, "-o", str(folder / LIBRARY)]
+    command = [path, *FLAGS, TARGET, *map(str, SOURCES.glob("*.cpp")), *threads, "-o", str(folder / LIBRARY)]
     with progress("compiling the decoder for this CPU (once, a few seconds)"):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -10,7 +10,20 @@ struct PlaceKey {
     uint32_t first, second;
 };
 
-// A permutation of 32-bit words in which every bit of the result depends on every bit of the argument.
+// A permutation of 64-bit words in which every bit of the result depends on every bit of the argument: SplitMix64's.
+inline uint64_t mixed_up(uint64_t word) {
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111ebu;
+    return word ^ (word >> 31);
+}
+
+// Of a request's place number `place`, counted from 0; see Rng.
+inline PlaceKey place_key(uint64_t request, uint64_t place) {
+    const uint64_t word = mixed_up(request + (place + 1) * 0x9e3779b97f4a7c15u);
+    return {(uint32_t)word, (uint32_t)(word >> 32)};
+}
+
+// The same kind of permutation for 32-bit words.
 inline Words scrambled(Words x) {
     x = (x ^ (x >> 16)) * 0x7feb352du;
     x = (x ^ (x >> 15)) * 0x846ca68bu;
