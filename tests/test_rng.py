@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.testing import chi_square, outcomes
+
+needs_library = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
 LAW = torch.tensor([0.5, 0.0, 0.3, 0.15, 0.05])
 DRAWS = 4000
@@ -167,3 +170,23 @@ def test_draws_are_the_same_with_and_without_the_library(monkeypatch: pytest.Mon
     with_library = [Rng(15).draw(probs), *(Rng(seed).draw(probs) for seed in range(100))]
     monkeypatch.setattr("draftwood.rng.searchable", lambda rows: False)
     assert [Rng(15).draw(probs), *(Rng(seed).draw(probs) for seed in range(100))] == with_library
+
+
+@needs_library
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 1.7])
+def test_drawing_from_logits_is_drawing_from_their_softmax(temperature: float) -> None:
+    logits = torch.randn(50, 1003, generator=torch.Generator().manual_seed(1)) * 4
+    logits[:, 17] = -torch.inf
+    first, second = Rng(3), Rng(3)
+    drawn = [first.draw_softened(logits, row, temperature) for row in range(50)]
+    assert drawn == [second.draw(row) for row in (logits / temperature).softmax(-1)]
+    assert len(set(drawn)) > 20
+    assert first.next_draw == second.next_draw
+
+
+@needs_library
+def test_drawing_from_logits_at_temperature_0_takes_the_likeliest() -> None:
+    logits = torch.randn(50, 1003, generator=torch.Generator().manual_seed(2))
+    rng = Rng(0)
+    assert [rng.draw_softened(logits, row, 0.0) for row in range(50)] == logits.argmax(-1).tolist()
+    assert rng.next_draw[1] == 50

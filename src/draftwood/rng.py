@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.native.rows import arrivals, first_to_arrive, largest, places_of_shares, searchable
+from draftwood.native.rows import arrivals, first_of_logits, first_to_arrive, largest, places_of_shares, searchable
 
 
 class Rng:
@@ -57,12 +57,25 @@ class Rng:
         Every token has an exponential number, and the one whose number over its probability is smallest is drawn: the
         Gumbel-max trick. The numbers belong to the request's seed, the token and how many draws came before.
         """
-        key = self._place_key(0)
-        self._place += 1
+        key = self._next_key()
         if searchable(probs):
             return first_to_arrive(probs, key)
         rates = probs.double().cpu()
         return int((rates / _arrivals(torch.arange(len(rates)), key)).argmax())
+
+    def draw_softened(self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float) -> int:
+        """The token that ``draw`` takes from softmax(logits[row] / temperature), found without these probabilities.
+
+        Args:
+            logits: that are ``native.rows.searchable``.
+            row: which of them.
+            temperature: 0 takes the likeliest token.
+        """
+        return first_of_logits(logits, row, temperature, self._next_key())
+
+    def _next_key(self) -> tuple[int, int]:
+        self._place += 1
+        return self._place_key(-1)
 
     def arrivals(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
         """The exponential numbers of these tokens in the draw that comes after ``ahead`` others.

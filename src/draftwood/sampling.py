@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.native.rows import largest, largest_with_shares, searchable, softened
+from draftwood.rng import Rng
 from draftwood.tree import DraftTree
 
 
@@ -94,6 +95,11 @@ class Sampling:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
     @property
+    def only_softens(self) -> bool:
+        """Whether there is nothing to do but to divide by the temperature."""
+        return not (self.cuts or self.reads_context or self.logit_bias)
+
+    @property
     def cuts(self) -> bool:
         """Whether unlikely tokens are cut off."""
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
@@ -166,6 +172,13 @@ class LazyProbs:
                 contexts = [self.before.extended([self.tree.token_list[n] for n in [0, *self.tree.path_to(node)]])]
             self.rows[node] = self.sampler.probs(self.logits[node : node + 1], contexts)[0]
         return self.rows[node]
+
+    def draw(self, node: int, rng: Rng) -> int:
+        """The token that ``rng.draw(self[node])`` gives, found without the probabilities where they are not needed."""
+        sampler = self.sampler
+        if isinstance(sampler, Sampling) and sampler.only_softens and searchable(self.logits):
+            return rng.draw_softened(self.logits, node, sampler.temperature)
+        return rng.draw(self[node])
 
 
 @dataclass(frozen=True)

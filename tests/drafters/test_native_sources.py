@@ -93,9 +93,9 @@ def test_trees_are_the_same(name: str, temperature: float) -> None:
 def test_another_setting_gives_other_trees() -> None:
     """The comparison can fail."""
     model, results = model_of(1), []
-    for kind, fresh in ((MergedSources, 0.6), (NativeSources, 0.5)):
+    for kind, strength in ((MergedSources, 40.0), (NativeSources, 20.0)):
         request = Request(Sampling(), Rng(1), model.start())
-        results.append(trees(kind((NGrams(fresh=fresh),), Estimator(), BUDGET, request), request, model, 1))
+        results.append(trees(kind((NGrams(),), Estimator(strength=strength), BUDGET, request), request, model, 1))
     assert results[0] != results[1]
 
 

@@ -504,6 +504,12 @@ int64_t draftwood_first_to_arrive(const float* weights, int64_t size, uint32_t f
     return draftwood::first_to_arrive(weights, size, {first, second});
 }
 
+int64_t draftwood_first_of_logits(
+    const float* logits, int64_t size, float temperature, uint32_t first, uint32_t second
+) {
+    return draftwood::first_of_logits(logits, size, temperature, {first, second});
+}
+
 void draftwood_arrivals(const int64_t* tokens, int64_t count, uint32_t first, uint32_t second, float* times) {
     using namespace draftwood;
     for (int64_t from = 0; from < count; from += LANES) {

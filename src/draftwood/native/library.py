@@ -116,6 +116,8 @@ def library() -> ctypes.CDLL:
     found.draftwood_places_of_shares.restype = None
     found.draftwood_first_to_arrive.argtypes = (c_void_p, c_int64, c_uint32, c_uint32)
     found.draftwood_first_to_arrive.restype = c_int64
+    found.draftwood_first_of_logits.argtypes = (c_void_p, c_int64, c_float, c_uint32, c_uint32)
+    found.draftwood_first_of_logits.restype = c_int64
     found.draftwood_arrivals.argtypes = (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)
     found.draftwood_arrivals.restype = None
     found.draftwood_tables_new.argtypes = (c_int32, c_double, c_int64)

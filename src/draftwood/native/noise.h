@@ -63,16 +63,19 @@ inline Floats arrivals(Words tokens, PlaceKey key) {
     return taken > 0.0f ? -logarithm(rest) * (uniform / taken) : uniform;
 }
 
-// The token that arrives first when each comes at its weight as rate; one of weight 0 never does.
-inline int64_t first_to_arrive(const float* weights, int64_t size, PlaceKey key) {
+// The token that arrives first when each comes at its weight as rate; one of weight 0 never does. `weigh` makes weights
+// of 16 numbers; those behind the row are `beyond`.
+template <typename Weigh>
+int64_t first_to_arrive(const float* row, int64_t size, PlaceKey key, float beyond, Weigh weigh) {
     Words token, unused;
     for (int lane = 0; lane < LANES; lane++) token[lane] = lane;
     float best = 0;
     int64_t who = 0;
     for (int64_t place = 0; place < size; place += LANES, token += LANES) {
-        Floats weight{};
-        if (place + LANES <= size) weight = load(weights + place);
-        else std::copy(weights + place, weights + size, (float*)&weight);
+        Floats numbers = all(beyond);
+        if (place + LANES <= size) numbers = load(row + place);
+        else std::copy(row + place, row + size, (float*)&numbers);
+        Floats weight = weigh(numbers);
         // An arrival is never before its uniform number, so most tokens are behind without any logarithm.
         if (!any_above(weight - uniforms(token, key, unused) * (best * 0.9999f), 0.0f)) continue;
         Floats haste = weight / arrivals(token, key);
@@ -80,6 +83,22 @@ inline int64_t first_to_arrive(const float* weights, int64_t size, PlaceKey key)
             if (haste[lane] > best) best = haste[lane], who = place + lane;
     }
     return who;
+}
+
+inline int64_t first_to_arrive(const float* weights, int64_t size, PlaceKey key) {
+    return first_to_arrive(weights, size, key, 0.0f, [](Floats weights) { return weights; });
+}
+
+// The same for logits, whose weights are e^(value / temperature); the largest of them at temperature 0.
+inline int64_t first_of_logits(const float* logits, int64_t size, float temperature, PlaceKey key) {
+    if (temperature == 0) {
+        int64_t place;
+        largest_of(logits, size, 1, &place);
+        return place;
+    }
+    const float most = largest_value(logits, size), inverse = 1 / temperature;
+    return first_to_arrive(logits, size, key, -INFINITY,
+                           [&](Floats logits) { return softened(logits, most, inverse); });
 }
 
 }  // namespace draftwood

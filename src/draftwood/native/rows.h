@@ -33,18 +33,29 @@ inline void largest_of(const float* row, int64_t size, int count, int64_t* place
     for (; place < size; place++) consider(place);
 }
 
+inline float largest_value(const float* row, int64_t size) {
+    const int64_t whole = size / LANES * LANES;
+    Floats highest = all(-INFINITY);
+    for (int64_t i = 0; i < whole; i += LANES) highest = larger(highest, load(row + i));
+    float most = maximum(highest);
+    for (int64_t i = whole; i < size; i++) most = std::max(most, row[i]);
+    return most;
+}
+
+// Weights of logits, of which `most` is the largest. One of minus infinity is never drawn.
+inline Floats softened(Floats logits, float most, float inverse_temperature) {
+    Floats score = (logits - most) * inverse_temperature;
+    return score > -87.0f ? exponential(score) : Floats{};
+}
+
 // Probabilities from logits: e^(value / temperature), divided by the sum over the row.
 inline void soften_row(const float* row, int64_t size, float temperature, float* probs) {
     const int64_t whole = size / LANES * LANES;
-    const float inverse = 1 / temperature;
-    float most = row[0], total = 0;
-    Floats highest = all(-INFINITY), sums{};
-    for (int64_t i = 0; i < whole; i += LANES) highest = larger(highest, load(row + i));
-    for (int64_t i = whole; i < size; i++) most = std::max(most, row[i]);
-    most = std::max(most, maximum(highest));
+    const float inverse = 1 / temperature, most = largest_value(row, size);
+    float total = 0;
+    Floats sums{};
     for (int64_t i = 0; i < whole; i += LANES) {
-        Floats score = (load(row + i) - most) * inverse;
-        Floats power = score > -87.0f ? exponential(score) : Floats{};  // a logit of minus infinity is never drawn
+        Floats power = softened(load(row + i), most, inverse);
         store(probs + i, power);
         sums += power;
     }

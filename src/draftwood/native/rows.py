@@ -74,6 +74,12 @@ def first_to_arrive(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> i
     return library.library().draftwood_first_to_arrive(weights.data_ptr(), len(weights), *key)
 
 
+def first_of_logits(rows: Float[Tensor, "rows vocab"], row: int, temperature: float, key: tuple[int, int]) -> int:
+    """The same for the weights exp(logit / temperature) of one row; the place of the largest at temperature 0."""
+    address = rows.data_ptr() + row * rows.stride(0) * rows.element_size()
+    return library.library().draftwood_first_of_logits(address, rows.shape[1], temperature, *key)
+
+
 def arrivals(places: Sequence[int], key: tuple[int, int]) -> list[float]:
     """Standard exponential numbers that belong to these places and a key of two 32-bit words."""
     count = len(places)

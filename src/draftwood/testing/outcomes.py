@@ -75,6 +75,9 @@ class ScriptedRng(Rng):
     def draw(self, probs: Float[Tensor, " vocab"]) -> int:
         return self._choose(_support(probs))
 
+    def draw_softened(self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float) -> int:
+        return self.draw((logits[row] / temperature).softmax(-1)) if temperature else int(logits[row].argmax())
+
     def draw_distinct(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
         drawn = []
         for row in probs:

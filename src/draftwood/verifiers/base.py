@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.rng import Rng
+from draftwood.sampling import LazyProbs
 from draftwood.tree import DraftTree, Draw
 
 
@@ -64,6 +65,11 @@ def without(q: Float[Tensor, " vocab"], tokens: int | Sequence[int]) -> Float[Te
     rest[tokens] = 0.0
     total = rest.sum()
     return rest / total if total > 0 else rest
+
+
+def drawn(probs: NodeProbs, node: int, rng: Rng) -> int:
+    """A token drawn from a node's distribution."""
+    return probs.draw(node, rng) if isinstance(probs, LazyProbs) else rng.draw(probs[node])
 
 
 def twins(tree: DraftTree, candidates: Sequence[int], token: int) -> list[int]:

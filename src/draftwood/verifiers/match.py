@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import NodeProbs, Verdict, twins
+from draftwood.verifiers.base import NodeProbs, Verdict, drawn, twins
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Match:
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
         alive = [0]  # a tree may hold the same token twice below one node
         while True:
-            token = rng.draw(target_probs[alive[0]])
+            token = drawn(target_probs, alive[0], rng)
             agreeing = twins(tree, [child for node in alive for child in tree.children[node]], token)
             if not agreeing:
                 return Verdict(tree.path_to(alive[0]), token)
