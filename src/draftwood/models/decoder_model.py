@@ -50,6 +50,8 @@ class DecoderModel(PoolOfSequences):
 
 def outputs(logits: torch.Tensor, states: dict[int, torch.Tensor], counts: Sequence[int], keep: Keep) -> list[Output]:
     """What each part gets of logits [rows vocab] (its last row's alone where only that was kept) and hidden states."""
+    if len(counts) == 1:
+        return [Output(logits, states)]
     rows = logits.split([1] * len(counts) if keep == "last" else list(counts))
     pieces = {layer: state.split(list(counts)) for layer, state in states.items()}
     return [Output(row, {layer: pieces[layer][i] for layer in states}) for i, row in enumerate(rows)]

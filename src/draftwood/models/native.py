@@ -71,17 +71,16 @@ class NativeModel(DecoderModel):
         masks = [part.within(window).contiguous() for window in self.windows for part in parts]
         states = {layer: torch.empty(sum(counts), self.sizes.hidden) for layer in hidden}
         logits = torch.empty(len(parts) if keep == "last" else sum(counts), self.vocab_size)
-        tensors = {
-            "part": torch.tensor([(place.slot, place.start, place.count) for place in places]),
-            "tokens": torch.cat([part.tokens for part in parts]),
-            "positions": torch.cat([part.positions for part in parts]),
-            "kept": torch.tensor(self.kept),
-            "sees": torch.tensor([mask.data_ptr() for mask in masks]),
-            "hidden": torch.tensor([states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]),
-            "logits": logits,
-        }
+        tokens, positions = _joined([part.tokens for part in parts]), _joined([part.positions for part in parts])
+        numbers = [number for place in places for number in (place.slot, place.start, place.count)]
         run = library.Run(
-            **{name: tensor.data_ptr() for name, tensor in tensors.items()},
+            part=library.integers(numbers),
+            tokens=tokens.data_ptr(),
+            positions=positions.data_ptr(),
+            kept=library.integers(self.kept),
+            sees=library.integers([mask.data_ptr() for mask in masks]),
+            hidden=library.integers([states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]),
+            logits=logits.data_ptr(),
             parts=len(parts),
             rows=sum(counts),
             masks=len(self.windows),
@@ -160,3 +159,8 @@ class NativeModel(DecoderModel):
         tensor = tensor.contiguous()
         self._memory.append(tensor)
         return tensor.data_ptr()
+
+
+def _joined(pieces: Sequence[Tensor]) -> Tensor:
+    """One tensor of several; of one alone itself."""
+    return pieces[0].contiguous() if len(pieces) == 1 else torch.cat(list(pieces))

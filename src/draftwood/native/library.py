@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
@@ -71,11 +72,20 @@ class Decoder(Structure):
 class Run(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("parts", "rows", "masks", "kept_layers", "layers", "last_only")),
-        *((name, c_void_p) for name in ("part", "tokens", "positions", "kept", "sees", "cache")),
+        ("part", POINTER(c_int64)),
+        *((name, c_void_p) for name in ("tokens", "positions")),
+        *((name, POINTER(c_int64)) for name in ("kept", "sees")),
+        ("cache", c_void_p),
         ("cache_slots", c_int64),
         ("capacity", c_int64),
-        *((name, c_void_p) for name in ("logits", "hidden")),
+        ("logits", c_void_p),
+        ("hidden", POINTER(c_int64)),
     )
+
+
+def integers(values: Sequence[int]) -> "ctypes.Array[c_int64]":
+    """Numbers or addresses, for a field of ``Run``."""
+    return (c_int64 * len(values))(*values)
 
 
 class CompilerError(ValueError):
