@@ -164,6 +164,11 @@ def _check(order: Order) -> None:
     if order.workers > 1 or order.ray_address:
         from draftwood.bench.workers import require_cluster, require_ray
 
+        if ":" in (order.models.device or ""):
+            raise ValueError(
+                f"each worker takes a device of its own, so {order.models.device} cannot be for all; say --device "
+                f"{str(order.models.device).partition(':')[0]}, and choose among GPUs with CUDA_VISIBLE_DEVICES"
+            )
         require_ray()
         if order.ray_address:
             require_cluster(order.ray_address)
@@ -183,7 +188,7 @@ def _measuring(
     if order.workers > 1 or order.ray_address:
         from draftwood.bench.workers import spread
 
-        with spread(order, left, info.curve, progress.say) as found:
+        with spread(order, left, bench.plain.model.device, info.curve, progress.say) as found:
             yield found
         return
     with ExitStack() as stack:
