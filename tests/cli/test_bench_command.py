@@ -318,13 +318,13 @@ def test_peers_and_one_that_crashes(target: str, prompts: str, tmp_path: Path, m
     among(monkeypatch, *known.values())
     answer = entrants.Peer.answer
 
-    def dies_on_the_second_prompt(self: entrants.Peer, tokens):
+    def dies_on_the_second_prompt(self: entrants.Peer, tokens, key):
         if self.system.name == "vllm" and len(tokens) == len("u:abcabcabc;a:"):
             self.adapter.process.kill()
             self.adapter.process.wait()
-            self.failed("vllm", "it died")
+            self.failed("vllm", "it died", key)
             return {}
-        return answer(self, tokens)
+        return answer(self, tokens, key)
 
     monkeypatch.setattr(entrants.Peer, "answer", dies_on_the_second_prompt)
     output = tmp_path / "out"
@@ -335,7 +335,7 @@ def test_peers_and_one_that_crashes(target: str, prompts: str, tmp_path: Path, m
     counts = {name: sum(r.method == f"peer:{name}" for r in read_records(output)) for name in known}
     assert counts == {"transformers": 4, "openvino": 0, "vllm": 2}
     assert "openvino is absent" in result.stdout
-    assert "vllm is absent: it died" in result.stdout
+    assert "vllm is absent: at prompt b, it died" in result.stdout
     assert len([record for record in read_records(output) if not record.is_peer]) == 8
     assert read_run(output).peers["transformers"]["weight_bytes"] == 1_000_000
     other = ("--methods", "lookup", "--peers", "transformers")
@@ -394,6 +394,46 @@ def test_a_peer_is_asked_again_for_what_it_missed(
     assert read_run(output).peers.keys() == {"openvino", "vllm"}
     assert all(known["weight_bytes"] == 1_000_000 for known in read_run(output).peers.values())
     assert go_on(whole, System("vllm", {"plain": "plain"}, never))[0] == []
+
+
+def test_a_peer_that_always_fails_at_a_prompt_is_asked_for_those_behind_it(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    among(monkeypatch, fake("vllm", "", "--dies-of-length", str(len("u:abcabcabc;a:"))))
+    output = tmp_path / "out"
+    order = ("bench", "spec-bench", "--methods", "lookup", "--peers", "vllm", *options(target, prompts, output))
+
+    def start() -> tuple[list[tuple[str, int]], str]:
+        """What the peer has answered after one more start, and what is said."""
+        result = run(*order)
+        assert result.exit_code == 0, result.output
+        return [(record.prompt, record.turn) for record in read_records(output) if record.is_peer], result.stdout
+
+    before, told = start()
+    assert before == [("a", 0), ("a", 1)]
+    assert "vllm is absent: at prompt b, plain: ended with status 3" in told
+    assert start()[0] == before  # at the same prompt, for the last time
+    last, told = start()
+    assert last == [*before, ("c", 0)]
+    assert "vllm failed 2 times and is not asked again at prompt b: plain: ended with status 3" in told
+    assert "absent" not in told
+    assert read_run(output).peers["vllm"]["weight_bytes"] == 1_000_000
+    among(monkeypatch, System("vllm", {"plain": "plain"}, lambda: pytest.fail("nothing is left to ask")))
+    assert start()[0] == last
+
+
+def test_a_peer_that_fails_at_its_last_prompt_is_not_waited_for(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    among(monkeypatch, fake("vllm", "", "--dies-of-length", str(len("u:number;a:"))))
+    order = ("bench", "spec-bench", "--methods", "lookup", "--peers", "vllm")
+    given = options(target, prompts, tmp_path / "out")
+    assert "vllm is absent: at prompt c" in run(*order, *given).stdout
+    told = run(*order, *given).stdout
+    assert "not asked again at prompt c" in told
+    assert "absent" not in told
 
 
 def test_a_unit_of_which_a_part_was_written_is_measured_whole(target: str, prompts: str, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
         numbers = {prompt.id: number for number, prompt in enumerate(chosen.prompts)}
         units = list(units_of(protocol, [(numbers[prompt.id], prompt) for prompt in fitting.prompts]))
         peers = invited(order, bench, info)
+        writer.done |= info.given_up
         left = [unit for unit in units if not writer.done.issuperset(unit.keys)]
         left += missed([unit for unit in units if unit not in left], peers, writer.done)
         progress.begin(len(units), len(units) - len(left))
