@@ -517,6 +517,7 @@ def test_bad_input(target: str, draft: str, prompts: str, tmp_path: Path, monkey
     assert "--draft-model" in refused("bench", "rsd", *given)
     assert "uses a draft model" in refused("bench", "spec-bench", "--draft-model", draft, *given)
     assert "--inexact" in refused("bench", "spec-bench", "--methods", "typical", "--draft-model", draft, *given)
+    assert "no device 'toaster'" in refused("bench", "spec-bench", "--device", "toaster", *given)
     assert "takes numbers" in refused("bench", "spec-bench", "--temperature", "warm", *given)
     assert "got 7" in refused("bench", "rsd", "--budgets", "7", "--draft-model", draft, *given)
     assert "no prompts of category 'third'" in refused("bench", "spec-bench", "--category", "third", *given)
