@@ -20,6 +20,7 @@ import pytest
 from command import refused, run
 
 from draftwood.bench import describe
+from draftwood.bench.cells import BUDGET_SHAPES, RSD_METHODS
 from draftwood.bench.peers import entrants
 from draftwood.bench.peers.systems import System
 from draftwood.bench.records import Record, read_records, read_run
@@ -476,10 +477,12 @@ def test_a_full_disk_loses_nothing(target: str, prompts: str, tmp_path: Path, mo
     arguments = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
     assert "the disk is full" in refused(*arguments)
     assert len(read_records(output)) == 4  # two cells, two turns of the first prompt
+    assert "the run is not finished: it has come to 1 of 3 prompts" in run("bench", "show", str(output)).stdout
     monkeypatch.undo()
     monkeypatch.setattr(describe, "READ_BYTES", 1 << 20)
     assert run(*arguments).exit_code == 0
     assert len(read_records(output)) == 8
+    assert "not finished" not in run("bench", "show", str(output)).stdout
 
 
 def test_another_run_in_the_same_folder_is_refused(target: str, prompts: str, tmp_path: Path) -> None:
@@ -507,6 +510,14 @@ def test_long_prompts_are_left_out_by_the_rule(target: str, prompts: str, tmp_pa
     assert "more than 2 tokens" in line
     longer = [word if word != "12" else "300" for word in options(target, prompts, tmp_path / "longer")]
     assert "reads 256 tokens, so 300 new ones leave no room" in refused("bench", "spec-bench", *longer)
+
+
+def test_help_names_all_that_can_be_asked_for() -> None:
+    told = {name: " ".join(run("bench", name, "--help").stdout.split()) for name in ("rsd", "axes")}
+    assert all(name in told["rsd"] for name in RSD_METHODS)
+    budgets = ",".join(map(str, BUDGET_SHAPES))
+    assert f"Drafted tokens, of these. [default: {budgets}]" in told["rsd"]
+    assert f"of {budgets}. [default: 14]" in told["axes"]
 
 
 def test_bad_input(target: str, draft: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,9 @@ def remarks(records: Sequence[Record], run: RunInfo) -> list[str]:
     """What must be said beside the tables: prompts, texts and laws that differ, peers that failed or are absent."""
     found = [f"{run.prompts['count']} prompts, {run.prompts['source']}: {run.prompts['note'] or 'from a file'}"]
     found[0] += f"; {run.prompts['rule']}"
+    answered = len({record.prompt for record in records})
+    if answered < run.prompts["count"]:
+        found.append(f"the run is not finished: it has come to {answered} of {run.prompts['count']} prompts")
     for each in summaries([record for record in records if not record.is_peer], run):
         place = f"{each.method}, {each.at}, T = {each.temperature:g}"
         if each.divergence is not None:

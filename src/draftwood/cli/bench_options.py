@@ -61,7 +61,7 @@ def _workers() -> tuple[Callable[..., Any], ...]:
     return (
         options.as_json,
         click.option("--inexact", is_flag=True, help="Allow methods that change what the model says."),
-        click.option("--ray-address", help="Of a Ray cluster.  [default: workers on this machine]"),
+        click.option("--ray-address", help="HOST:PORT of a Ray cluster.  [default: workers on this machine]"),
         click.option("--workers", type=COUNT, default=1, show_default=True, help=shared),
     )
 
