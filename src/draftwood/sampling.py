@@ -176,8 +176,8 @@ class LazyProbs:
     def draw(self, node: int, rng: Rng) -> int:
         """The token that ``rng.draw(self[node])`` gives, found without the probabilities where they are not needed."""
         sampler = self.sampler
-        if isinstance(sampler, Sampling) and sampler.only_softens and searchable(self.logits):
-            return rng.draw_softened(self.logits, node, sampler.temperature)
+        if isinstance(sampler, Sampling) and sampler.only_softens and searchable(row := self.logits[node : node + 1]):
+            return rng.draw_softened(row, 0, sampler.temperature)
         return rng.draw(self[node])
 
 
