@@ -289,6 +289,13 @@ def test_a_penalty_without_its_context_is_refused() -> None:
 # The likeliest tokens
 
 
+def test_likeliest_tells_apart_what_32_bits_do_not() -> None:
+    logits = torch.zeros(1, 1000, dtype=torch.float64)
+    logits[0, [300, 301]] = torch.tensor([1.0, 1.0 + 1e-12], dtype=torch.float64)
+    assert likeliest(logits, 1).tolist() == [[301]]
+    assert Sampling().probs(logits).argmax() == 301
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocab", [10, 256, 4096, 8192, 8193, 8447, 49152, 50257])
 @pytest.mark.parametrize("count", [1, 2, 8])

@@ -176,8 +176,8 @@ class LazyProbs:
     def draw(self, node: int, rng: Rng) -> int:
         """The token that ``rng.draw(self[node])`` gives, found without the probabilities where they are not needed."""
         sampler = self.sampler
-        if isinstance(sampler, Sampling) and sampler.only_softens and searchable(self.logits):
-            return rng.draw_softened(self.logits, node, sampler.temperature)
+        if isinstance(sampler, Sampling) and sampler.only_softens and searchable(row := self.logits[node : node + 1]):
+            return rng.draw_softened(row, 0, sampler.temperature)
         return rng.draw(self[node])
 
 
@@ -259,7 +259,8 @@ def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "r
     blocks = logits[:, :whole].unflatten(-1, (-1, _BLOCK))
     best = _maxima(blocks).topk(count, dim=-1).indices  # a token among the best is in these blocks or behind them all
     inside = blocks[torch.arange(len(logits), device=logits.device)[:, None], best].flatten(1)
-    winners = torch.cat([inside, logits[:, whole:]], dim=-1).float().topk(count, dim=-1).indices
+    left = torch.cat([inside, logits[:, whole:]], dim=-1)
+    winners = (left if left.dtype == torch.float64 else left.float()).topk(count, dim=-1).indices
     block = best.gather(-1, (winners // _BLOCK).clamp(max=count - 1))
     behind = winners >= count * _BLOCK
     return torch.where(behind, whole + winners - count * _BLOCK, block * _BLOCK + winners % _BLOCK)

@@ -33,7 +33,7 @@ def answers(folder: Path, *chosen: System, prompts: tuple[int, ...] = (12, 13, 1
     found = []
     with started(chosen, [1], (9, False), 1, folder / "logs", lambda line: None) as peers:
         for prompt in prompts:
-            found += [peer.answer([prompt, 7]) for peer in peers.entrants]
+            found += [peer.answer([prompt, 7], (peer.key, 0.0, f"p{prompt}", 0, 0)) for peer in peers.entrants]
     return found, peers
 
 
@@ -143,6 +143,10 @@ def test_a_failing_peer_is_left_out_with_its_reason(tmp_path: Path, misbehave: s
     assert len([fields for fields in found if fields.get("method") == "peer:good"]) == 6
     assert len([fields for fields in found if fields.get("method") == "peer:bad"]) == (0 if misbehave == "load" else 2)
     assert reason in peers.known["bad"]["absent"]
+    if misbehave != "load":
+        (failed,) = peers.known["bad"]["failed"]
+        assert failed["key"] == ["peer:bad | plain", 0.0, "p13", 0, 0]
+        assert reason in failed["reason"]
     assert "absent" not in peers.known["good"]
 
 

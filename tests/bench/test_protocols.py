@@ -59,6 +59,17 @@ def test_axes_change_one_thing() -> None:
     assert {cell.tree for cell in drafters} == {StochasticBeam(4, 4)}
 
 
+def test_labels_say_what_changed() -> None:
+    verifiers = {cell.method: cell.rule.name for cell in Axes(("traversal",), "verifier").cells()[1:]}
+    assert verifiers == {"traversal + match": "match", "traversal + rejection": "rejection", "traversal": "traversal"}
+    drafters = {cell.method: cell.drafts_with for cell in Axes(("layer-skip", "lookup"), "drafter").cells()[1:]}
+    assert drafters == {
+        **{"layer-skip": "layer-skip", "layer-skip, drafter draft-model": "draft-model"},
+        **{"lookup": "prompt-lookup", "lookup, drafter suffix": "suffix"},
+        **{"lookup, drafter aded": "aded", "lookup, drafter combined": "combined"},
+    }
+
+
 def test_levels_of_shapes() -> None:
     assert [depth_of(shape) for shape in (Widths((3, 1)), StochasticBeam(2, 5), Independent(3, 4))] == [2, 5, 4]
     assert depth_of(BestFirst(4, 4, 2)) == 4  # run, whatever is kept of them

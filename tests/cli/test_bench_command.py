@@ -20,6 +20,7 @@ import pytest
 from command import refused, run
 
 from draftwood.bench import describe
+from draftwood.bench.cells import BUDGET_SHAPES, RSD_METHODS
 from draftwood.bench.peers import entrants
 from draftwood.bench.peers.systems import System
 from draftwood.bench.records import Record, read_records, read_run
@@ -318,13 +319,13 @@ def test_peers_and_one_that_crashes(target: str, prompts: str, tmp_path: Path, m
     among(monkeypatch, *known.values())
     answer = entrants.Peer.answer
 
-    def dies_on_the_second_prompt(self: entrants.Peer, tokens):
+    def dies_on_the_second_prompt(self: entrants.Peer, tokens, key):
         if self.system.name == "vllm" and len(tokens) == len("u:abcabcabc;a:"):
             self.adapter.process.kill()
             self.adapter.process.wait()
-            self.failed("vllm", "it died")
+            self.failed("vllm", "it died", key)
             return {}
-        return answer(self, tokens)
+        return answer(self, tokens, key)
 
     monkeypatch.setattr(entrants.Peer, "answer", dies_on_the_second_prompt)
     output = tmp_path / "out"
@@ -335,7 +336,7 @@ def test_peers_and_one_that_crashes(target: str, prompts: str, tmp_path: Path, m
     counts = {name: sum(r.method == f"peer:{name}" for r in read_records(output)) for name in known}
     assert counts == {"transformers": 4, "openvino": 0, "vllm": 2}
     assert "openvino is absent" in result.stdout
-    assert "vllm is absent: it died" in result.stdout
+    assert "vllm is absent: at prompt b, it died" in result.stdout
     assert len([record for record in read_records(output) if not record.is_peer]) == 8
     assert read_run(output).peers["transformers"]["weight_bytes"] == 1_000_000
     other = ("--methods", "lookup", "--peers", "transformers")
@@ -396,6 +397,46 @@ def test_a_peer_is_asked_again_for_what_it_missed(
     assert go_on(whole, System("vllm", {"plain": "plain"}, never))[0] == []
 
 
+def test_a_peer_that_always_fails_at_a_prompt_is_asked_for_those_behind_it(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    among(monkeypatch, fake("vllm", "", "--dies-of-length", str(len("u:abcabcabc;a:"))))
+    output = tmp_path / "out"
+    order = ("bench", "spec-bench", "--methods", "lookup", "--peers", "vllm", *options(target, prompts, output))
+
+    def start() -> tuple[list[tuple[str, int]], str]:
+        """What the peer has answered after one more start, and what is said."""
+        result = run(*order)
+        assert result.exit_code == 0, result.output
+        return [(record.prompt, record.turn) for record in read_records(output) if record.is_peer], result.stdout
+
+    before, told = start()
+    assert before == [("a", 0), ("a", 1)]
+    assert "vllm is absent: at prompt b, plain: ended with status 3" in told
+    assert start()[0] == before  # at the same prompt, for the last time
+    last, told = start()
+    assert last == [*before, ("c", 0)]
+    assert "vllm failed 2 times and is not asked again at prompt b: plain: ended with status 3" in told
+    assert "absent" not in told
+    assert read_run(output).peers["vllm"]["weight_bytes"] == 1_000_000
+    among(monkeypatch, System("vllm", {"plain": "plain"}, lambda: pytest.fail("nothing is left to ask")))
+    assert start()[0] == last
+
+
+def test_a_peer_that_fails_at_its_last_prompt_is_not_waited_for(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    among(monkeypatch, fake("vllm", "", "--dies-of-length", str(len("u:number;a:"))))
+    order = ("bench", "spec-bench", "--methods", "lookup", "--peers", "vllm")
+    given = options(target, prompts, tmp_path / "out")
+    assert "vllm is absent: at prompt c" in run(*order, *given).stdout
+    told = run(*order, *given).stdout
+    assert "not asked again at prompt c" in told
+    assert "absent" not in told
+
+
 def test_a_unit_of_which_a_part_was_written_is_measured_whole(target: str, prompts: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     order = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
@@ -436,10 +477,12 @@ def test_a_full_disk_loses_nothing(target: str, prompts: str, tmp_path: Path, mo
     arguments = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
     assert "the disk is full" in refused(*arguments)
     assert len(read_records(output)) == 4  # two cells, two turns of the first prompt
+    assert "the run is not finished: it has come to 1 of 3 prompts" in run("bench", "show", str(output)).stdout
     monkeypatch.undo()
     monkeypatch.setattr(describe, "READ_BYTES", 1 << 20)
     assert run(*arguments).exit_code == 0
     assert len(read_records(output)) == 8
+    assert "not finished" not in run("bench", "show", str(output)).stdout
 
 
 def test_another_run_in_the_same_folder_is_refused(target: str, prompts: str, tmp_path: Path) -> None:
@@ -469,6 +512,14 @@ def test_long_prompts_are_left_out_by_the_rule(target: str, prompts: str, tmp_pa
     assert "reads 256 tokens, so 300 new ones leave no room" in refused("bench", "spec-bench", *longer)
 
 
+def test_help_names_all_that_can_be_asked_for() -> None:
+    told = {name: " ".join(run("bench", name, "--help").stdout.split()) for name in ("rsd", "axes")}
+    assert all(name in told["rsd"] for name in RSD_METHODS)
+    budgets = ",".join(map(str, BUDGET_SHAPES))
+    assert f"Drafted tokens, of these. [default: {budgets}]" in told["rsd"]
+    assert f"of {budgets}. [default: 14]" in told["axes"]
+
+
 def test_bad_input(target: str, draft: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = options(target, prompts, tmp_path / "out")
     assert "--output" in refused("bench", "spec-bench")
@@ -477,6 +528,7 @@ def test_bad_input(target: str, draft: str, prompts: str, tmp_path: Path, monkey
     assert "--draft-model" in refused("bench", "rsd", *given)
     assert "uses a draft model" in refused("bench", "spec-bench", "--draft-model", draft, *given)
     assert "--inexact" in refused("bench", "spec-bench", "--methods", "typical", "--draft-model", draft, *given)
+    assert "no device 'toaster'" in refused("bench", "spec-bench", "--device", "toaster", *given)
     assert "takes numbers" in refused("bench", "spec-bench", "--temperature", "warm", *given)
     assert "got 7" in refused("bench", "rsd", "--budgets", "7", "--draft-model", draft, *given)
     assert "no prompts of category 'third'" in refused("bench", "spec-bench", "--category", "third", *given)

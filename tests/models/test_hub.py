@@ -143,8 +143,14 @@ def test_dtype_is_a_name_or_a_torch_dtype(folder: Path, dtype: str | torch.dtype
 
 
 def test_unknown_dtype_names_the_known_ones(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"bfloat16, .* not 'int3'"):
+    with pytest.raises(ValueError, match=r"int8, .*bfloat16, .* not 'int3'"):
         load_pretrained(str(folder), dtype="int3")
+
+
+@pytest.mark.parametrize("device", ["toaster", "cuda:99", torch.device("cuda", 99)])
+def test_a_device_that_is_not_there_is_named(folder: Path, device: str | torch.device) -> None:
+    with pytest.raises(ValueError, match=rf"there is no device '{device}' .*leave device out"):
+        load_pretrained(str(folder), device=device)
 
 
 @pytest.mark.parametrize(

@@ -135,13 +135,15 @@ def breadth(shape: Shape | None) -> int:
 
 
 def other_verifiers(recipe: methods.Recipe) -> list[Cell]:
+    """The method under every rule that is exact for its tree; under its own it keeps its name."""
     if recipe.shape is None:
         raise ValueError(f"{recipe.name} grows its own trees; vary the verifier of a method that takes a shape")
     draw = draw_of(recipe.shape)
     chain = depth_of(recipe.shape) == recipe.shape.nodes
     rules = [Match(), Rejection(), KSeq(), GreedyPlusOne(), Traversal(), *([Block()] if chain else [])]
-    fit = [rule for rule in rules if draw in rule.exact_for]
-    return [Cell(f"{recipe.name} + {rule.name}", "default", recipe.name, verifier=rule) for rule in fit]
+    labels = {rule: f"{recipe.name} + {rule.name}" for rule in rules if draw in rule.exact_for}
+    labels[recipe.verifier] = recipe.name
+    return [Cell(label, recipe=recipe.name, verifier=rule) for rule, label in labels.items()]
 
 
 def other_shapes(recipe: methods.Recipe, budget: int) -> list[Cell]:
@@ -161,11 +163,13 @@ def other_shapes(recipe: methods.Recipe, budget: int) -> list[Cell]:
 
 
 def other_drafters(recipe: methods.Recipe) -> list[Cell]:
-    """With the same tree where the method has one; else drafters that grow their own, under the same rule."""
+    """The method with other drafters: on its tree where it has one, else such as grow their own."""
     if recipe.shape is not None and not isinstance(recipe.shape, Paths):
         names: Iterable[DrafterName] = ("draft-model", "layer-skip")
     elif recipe.verifier == Match():
         names = ("prompt-lookup", "suffix", "aded", "combined")
     else:
         raise ValueError(f"no other drafter makes trees for {recipe.name}; vary its verifier instead")
-    return [Cell(f"{name}, {recipe.name}", "default", recipe.name, drafter=name) for name in names]
+    labels: dict[DrafterName, str] = {name: f"{recipe.name}, drafter {name}" for name in names}
+    labels[recipe.drafter] = recipe.name
+    return [Cell(label, recipe=recipe.name, drafter=name) for name, label in labels.items()]

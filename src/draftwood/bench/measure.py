@@ -60,7 +60,7 @@ class Unit:
 
 
 class Rival(Protocol):
-    """Another system that answers the same prompts; ``answer`` gives the fields in which its records differ."""
+    """Another system that answers the same prompts; ``answer`` gives the fields in which a key's record differs."""
 
     @property
     def key(self) -> str: ...
@@ -68,7 +68,7 @@ class Rival(Protocol):
     @property
     def alive(self) -> bool: ...
 
-    def answer(self, tokens: Sequence[int]) -> dict: ...
+    def answer(self, tokens: Sequence[int], key: Key) -> dict: ...
 
 
 def measure(
@@ -147,7 +147,7 @@ def _in_turns(bench: Workbench, unit: Unit, rivals: Sequence[Rival], worker: str
             if isinstance(entrant, Cell):
                 answers[entrant.key] = bench.answer(entrant, tokens, unit.temperature, seed)
             else:
-                others[entrant.key] = entrant.answer(tokens)
+                others[entrant.key] = entrant.answer(tokens, unit.key(entrant.key, turn))
         plain = answers[Cell(PLAIN).key]
         late = unit.key(Cell(PLAIN).key, turn) in done
         for cell in () if late else unit.cells:

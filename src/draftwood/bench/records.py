@@ -7,6 +7,7 @@ which the next run takes away. One process at a time writes a folder.
 import errno
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 RUN, RECORDS, TREE, LOCK = "run.json", "records.jsonl", "tree.json", ".lock"
+
+TRIES = 2  # starts of a run in which a peer may fail at one prompt
 
 Key = tuple[str, float, str, int, int]
 
@@ -113,7 +116,7 @@ class RunInfo:
         prompts: ``source``, ``note``, ``count``, ``rule``.
         started: date and time.
         draft_ratio: parameters of the draft model over those of the target.
-        peers: by name what it is, or why it is absent.
+        peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key`` and a ``reason`` each.
         resumed: later starts: ``command``, ``commit``, ``started``.
     """
 
@@ -135,6 +138,12 @@ class RunInfo:
     draft_ratio: float | None = None
     peers: dict[str, dict[str, Any]] = field(default_factory=dict)
     resumed: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def given_up(self) -> set[Key]:
+        """What peers are not asked again: at every start they would fail there, and never come to what is behind."""
+        failed = Counter(tuple(each["key"]) for known in self.peers.values() for each in known.get("failed", []))
+        return {key for key, times in failed.items() if times >= TRIES}
 
 
 def read_run(folder: Path) -> RunInfo:

@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 
 from draftwood.bench.proof import SIGNIFICANCE
-from draftwood.bench.records import Record, RunInfo
+from draftwood.bench.records import TRIES, Record, RunInfo
 from draftwood.bench.statistics import Summary, summaries
 
 
 def remarks(records: Sequence[Record], run: RunInfo) -> list[str]:
-    """What must be said beside the tables: prompts, texts that differ, laws that differ, peers that are absent."""
+    """What must be said beside the tables: prompts, texts and laws that differ, peers that failed or are absent."""
     found = [f"{run.prompts['count']} prompts, {run.prompts['source']}: {run.prompts['note'] or 'from a file'}"]
     found[0] += f"; {run.prompts['rule']}"
+    answered = len({record.prompt for record in records})
+    if answered < run.prompts["count"]:
+        found.append(f"the run is not finished: it has come to {answered} of {run.prompts['count']} prompts")
     for each in summaries([record for record in records if not record.is_peer], run):
         place = f"{each.method}, {each.at}, T = {each.temperature:g}"
         if each.divergence is not None:
@@ -22,6 +25,10 @@ def remarks(records: Sequence[Record], run: RunInfo) -> list[str]:
     for name in run.peers:
         if late := sum(record.beside is not None for record in records if record.method == f"peer:{name}"):
             found.append(f"{name}: {late} answers are of a later start, beside plain decoding measured once more")
+    for name, known in run.peers.items():
+        if left := [each for each in known.get("failed", []) if tuple(each["key"]) in run.given_up]:
+            places = ", ".join(dict.fromkeys(each["key"][2] for each in left))
+            found.append(f"{name} failed {TRIES} times and is not asked again at prompt {places}: {left[-1]['reason']}")
     found += [f"{name} is absent: {known['absent']}" for name, known in run.peers.items() if "absent" in known]
     return found
 

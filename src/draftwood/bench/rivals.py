@@ -41,7 +41,7 @@ def under_way(
     bench: Workbench,
     chosen: Sequence[System],
     units: Sequence[Unit],
-    done: Container[Key],
+    done: set[Key],
     info: RunInfo,
     progress: "Progress",
 ) -> Iterator[Sequence[Rival]]:
@@ -52,10 +52,24 @@ def under_way(
     tokens, logs = bench.encode(units[0].prompts[0][1]), environments.folder("logs")
     with entrants.started(needed, tokens, limits, info.threads, logs, progress.say) as peers:
         try:
-            write_run(order.output, replace(info, peers={**info.peers, **peers.known}))
+            write_run(order.output, _with(info, peers.known))
             yield peers.entrants
         finally:
-            write_run(order.output, replace(info, peers={**info.peers, **peers.known}))
+            info = _with(info, peers.known)
+            for system in needed:  # one that failed for the last time at the last of its prompts is not waited for
+                if not any(_lacks(unit, system, done | info.given_up) for unit in units):
+                    info.peers[system.name].pop("absent", None)
+            write_run(order.output, info)
+
+
+def _with(info: RunInfo, known: dict[str, dict]) -> RunInfo:
+    """What is known of peers now, and where they failed at any start."""
+    peers = dict(info.peers)
+    for name, now in known.items():
+        before = {word: value for word, value in peers.get(name, {}).items() if word != "absent"}
+        failed = {"failed": [*before.get("failed", []), *now.get("failed", [])]}
+        peers[name] = {**before, **now, **(failed if failed["failed"] else {})}
+    return replace(info, peers=peers)
 
 
 def asked(unit: Unit, rivals: Sequence[Rival], done: Container[Key]) -> list[Rival]:

@@ -84,6 +84,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
         numbers = {prompt.id: number for number, prompt in enumerate(chosen.prompts)}
         units = list(units_of(protocol, [(numbers[prompt.id], prompt) for prompt in fitting.prompts]))
         peers = invited(order, bench, info)
+        writer.done |= info.given_up
         left = [unit for unit in units if not writer.done.issuperset(unit.keys)]
         left += missed([unit for unit in units if unit not in left], peers, writer.done)
         progress.begin(len(units), len(units) - len(left))
@@ -164,6 +165,11 @@ def _check(order: Order) -> None:
     if order.workers > 1 or order.ray_address:
         from draftwood.bench.workers import require_cluster, require_ray
 
+        if ":" in (order.models.device or ""):
+            raise ValueError(
+                f"each worker takes a device of its own, so {order.models.device} cannot be for all; say --device "
+                f"{str(order.models.device).partition(':')[0]}, and choose among GPUs with CUDA_VISIBLE_DEVICES"
+            )
         require_ray()
         if order.ray_address:
             require_cluster(order.ray_address)
@@ -183,7 +189,7 @@ def _measuring(
     if order.workers > 1 or order.ray_address:
         from draftwood.bench.workers import spread
 
-        with spread(order, left, info.curve, progress.say) as found:
+        with spread(order, left, bench.plain.model.device, info.curve, progress.say) as found:
             yield found
         return
     with ExitStack() as stack:

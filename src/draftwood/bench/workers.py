@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from draftwood.bench.measure import Unit, measure
 from draftwood.bench.records import Record
 from draftwood.bench.workbench import Models, Workbench
@@ -76,27 +78,31 @@ class Worker:
 
 @contextmanager
 def spread(
-    order: "Order", units: Sequence[Unit], curve: dict | None, say: Callable[[str], None]
+    order: "Order", units: Sequence[Unit], device: torch.device, curve: dict | None, say: Callable[[str], None]
 ) -> Iterator[Iterator[list[Record]]]:
     """The records of the units in the order in which they are done.
 
     Args:
         order: what is measured, and by how many workers where.
         units: what is left of it.
+        device: what the model runs on; each worker has one of this kind, a GPU for itself alone.
         curve: cost of a run of the target, the same for all workers.
         say: told in one line where workers must wait for the cluster.
 
     Raises:
         ImportError: without Ray.
         OSError: where the cluster cannot be reached or a worker dies; what was measured is kept.
-        ValueError: where the cluster is too small.
+        ValueError: where the machine or the cluster is too small.
     """
-    ray, threads, count = require_ray(), order.models.threads or 1, min(order.workers, len(units))
+    ray, count = require_ray(), min(order.workers, len(units))
+    needs = {"CPU": order.models.threads or 1, "GPU": int(device.type == "cuda")}
     _connect(ray, order)
     try:
+        _require_room(ray, order, count, needs)
         if order.ray_address:
-            _require_room(ray, count, threads, say)
-        remote, models = ray.remote(num_cpus=threads)(Worker), _found_anywhere(order.models)
+            _tell_of_waiting(ray, count, needs, say)
+        remote = ray.remote(num_cpus=needs["CPU"], num_gpus=needs["GPU"])(Worker)
+        models = replace(_found_anywhere(order.models), device=device.type)  # Ray says which GPU is a worker's
         workers = [remote.remote(models, order.protocol.settings, curve, number) for number in range(count)]
         pool = ray.util.ActorPool(workers)
         yield _results(ray, pool, units)
@@ -125,17 +131,28 @@ def _connect(ray: Any, order: "Order") -> None:
         raise OSError(f"cannot start workers at {order.ray_address or 'this machine'}: {reason}") from error
 
 
-def _require_room(ray: Any, count: int, threads: int, say: Callable[[str], None]) -> None:
+def _require_room(ray: Any, order: "Order", count: int, needs: dict[str, int]) -> None:
     """Workers that find no place would be waited for without end."""
-    sizes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    if sum(size // threads for size in sizes) < count:
-        raise ValueError(
-            f"{count} workers with {threads} threads each do not fit the cluster, which has "
-            f"{' + '.join(map(str, sizes))} CPUs; ask for fewer --workers or --threads"
-        )
-    free = int(ray.available_resources().get("CPU", 0))
-    if free < count * threads:
-        say(f"waiting for the cluster: {free} of {sum(sizes)} CPUs are free, {count * threads} are needed")
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    asked = {kind: need for kind, need in needs.items() if need}
+    if sum(min(int(node.get(kind, 0)) // need for kind, need in asked.items()) for node in nodes) >= count:
+        return
+    there = [f"{' + '.join(str(int(node.get(kind, 0))) for node in nodes)} {kind}s" for kind in asked]
+    place, gpu = "the cluster" if order.ray_address else "this machine", "GPU" in asked
+    raise ValueError(
+        f"{count} workers with {needs['CPU']} threads{' and a GPU' if gpu else ''} each do not fit {place}, which has "
+        f"{' and '.join(there)}; ask for fewer --workers or --threads{', or take --device cpu' if gpu else ''}"
+    )
+
+
+def _tell_of_waiting(ray: Any, count: int, needs: dict[str, int], say: Callable[[str], None]) -> None:
+    """Others may use the cluster too."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    for kind, need in needs.items():
+        has = int(free.get(kind, 0))
+        if has < count * need:
+            all_of_them = int(total.get(kind, 0))
+            say(f"waiting for the cluster: {has} of {all_of_them} {kind}s are free, {count * need} are needed")
 
 
 def _found_anywhere(models: Models) -> Models:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from draftwood.bench.records import Record, RunInfo
 
 NOT_PROVEN = 1  # exit code
+BUDGETS = "6,10,14,21,30"
 
 
 @click.group(short_help="Measure methods by a protocol, with proof that the text is the same.")
@@ -31,7 +32,7 @@ def bench() -> None:
     \b
     Examples:
       draftwood bench spec-bench --methods auto,lookup --output runs/first
-      draftwood bench rsd --model TARGET --draft-model SMALLER --output runs/rsd
+      draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --output runs/rsd
       draftwood bench show runs/first
     """
 
@@ -52,9 +53,12 @@ def spec_bench(context: click.Context, methods: tuple[str, ...], **given: Any) -
 
 
 @bench.command(short_help="Fixed draft lengths and fixed budgets, the best shape of each.")
-@methods_option("speculative,spectr,specinfer,rsd-c,rsd-s", "Also block, rsd-c + traversal, rsd-s + traversal, ...")
+@methods_option(
+    "speculative,spectr,specinfer,rsd-c,rsd-s",
+    "Also block, rsd-c + greedy-plus-one, rsd-c + traversal, rsd-s + traversal.",
+)
 @click.option("--lengths", default="2,3,4,5", show_default=True, callback=numbers(int), help="Levels of the trees.")
-@click.option("--budgets", default="6,10,14,21,30", show_default=True, callback=numbers(int), help="Drafted tokens.")
+@click.option("--budgets", default=BUDGETS, show_default=True, callback=numbers(int), help="Drafted tokens, of these.")
 @click.option("--breadth", type=int, default=3, show_default=True, help="Siblings at the root at fixed length.")
 @click.option("--thrifty", is_flag=True, help="Block efficiency alone, many prompts in one run; nothing is timed.")
 @run_options("1", 64)
@@ -72,6 +76,10 @@ def rsd(
 
     Methods that draft with a model, at fixed draft lengths and at fixed target budgets with several shapes each, of
     which the best counts: block efficiency, memory-bound speed-up, token rate, quality.
+
+    \b
+    Example:
+      draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --output runs/rsd
     """
     from draftwood.bench.protocols import Rsd
 
@@ -87,7 +95,7 @@ def rsd(
     show_default=True,
     help="What changes.",
 )
-@click.option("--budget", type=int, default=14, show_default=True, help="Drafted tokens of every shape.")
+@click.option("--budget", type=int, default=14, show_default=True, help=f"Drafted tokens of every shape, of {BUDGETS}.")
 @run_options("0,1", 128)
 @peers_option
 @click.pass_context
@@ -95,6 +103,11 @@ def axes(context: click.Context, methods: tuple[str, ...], vary: Any, budget: in
     """Vary one question at a time: where guesses come from, which deserve a place, or which are kept.
 
     Verifiers, and how siblings are drawn, differ above temperature 0 alone: greedy, one token has all the probability.
+
+    \b
+    Examples:
+      draftwood bench axes --methods lookup --vary drafter --output runs/drafters
+      draftwood bench axes --model tinyllama-1.1b --draft-model stories-15m --output runs/verifiers
     """
     from draftwood.bench.protocols import Axes
 

@@ -57,11 +57,12 @@ def run_options(temperature: str, tokens: int) -> Callable[[options.Command], op
 
 
 def _workers() -> tuple[Callable[..., Any], ...]:
+    shared = "Processes that share the work; on CUDA each takes a GPU of its own."
     return (
         options.as_json,
         click.option("--inexact", is_flag=True, help="Allow methods that change what the model says."),
-        click.option("--ray-address", help="Of a Ray cluster.  [default: workers on this machine]"),
-        click.option("--workers", type=COUNT, default=1, show_default=True, help="Processes that share the work."),
+        click.option("--ray-address", help="HOST:PORT of a Ray cluster.  [default: workers on this machine]"),
+        click.option("--workers", type=COUNT, default=1, show_default=True, help=shared),
     )
 
 

@@ -121,7 +121,6 @@ class Loaded:
         import draftwood
         from draftwood.language_model import load_draft_model
 
-        _check_device(device)
         self.plain = draftwood.load(model, method="plain", dtype=dtype, device=device)
         self.draft: Model | None = None
         if draft_model is not None:
@@ -133,18 +132,3 @@ class Loaded:
 
         needs = methods.recipe(method).drafter == "draft-model"
         return self.plain.with_method(method, self.draft if needs else None)
-
-
-def _check_device(device: str | None) -> None:
-    """Raise ValueError unless this machine has the device."""
-    import torch
-
-    if device is None:
-        return
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch has no type of its own for this
-        reason = str(error).splitlines()[0].split(":")[0]
-        raise ValueError(
-            f"there is no device {device!r} to run on ({reason}); leave --device out to take the best"
-        ) from None

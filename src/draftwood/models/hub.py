@@ -67,10 +67,11 @@ def load_pretrained(
     """Load the model and the tokenizer that `name` stands for, see `resolve`.
 
     `dtype` is a torch dtype or its name; by default the one the weights were saved in, which is bfloat16 for GGUF
-    files. `device` defaults to the first CUDA device, or the CPU where there is none.
+    files. `device` defaults to the first CUDA device, or the CPU where there is none. Raises ValueError for a dtype or
+    a device that cannot be had, before anything is fetched.
     """
     wanted = _dtype(dtype)
-    place = torch.device(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+    place = _device(device)
     path = resolve(name)
     folder = path
     if path.is_file():
@@ -97,8 +98,20 @@ def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
     if dtype is None or isinstance(dtype, torch.dtype):
         return dtype or "auto"
     if dtype not in DTYPES:
-        raise ValueError(f"dtype is one of {', '.join(DTYPES)} or a torch dtype, not {dtype!r}")
+        raise ValueError(f"dtype is one of int8, {', '.join(DTYPES)} or a torch dtype, not {dtype!r}")
     return dtype if dtype == "auto" else getattr(torch, dtype)
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch has no type of its own for this
+        reason = str(error).splitlines()[0].split(":")[0]
+        raise ValueError(
+            f"there is no device {str(device)!r} to run on ({reason}); leave device out to take the best"
+        ) from None
 
 
 def _builtin_folder(name: str) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 from draftwood.bench.peers.process import Adapter, AdapterError
 from draftwood.bench.peers.protocol import Answer, Request
 from draftwood.bench.peers.systems import System
+from draftwood.bench.records import Key
 
 WARM_UP_TOKENS = 16
 
@@ -23,7 +24,7 @@ class Peer:
     adapter: Adapter
     max_new_tokens: int
     ignore_eos: bool
-    failed: Callable[[str, str], None]
+    failed: Callable[[str, str, Key], None]
 
     @property
     def key(self) -> str:
@@ -33,14 +34,14 @@ class Peer:
     def alive(self) -> bool:
         return self.adapter.process.poll() is None
 
-    def answer(self, tokens: Sequence[int]) -> dict[str, Any]:
-        """What it answered; nothing where it failed or had failed before."""
+    def answer(self, tokens: Sequence[int], key: Key) -> dict[str, Any]:
+        """What it answered, for the record of this key; nothing where it failed or had failed before."""
         if not self.alive:
             return {}
         try:
             answer = self.adapter.ask(Request(list(tokens), self.max_new_tokens, self.mode, self.ignore_eos))
         except AdapterError as error:
-            self.failed(self.system.name, f"{self.system.modes[self.mode]}: {error}")
+            self.failed(self.system.name, f"{self.system.modes[self.mode]}: {error}", key)
             return {}
         return {
             "cell": self.key,
@@ -71,7 +72,7 @@ class Peers:
     """All peers of a run.
 
     Attributes:
-        known: by name what a peer said of itself, or ``{"absent": reason}``.
+        known: by name what a peer said of itself, where it failed, and ``absent``: why it is left out.
         entrants: those that answer.
     """
 
@@ -83,6 +84,12 @@ class Peers:
         """Note that a peer is left out from now on, and why."""
         self.known[name] = {**self.known.get(name, {}), "absent": reason}
         self.say(f"{name} is left out: {reason}")
+
+    def failed(self, name: str, reason: str, key: Key) -> None:
+        """Note the record that a peer failed to give, too."""
+        earlier = self.known[name].get("failed", [])
+        self.known[name] = {**self.known[name], "failed": [*earlier, {"key": list(key), "reason": reason}]}
+        self.absent(name, f"at prompt {key[2]}, {reason}")
 
 
 @contextmanager
@@ -117,7 +124,7 @@ def started(
                 peers.absent(system.name, " ".join(str(error).split()))
                 continue
             peers.known[system.name] = adapter.description
-            peers.entrants += [Peer(system, mode, adapter, *settings, peers.absent) for mode in system.modes]
+            peers.entrants += [Peer(system, mode, adapter, *settings, peers.failed) for mode in system.modes]
         yield peers
 
 

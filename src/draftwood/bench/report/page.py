@@ -171,4 +171,4 @@ def _environment(measured: Measured) -> str:
 
 
 def _peer(known: dict) -> str:
-    return known.get("absent") or ", ".join(f"{name} {value}" for name, value in known.items())
+    return known.get("absent") or ", ".join(f"{name} {value}" for name, value in known.items() if name != "failed")
