@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
+from typing import Any
 
 import torch  # its OpenMP threads are the ones the library runs on, so it must be in memory first
 
@@ -83,6 +84,34 @@ class Run(Structure):
     )
 
 
+FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "draftwood_run": (None, (POINTER(Decoder), POINTER(Run), c_int32)),
+    "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32)),
+    "draftwood_pack": (None, (c_void_p, POINTER(Matrix))),
+    "draftwood_multiply": (None, (POINTER(Matrix), c_void_p, c_int32, c_void_p)),
+    "draftwood_largest": (None, (c_void_p, c_int64, c_int64, c_int64, c_int32, c_void_p, c_float, c_void_p)),
+    "draftwood_soften": (None, (c_void_p, c_int64, c_int64, c_int64, c_float, c_void_p)),
+    "draftwood_places_of_shares": (None, (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int32, c_int32, c_void_p)),
+    "draftwood_first_to_arrive": (c_int64, (c_void_p, c_int64, c_uint32, c_uint32)),
+    "draftwood_first_of_logits": (c_int64, (c_void_p, c_int64, c_float, c_uint32, c_uint32)),
+    "draftwood_arrivals": (None, (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)),
+    "draftwood_tables_new": (c_void_p, (c_int32, c_double, c_int64)),
+    "draftwood_tables_free": (None, (c_void_p,)),
+    "draftwood_drafting_new": (c_void_p, (c_void_p, c_void_p)),
+    "draftwood_drafting_free": (None, (c_void_p,)),
+    "draftwood_drafting_grow": (
+        c_int32,
+        (c_void_p, c_int32, c_int32, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p),
+    ),
+    "draftwood_drafting_proposers": (None, (c_void_p, c_int32, c_void_p)),
+    "draftwood_drafting_learn": (
+        None,
+        (c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_int64),
+    ),
+}
+"""What the library offers: type of the result, types of the arguments."""
+
+
 def integers(values: Sequence[int]) -> "ctypes.Array[c_int64]":
     """Numbers or addresses, for a field of ``Run``."""
     return (c_int64 * len(values))(*values)
@@ -107,49 +136,9 @@ def library() -> ctypes.CDLL:
         found = ctypes.CDLL(str(folder / LIBRARY))
     except OSError as error:
         raise CompilerError(str(error)) from error
-    found.draftwood_run.argtypes = (POINTER(Decoder), POINTER(Run), c_int32)
-    found.draftwood_run.restype = None
-    found.draftwood_fits_int4.argtypes = (c_void_p, c_int32, c_int32)
-    found.draftwood_fits_int4.restype = c_int32
-    found.draftwood_pack.argtypes = (c_void_p, POINTER(Matrix))
-    found.draftwood_pack.restype = None
-    found.draftwood_multiply.argtypes = (POINTER(Matrix), c_void_p, c_int32, c_void_p)
-    found.draftwood_multiply.restype = None
-    found.draftwood_largest.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_int32, c_void_p, c_float, c_void_p)
-    found.draftwood_largest.restype = None
-    found.draftwood_soften.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_float, c_void_p)
-    found.draftwood_soften.restype = None
-    found.draftwood_places_of_shares.argtypes = (
-        *(c_void_p, c_int64, c_int64, c_int64),
-        *(c_void_p, c_int32, c_int32, c_void_p),
-    )
-    found.draftwood_places_of_shares.restype = None
-    found.draftwood_first_to_arrive.argtypes = (c_void_p, c_int64, c_uint32, c_uint32)
-    found.draftwood_first_to_arrive.restype = c_int64
-    found.draftwood_first_of_logits.argtypes = (c_void_p, c_int64, c_float, c_uint32, c_uint32)
-    found.draftwood_first_of_logits.restype = c_int64
-    found.draftwood_arrivals.argtypes = (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)
-    found.draftwood_arrivals.restype = None
-    found.draftwood_tables_new.argtypes = (c_int32, c_double, c_int64)
-    found.draftwood_tables_new.restype = c_void_p
-    found.draftwood_tables_free.argtypes = (c_void_p,)
-    found.draftwood_tables_free.restype = None
-    found.draftwood_drafting_new.argtypes = (c_void_p, c_void_p)
-    found.draftwood_drafting_new.restype = c_void_p
-    found.draftwood_drafting_free.argtypes = (c_void_p,)
-    found.draftwood_drafting_free.restype = None
-    found.draftwood_drafting_grow.argtypes = (
-        *(c_void_p, c_int32, c_int32, c_uint64, c_uint64),
-        *(c_void_p, c_void_p, c_void_p),
-    )
-    found.draftwood_drafting_grow.restype = c_int32
-    found.draftwood_drafting_proposers.argtypes = (c_void_p, c_int32, c_void_p)
-    found.draftwood_drafting_proposers.restype = None
-    found.draftwood_drafting_learn.argtypes = (
-        *(c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64),
-        *(c_void_p, c_void_p, c_int64),
-    )
-    found.draftwood_drafting_learn.restype = None
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
     return found
 
 
