@@ -1,7 +1,11 @@
 """Guess what a smaller model would say."""
 
+import sys
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
+from mmap import ACCESS_COPY, mmap
 from typing import ClassVar
 
 import torch
@@ -42,6 +46,7 @@ class _DraftModelSession:
         self.sampler = request.sampler.for_drafting()
         self.vocab = request.target.model.vocab_size
         self.session = config.model.start()
+        self.memory = RowMemory(config.shape.nodes, self.vocab)
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
 
     def propose(self, root: int, context: Context) -> DraftTree:
@@ -52,10 +57,11 @@ class _DraftModelSession:
         first_logits = extend_in_chunks(self.session, [*self.late, root]).logits
         self.session.rewind(1)
         self.late = []
+        laws = DraftLaws(self.sampler, context, self.memory.take())
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
             logits = first_logits if first == 0 else self.session.forward(tree, first).logits
-            return draft_probs(logits, self.sampler, self.vocab, tree, first, context)
+            return laws.after(logits, tree, first)
 
         return self.shape.grow(root, expand, self.rng)
 
@@ -63,22 +69,62 @@ class _DraftModelSession:
         self.late += accepted.tokens
 
 
-def draft_probs(
-    logits: Float[Tensor, "nodes draft_vocab"],
-    sampler: Sampler,
-    vocab: int,
-    tree: DraftTree,
-    first: int,
-    context: Context,
-) -> Float[Tensor, "nodes vocab"]:
-    """The law a drafter draws from, over the target's vocabulary, with each node's own path as its context.
+class RowMemory:
+    """Memory for the rows of one tree after the other.
 
-    Models of one family pad their vocabularies to different sizes; tokens one of them lacks are never drafted.
+    What nothing refers to any more is given out again: the system hands out fresh memory page by page, which takes
+    longer than to fill it with probabilities. Trees that are kept keep their memory.
+
+    Args:
+        rows: of a tree.
+        vocab: entries of a row.
     """
-    contexts: Sequence[Context] = ()
-    if sampler.reads_context:
-        paths = [[0, *tree.path_to(node)] for node in range(first, len(tree))]
-        contexts = [context.extended([tree.token_list[node] for node in path]) for path in paths]
-    probs = sampler.probs(logits[:, :vocab], contexts)
-    missing = vocab - probs.shape[-1]
-    return torch.nn.functional.pad(probs, (0, missing)) if missing else probs
+
+    def __init__(self, rows: int, vocab: int) -> None:
+        self.shape = (max(rows, 1), vocab)
+        self._blocks: deque[mmap] = deque(maxlen=2)  # one for the newest tree, one for the next
+
+    def take(self) -> Float[Tensor, "rows vocab"]:
+        """Rows that hold anything and that no tensor in use shares."""
+        count = prod(self.shape)
+        for place in range(len(self._blocks)):
+            if sys.getrefcount(self._blocks[place]) == _HELD_HERE_ALONE:
+                break
+        else:
+            place = -1
+            self._blocks.append(mmap(-1, count * torch.float32.itemsize, access=ACCESS_COPY))
+        return torch.frombuffer(self._blocks[place], dtype=torch.float32, count=count).view(self.shape)
+
+
+_HELD_HERE_ALONE = 2  # references: by the deque and by the question
+
+
+class DraftLaws:
+    """What follows the nodes of one tree, over the target's vocabulary, with each node's own path as its context.
+
+    The rows lie one behind the other in memory, so that the tree keeps them without a copy. Models of one family pad
+    their vocabularies to different sizes; tokens one of them lacks are never drafted.
+
+    Args:
+        sampler: how the draft's logits become probabilities.
+        context: the tokens before the root.
+        memory: rows [nodes vocab] that are free to be written; nodes beyond them get memory of their own.
+    """
+
+    def __init__(self, sampler: Sampler, context: Context, memory: Float[Tensor, "nodes vocab"]) -> None:
+        self.sampler, self.context, self.free = sampler, context, memory
+
+    def after(
+        self, logits: Float[Tensor, "nodes draft_vocab"], tree: DraftTree, first: int
+    ) -> Float[Tensor, "nodes vocab"]:
+        """The laws after the nodes of ``tree`` from ``first`` on, given the draft's logits there."""
+        contexts: Sequence[Context] = ()
+        if self.sampler.reads_context:
+            paths = [[0, *tree.path_to(node)] for node in range(first, len(tree))]
+            contexts = [self.context.extended([tree.token_list[node] for node in path]) for path in paths]
+        vocab = self.free.shape[1]
+        logits = logits[:, :vocab]
+        if missing := vocab - logits.shape[1]:
+            return torch.nn.functional.pad(self.sampler.probs(logits, contexts), (0, missing))
+        out, self.free = self.free[: len(logits)], self.free[len(logits) :]
+        return self.sampler.probs(logits, contexts, out if len(out) == len(logits) else None)

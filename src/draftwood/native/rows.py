@@ -42,9 +42,11 @@ def _largest(rows: Tensor, count: int, temperature: float, shares: Tensor | None
     return places
 
 
-def softened(rows: Float[Tensor, "rows vocab"], temperature: float) -> Float[Tensor, "rows vocab"]:
-    """The probabilities of these logits: softmax(rows / temperature)."""
-    probs = torch.empty(rows.shape)
+def softened(
+    rows: Float[Tensor, "rows vocab"], temperature: float, out: Float[Tensor, "rows vocab"] | None = None
+) -> Float[Tensor, "rows vocab"]:
+    """The probabilities of these logits: softmax(rows / temperature), in ``out`` where that is given."""
+    probs = torch.empty(rows.shape) if out is None else out
     library.library().draftwood_soften(
         rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], temperature, probs.data_ptr()
     )
