@@ -124,6 +124,8 @@ def library() -> ctypes.CDLL:
         *(c_void_p, c_int32, c_int32, c_void_p),
     )
     found.draftwood_places_of_shares.restype = None
+    found.draftwood_overlap.argtypes = (c_void_p, c_void_p, c_int64, c_float)
+    found.draftwood_overlap.restype = c_double
     found.draftwood_first_to_arrive.argtypes = (c_void_p, c_int64, c_uint32, c_uint32)
     found.draftwood_first_to_arrive.restype = c_int64
     found.draftwood_first_of_logits.argtypes = (c_void_p, c_int64, c_float, c_uint32, c_uint32)

@@ -71,6 +71,11 @@ def places_of_shares(
     return places
 
 
+def overlap(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], scale: float) -> float:
+    """The sum of min(scale p, q)."""
+    return library.library().draftwood_overlap(p.data_ptr(), q.data_ptr(), len(p), scale)
+
+
 def first_to_arrive(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> int:
     """The place whose number of ``arrivals`` over its weight is smallest; one of weight 0 is never it."""
     return library.library().draftwood_first_to_arrive(weights.data_ptr(), len(weights), *key)
