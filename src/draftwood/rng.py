@@ -13,6 +13,7 @@ Kool et al. 2019, arXiv:1903.06059) and costs less on a CPU.
 
 import math
 import random
+from array import array
 from collections.abc import Sequence
 
 import torch
@@ -43,9 +44,7 @@ class Rng:
 
     def exponential(self, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
         """Independent standard exponential numbers, 64-bit, on the CPU."""
-        return torch.tensor(
-            [[-math.log1p(-self.uniform()) for _ in range(columns)] for _ in range(rows)], dtype=torch.float64
-        )
+        return _table([-math.log(1.0 - self._uniforms.random()) for _ in range(rows * columns)], columns)
 
     def accept(self, probability: float) -> bool:
         """True with this probability; values above 1 count as 1."""
@@ -125,7 +124,7 @@ class Rng:
         """
         rows, vocab = probs.shape
         device = probs.device
-        uniforms = torch.tensor([[self.uniform() for _ in range(count)] for _ in range(rows)], dtype=torch.float64)
+        uniforms = _table([self._uniforms.random() for _ in range(rows * count)], count)
         if searchable(probs):
             return places_of_shares(probs, uniforms, distinct)
         uniforms = uniforms.to(device, non_blocking=True)
@@ -153,6 +152,11 @@ class Rng:
 _BLOCK = 256
 _WORD = (1 << 64) - 1
 _ONE = torch.ones(1)
+
+
+def _table(numbers: Sequence[float], columns: int) -> Float[Tensor, "rows columns"]:
+    """These numbers in 64 bits, row by row."""
+    return torch.frombuffer(array("d", numbers), dtype=torch.float64).view(-1, columns)
 
 
 def _arrivals(tokens: Int[Tensor, " tokens"], key: tuple[int, int]) -> Float[Tensor, " tokens"]:

@@ -109,13 +109,17 @@ class Sampling:
         return replace(self, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0) if self.greedy else self
 
     def probs(
-        self, logits: Float[Tensor, "rows vocab"], contexts: Sequence[Context] = ()
+        self,
+        logits: Float[Tensor, "rows vocab"],
+        contexts: Sequence[Context] = (),
+        out: Float[Tensor, "rows vocab"] | None = None,
     ) -> Float[Tensor, "rows vocab"]:
         """The distribution to sample from, one row per position.
 
         Args:
             logits: of the model, in any float type; the result is float32, or float64 for float64 logits.
             contexts: the tokens before each position; needed where ``reads_context`` is True.
+            out: contiguous float32 memory on the CPU that the result may be put into, where that saves work.
         """
         scores = logits if logits.dtype == torch.float64 else logits.float()
         if self.logit_bias:
@@ -125,7 +129,7 @@ class Sampling:
         if self.greedy:
             return torch.zeros_like(scores).scatter_(-1, likeliest(scores, 1), 1.0)
         if not self.cuts and searchable(scores):
-            return softened(scores, self.temperature)
+            return softened(scores, self.temperature, out)
         scores = scores / self.temperature
         if self.top_k:
             lowest = scores.topk(min(self.top_k, scores.shape[-1]), dim=-1).values[..., -1:]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import ge
 from typing import Literal
 
 import torch
@@ -52,14 +53,14 @@ class DraftTree:
     sources: tuple[tuple[str, ...], ...] | None = None
 
     def __post_init__(self) -> None:
-        if len(self.tokens) == 0 or len(self.tokens) != len(self.parents):
+        if self.tokens.shape != self.parents.shape or self.tokens.shape[0] == 0:
             raise ValueError(
                 f"a draft tree needs a root and one parent per token, got {len(self.tokens)} tokens and "
                 f"{len(self.parents)} parents"
             )
         if self.parents.device.type == "cpu":  # elsewhere looking would wait for the device
             parents = self.parent_list
-            if parents[0] != -1 or any(not 0 <= parents[node] < node for node in range(1, len(parents))):
+            if parents[0] != -1 or min(parents[1:], default=0) < 0 or any(map(ge, parents, range(len(parents)))):
                 raise ValueError(f"every node must come after its parent and only the root has parent -1, got {self}")
 
     @classmethod
@@ -73,7 +74,7 @@ class DraftTree:
         return cls.of(tokens, range(-1, len(tokens) - 1), draw)
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return self.tokens.shape[0]
 
     def __repr__(self) -> str:
         return f"DraftTree(tokens={self.tokens.tolist()}, parents={self.parents.tolist()}, draw={self.draw!r})"

@@ -25,6 +25,7 @@ from draftwood.drafters import (
     SuffixDecoding,
     TokenRecycling,
 )
+from draftwood.drafters.draft_model import RowMemory
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.models.base import Output
@@ -198,6 +199,30 @@ def test_vocabularies_padded_to_different_sizes_fit_together() -> None:
         assert tree.probs.shape[-1] == 12
         assert tree.probs.sum().item() == pytest.approx(1.0)
         assert max(tree.token_list) < 12
+
+
+def test_what_is_kept_of_a_tree_keeps_its_rows() -> None:
+    draft = TableModel(torch.randn(12, 12, generator=torch.Generator().manual_seed(0)))
+    session = DraftModel(draft, Widths((3, 2))).start(Request(Sampling(1.0), Rng(0), draft.start()))
+    session.update(chain_of([1]))
+    kept: list[torch.Tensor] = []
+    for root in range(12):
+        tree = session.propose(root, Context([1], 1))
+        assert tree.probs is not None
+        kept += [tree.probs if root % 3 == 0 else tree.probs[0]] if root % 2 == 0 else []
+    for root, rows in zip(range(0, 12, 2), kept, strict=True):
+        assert torch.allclose(rows.view(-1, 12)[0], draft.logits[root].softmax(-1))
+
+
+def test_memory_is_given_out_again_once_nothing_refers_to_it() -> None:
+    memory = RowMemory(3, 5)
+    first, second = memory.take(), memory.take()
+    row, places = first[1], (first.data_ptr(), second.data_ptr())
+    del first, second
+    third = memory.take()
+    assert third.data_ptr() == places[1]  # of the first a row is in use
+    del row
+    assert memory.take().data_ptr() == places[0]
 
 
 def test_a_draft_model_stops_at_its_own_context(target: TransformersModel) -> None:

@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from draftwood.native.rows import arrivals, first_to_arrive, largest, largest_with_shares, searchable, softened
+from draftwood.native.rows import (
+    arrivals,
+    first_to_arrive,
+    largest,
+    largest_with_shares,
+    overlap,
+    searchable,
+    softened,
+)
 from draftwood.rng import Rng, _arrivals
 
 pytestmark = pytest.mark.skipif(not searchable(torch.zeros(1)), reason="there is no C++ compiler")
@@ -42,6 +50,20 @@ def test_a_logit_of_minus_infinity_has_no_probability() -> None:
     logits = some(1, 40)
     logits[0, [3, 38]] = -torch.inf
     assert softened(logits, 1.0)[0, [3, 38]].tolist() == [0.0, 0.0]
+
+
+def test_probabilities_are_put_where_they_are_wanted() -> None:
+    memory = torch.zeros(4, 40)
+    assert softened(some(2, 40), 0.7, memory[1:3]).data_ptr() == memory[1].data_ptr()
+    assert torch.equal(memory[1:3], softened(some(2, 40), 0.7))
+    assert not memory[[0, 3]].any()
+
+
+@pytest.mark.parametrize("vocab", [1, 15, 16, 17, 49_152])
+def test_overlap_is_the_sum_of_the_smaller(vocab: int) -> None:
+    p, q = some(2, vocab, seed=5).softmax(-1)
+    for scale in (1.0, 0.3):
+        assert overlap(p, q, scale) == pytest.approx(float(torch.minimum(p * scale, q).double().sum()), rel=1e-6)
 
 
 def test_noise_is_what_tensor_operations_make_of_it() -> None:

@@ -8,6 +8,7 @@ import torch
 
 from draftwood.rng import Rng
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
+from draftwood.shapes.base import joined
 from draftwood.shapes.sequoia import plan
 from draftwood.shapes.stochastic_beam import perturbed_values
 from draftwood.testing import check_shape, chi_square
@@ -98,6 +99,17 @@ class OtherRows:
 def test_lies_are_caught(shape: Shape) -> None:
     with pytest.raises(AssertionError):
         check_shape(shape)
+
+
+def test_rows_that_lie_one_behind_the_other_are_not_copied() -> None:
+    memory = torch.rand(6, 4)
+    whole = joined([memory[1:2], memory[2:5]])
+    assert torch.equal(whole, memory[1:5])
+    assert whole.data_ptr() == memory[1].data_ptr()
+    for blocks in ([memory[0:1], memory[2:4]], [memory[1:2], memory[0:1]], [memory[:1], memory[1:2].clone()]):
+        assert torch.equal(joined(blocks), torch.cat(blocks))
+    columns = [memory[:2, :3], memory[2:, :3]]
+    assert torch.equal(joined(columns), torch.cat(columns))
 
 
 def test_widths() -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import ClassVar
+from weakref import ref
 
 import torch
 from jaxtyping import Float
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from draftwood.drafters.base import Accepted, DraftSession, Request
 from draftwood.models.base import Model, extend_in_chunks
-from draftwood.sampling import Context, Sampler
+from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree
 
@@ -42,6 +44,7 @@ class _DraftModelSession:
         self.sampler = request.sampler.for_drafting()
         self.vocab = request.target.model.vocab_size
         self.session = config.model.start()
+        self.memory = RowMemory(config.shape.nodes, self.vocab)
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
 
     def propose(self, root: int, context: Context) -> DraftTree:
@@ -52,10 +55,11 @@ class _DraftModelSession:
         first_logits = extend_in_chunks(self.session, [*self.late, root]).logits
         self.session.rewind(1)
         self.late = []
+        laws = DraftLaws(self.sampler, context, self.memory.take())
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
             logits = first_logits if first == 0 else self.session.forward(tree, first).logits
-            return draft_probs(logits, self.sampler, self.vocab, tree, first, context)
+            return laws.after(logits, tree, first)
 
         return self.shape.grow(root, expand, self.rng)
 
@@ -63,22 +67,59 @@ class _DraftModelSession:
         self.late += accepted.tokens
 
 
-def draft_probs(
-    logits: Float[Tensor, "nodes draft_vocab"],
-    sampler: Sampler,
-    vocab: int,
-    tree: DraftTree,
-    first: int,
-    context: Context,
-) -> Float[Tensor, "nodes vocab"]:
-    """The law a drafter draws from, over the target's vocabulary, with each node's own path as its context.
+class RowMemory:
+    """Memory for the rows of one tree after the other.
 
-    Models of one family pad their vocabularies to different sizes; tokens one of them lacks are never drafted.
+    What nothing refers to any more is given out again: the system hands out fresh memory page by page, which takes
+    longer than to fill it with probabilities. Trees that are kept keep their memory.
+
+    Args:
+        rows: of a tree.
+        vocab: entries of a row.
     """
-    contexts: Sequence[Context] = ()
-    if sampler.reads_context:
-        paths = [[0, *tree.path_to(node)] for node in range(first, len(tree))]
-        contexts = [context.extended([tree.token_list[node] for node in path]) for path in paths]
-    probs = sampler.probs(logits[:, :vocab], contexts)
-    missing = vocab - probs.shape[-1]
-    return torch.nn.functional.pad(probs, (0, missing)) if missing else probs
+
+    def __init__(self, rows: int, vocab: int) -> None:
+        self.shape = (max(rows, 1), vocab)
+        self._blocks: list[tuple[bytearray, ref[memoryview]]] = []  # with what a tensor that uses a block holds on to
+
+    def take(self) -> Float[Tensor, "rows vocab"]:
+        """Rows that hold anything and that no tensor in use shares."""
+        count = prod(self.shape)
+        place = next((i for i, (_, user) in enumerate(self._blocks) if user() is None), None)
+        block = bytearray(count * torch.float32.itemsize) if place is None else self._blocks.pop(place)[0]
+        view = memoryview(block)
+        self._blocks = [*self._blocks[-1:], (block, ref(view))]  # one for the newest tree, one for the next
+        return torch.frombuffer(view, dtype=torch.float32, count=count).view(self.shape)
+
+
+class DraftLaws:
+    """What follows the nodes of one tree, over the target's vocabulary, with each node's own path as its context.
+
+    The rows lie one behind the other in memory, so that the tree keeps them without a copy. Models of one family pad
+    their vocabularies to different sizes; tokens one of them lacks are never drafted.
+
+    Args:
+        sampler: how the draft's logits become probabilities.
+        context: the tokens before the root.
+        memory: rows [nodes vocab] that are free to be written; nodes beyond them get memory of their own.
+    """
+
+    def __init__(self, sampler: Sampler, context: Context, memory: Float[Tensor, "nodes vocab"]) -> None:
+        self.sampler, self.context, self.free = sampler, context, memory
+
+    def after(
+        self, logits: Float[Tensor, "nodes draft_vocab"], tree: DraftTree, first: int
+    ) -> Float[Tensor, "nodes vocab"]:
+        """The laws after the nodes of ``tree`` from ``first`` on, given the draft's logits there."""
+        contexts: Sequence[Context] = ()
+        if self.sampler.reads_context:
+            paths = [[0, *tree.path_to(node)] for node in range(first, len(tree))]
+            contexts = [self.context.extended([tree.token_list[node] for node in path]) for path in paths]
+        vocab = self.free.shape[1]
+        logits = logits[:, :vocab]
+        if missing := vocab - logits.shape[1]:
+            return torch.nn.functional.pad(self.sampler.probs(logits, contexts), (0, missing))
+        out, self.free = self.free[: len(logits)], self.free[len(logits) :]
+        if isinstance(self.sampler, Sampling) and len(out) == len(logits):
+            return self.sampler.probs(logits, contexts, out)
+        return self.sampler.probs(logits, contexts)

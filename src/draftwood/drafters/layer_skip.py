@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.drafters.base import Accepted, DraftSession, Request
-from draftwood.drafters.draft_model import draft_probs
+from draftwood.drafters.draft_model import DraftLaws, RowMemory
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree
@@ -43,11 +43,13 @@ class _LayerSkipSession:
         self.sampler = request.sampler.for_drafting()
         self.vocab = request.target.model.vocab_size
         self.session = request.target.skipping(config.skipped)
+        self.memory = RowMemory(config.shape.nodes, self.vocab)
 
     def propose(self, root: int, context: Context) -> DraftTree:
+        laws = DraftLaws(self.sampler, context, self.memory.take())
+
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
-            logits = self.session.forward(tree, first).logits
-            return draft_probs(logits, self.sampler, self.vocab, tree, first, context)
+            return laws.after(self.session.forward(tree, first).logits, tree, first)
 
         return self.shape.grow(root, expand, self.rng)
 

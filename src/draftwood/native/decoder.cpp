@@ -500,6 +500,10 @@ void draftwood_places_of_shares(
                                     places + row * count);
 }
 
+double draftwood_overlap(const float* p, const float* q, int64_t size, float scale) {
+    return draftwood::overlap(p, q, size, scale);
+}
+
 int64_t draftwood_first_to_arrive(const float* weights, int64_t size, uint32_t first, uint32_t second) {
     return draftwood::first_to_arrive(weights, size, {first, second});
 }

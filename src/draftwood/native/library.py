@@ -92,6 +92,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_largest": (None, (c_void_p, c_int64, c_int64, c_int64, c_int32, c_void_p, c_float, c_void_p)),
     "draftwood_soften": (None, (c_void_p, c_int64, c_int64, c_int64, c_float, c_void_p)),
     "draftwood_places_of_shares": (None, (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int32, c_int32, c_void_p)),
+    "draftwood_overlap": (c_double, (c_void_p, c_void_p, c_int64, c_float)),
     "draftwood_first_to_arrive": (c_int64, (c_void_p, c_int64, c_uint32, c_uint32)),
     "draftwood_first_of_logits": (c_int64, (c_void_p, c_int64, c_float, c_uint32, c_uint32)),
     "draftwood_arrivals": (None, (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)),

@@ -34,12 +34,14 @@ inline void largest_of(const float* row, int64_t size, int count, int64_t* place
 }
 
 inline float largest_value(const float* row, int64_t size) {
-    const int64_t whole = size / LANES * LANES;
-    Floats highest = all(-INFINITY);
-    for (int64_t i = 0; i < whole; i += LANES) highest = larger(highest, load(row + i));
-    float most = maximum(highest);
-    for (int64_t i = whole; i < size; i++) most = std::max(most, row[i]);
-    return most;
+    constexpr int AT_ONCE = 4;  // comparisons that do not wait for each other
+    Floats most[AT_ONCE] = {all(row[0]), all(row[0]), all(row[0]), all(row[0])};
+    int64_t i = 0;
+    for (; i + AT_ONCE * LANES <= size; i += AT_ONCE * LANES)
+        for (int part = 0; part < AT_ONCE; part++) most[part] = larger(most[part], load(row + i + part * LANES));
+    float found = maximum(larger(larger(most[0], most[1]), larger(most[2], most[3])));
+    for (; i < size; i++) found = std::max(found, row[i]);
+    return found;
 }
 
 // Weights of logits, of which `most` is the largest. One of minus infinity is never drawn.
@@ -65,51 +67,68 @@ inline void soften_row(const float* row, int64_t size, float temperature, float*
     for (int64_t i = whole; i < size; i++) probs[i] *= share;
 }
 
+// In 64 bits, so that rare tokens keep their weight.
+template <typename Number>
+inline double sum_of(const Number* weights, int64_t size) {
+    double sums[LANES]{};
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) sums[lane] += weights[i + lane];
+    for (; i < size; i++) sums[0] += weights[i];
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int lane = 0; lane < width; lane++) sums[lane] += sums[lane + width];
+    return sums[0];
+}
+
+// The first place with which the sum exceeds `goal`, or the last with any weight where rounding carried the goal past
+// the end. `goal` becomes what is left of it before that place.
+template <typename Number>
+inline int64_t place_of(const Number* weights, int64_t size, double& goal) {
+    int64_t place = 0;
+    double before = 0, sum = 0;
+    for (int64_t i = 0; i < size && sum <= goal; i++)
+        if (weights[i] > 0) place = i, before = sum, sum += weights[i];
+    goal -= before;
+    return place;
+}
+
 // For each of `count` shares (0 to 1) the place at which the weights up to it first exceed this share of their sum.
-// Where drawn tokens are `distinct`, a place has no weight for those after it. Sums are of 64 bits, so that rare tokens
-// keep their weight. Where no weight is left the last place fills up.
+// Where drawn tokens are `distinct`, a place has no weight for those after it. Where no weight is left the last place
+// fills up.
 inline void places_of_shares(
     const float* weights, int64_t size, const double* shares, int count, bool distinct, int64_t* places
 ) {
     constexpr int64_t BLOCK = 256;
     std::vector<double> blocks((size + BLOCK - 1) / BLOCK);
-    auto weight = [&](int64_t place, int drawn) {
-        if (distinct && std::find(places, places + drawn, place) != places + drawn) return 0.0;
-        return (double)weights[place];
-    };
-    auto sum_up = [&](int64_t block) {
-        double sums[LANES]{}, total = 0;
-        const int64_t end = std::min(size, (block + 1) * BLOCK);
-        int64_t i = block * BLOCK;
-        for (; i + LANES <= end; i += LANES)
-            for (int lane = 0; lane < LANES; lane++) sums[lane] += weights[i + lane];
-        for (; i < end; i++) sums[0] += weights[i];
-        for (double sum : sums) total += sum;
-        return total;
-    };
-    for (size_t block = 0; block < blocks.size(); block++) blocks[block] = sum_up(block);
+    for (size_t block = 0; block < blocks.size(); block++)
+        blocks[block] = sum_of(weights + block * BLOCK, std::min(BLOCK, size - (int64_t)block * BLOCK));
     for (int draw = 0; draw < count; draw++) {
-        double total = 0, before = 0;
-        for (double block : blocks) total += block;
-        const double goal = shares[draw] * total;
-        size_t block = 0, last = blocks.size();
-        for (; block < blocks.size(); before += blocks[block++]) {
-            if (blocks[block] > 0) last = block;
-            if (before + blocks[block] > goal) break;
-        }
-        if (block == blocks.size()) block = last;  // rounding carried the share past the end
+        const double total = sum_of(blocks.data(), blocks.size());
         places[draw] = size - 1;
-        if (block == blocks.size()) continue;
-        const int64_t end = std::min<int64_t>(size, (block + 1) * BLOCK);
-        double left = 0;  // of the block, without what was drawn
-        bool found = false;
-        for (int64_t i = block * BLOCK; i < end; i++) {
-            const double own = weight(i, draw);
-            left += own;
-            if (own > 0 && !found) places[draw] = i, found = before + left > goal;
-        }
-        if (distinct) blocks[block] = std::max(0.0, left - weights[places[draw]]);
+        if (!(total > 0)) continue;
+        double goal = shares[draw] * total;
+        const int64_t block = place_of(blocks.data(), blocks.size(), goal), start = block * BLOCK;
+        float left[BLOCK]{};  // of the block, without what was drawn
+        std::copy(weights + start, weights + std::min(size, start + BLOCK), left);
+        for (int i = 0; distinct && i < draw; i++)
+            if (places[i] / BLOCK == block) left[places[i] - start] = 0;
+        const int64_t place = place_of(left, BLOCK, goal);
+        places[draw] = start + place;
+        left[place] = 0;
+        if (distinct) blocks[block] = sum_of(left, BLOCK);
     }
+}
+
+// Sum of the smaller of p * scale and q, in 64 bits.
+inline double overlap(const float* p, const float* q, int64_t size, float scale) {
+    Doubles sums{};
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES)
+        sums += __builtin_convertvector(smaller(load(p + i) * scale, load(q + i)), Doubles);
+    double total = 0;
+    for (; i < size; i++) total += std::min(p[i] * scale, q[i]);
+    for (int lane = 0; lane < LANES; lane++) total += sums[lane];
+    return total;
 }
 
 // The share of each of these places, the largest first, in the sum of e^(value / temperature) over a row.

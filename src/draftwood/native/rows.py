@@ -42,9 +42,11 @@ def _largest(rows: Tensor, count: int, temperature: float, shares: Tensor | None
     return places
 
 
-def softened(rows: Float[Tensor, "rows vocab"], temperature: float) -> Float[Tensor, "rows vocab"]:
-    """The probabilities of these logits: softmax(rows / temperature)."""
-    probs = torch.empty(rows.shape)
+def softened(
+    rows: Float[Tensor, "rows vocab"], temperature: float, out: Float[Tensor, "rows vocab"] | None = None
+) -> Float[Tensor, "rows vocab"]:
+    """The probabilities of these logits: softmax(rows / temperature), in ``out`` where that is given."""
+    probs = torch.empty(rows.shape) if out is None else out
     library.library().draftwood_soften(
         rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], temperature, probs.data_ptr()
     )
@@ -67,6 +69,11 @@ def places_of_shares(
         rows.data_ptr(), *sizes, shares.data_ptr(), shares.shape[1], distinct, places.data_ptr()
     )
     return places
+
+
+def overlap(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], scale: float) -> float:
+    """The sum of min(scale p, q)."""
+    return library.library().draftwood_overlap(p.data_ptr(), q.data_ptr(), len(p), scale)
 
 
 def first_to_arrive(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> int:

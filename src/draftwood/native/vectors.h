@@ -20,6 +20,7 @@ using float16 = _Float16;
 constexpr int LANES = 16;
 
 typedef float Floats __attribute__((vector_size(64)));
+typedef double Doubles __attribute__((vector_size(128)));
 typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint32_t Words __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));
@@ -82,11 +83,28 @@ inline Floats fma(Floats a, Floats b, Floats c) {
 #endif
 }
 
-inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+inline Floats larger(Floats a, Floats b) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return a > b ? a : b;
+#endif
+}
+inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 inline Floats absolute(Floats a) { return (Floats)((Words)a & 0x7fffffffu); }
 
 // Rounds to nearest; for less than 2^22.
-inline Ints nearest(Floats a) { return __builtin_convertvector((a + 12582912.0f) - 12582912.0f, Ints); }
+inline Floats rounded(Floats a) { return (a + 12582912.0f) - 12582912.0f; }
+inline Ints nearest(Floats a) { return __builtin_convertvector(rounded(a), Ints); }
+
+// a times 2 to the power of whole numbers from -126 to 127.
+inline Floats scaled(Floats a, Floats exponent) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_scalef_ps((__m512)a, (__m512)exponent);
+#else
+    return a * (Floats)((__builtin_convertvector(exponent, Ints) + 127) << 23);
+#endif
+}
 
 // The lanes' sum and maximum.
 inline float sum(Floats values) {
@@ -135,8 +153,7 @@ inline void store_sums(float* to, const Floats (&values)[4]) {
 // e to the power of values that are not positive; 2 ulp, and 0 below -87.
 inline Floats exponential(Floats x) {
     x = larger(x, all(-87.3f));
-    Ints exponent = nearest(x * 1.44269504f);
-    Floats whole = __builtin_convertvector(exponent, Floats);
+    Floats whole = rounded(x * 1.44269504f);
     Floats rest = fma(whole, all(-0.693359375f), x);
     rest = fma(whole, all(2.12194440e-4f), rest);
     Floats power = all(1.9875691500e-4f);
@@ -146,7 +163,7 @@ inline Floats exponential(Floats x) {
     power = fma(power, rest, all(1.6666665459e-1f));
     power = fma(power, rest, all(5.0000001201e-1f));
     power = fma(power, rest * rest, rest + 1.0f);
-    return power * (Floats)((exponent + 127) << 23);
+    return scaled(power, whole);
 }
 
 }  // namespace draftwood

@@ -60,8 +60,19 @@ def grow_by_levels(root: int, expand: Expand, depth: int, pick: Pick, draw: Draw
         )
         if len(tree) == first:
             break
-    stored = None if draw == "chosen" or not rows else rows[0] if len(rows) == 1 else torch.cat(rows)
-    return replace(tree, probs=stored, draw=draw)
+    return replace(tree, probs=None if draw == "chosen" or not rows else joined(rows), draw=draw)
+
+
+def joined(blocks: Sequence[Float[Tensor, "_ vocab"]]) -> Float[Tensor, "rows vocab"]:
+    """The rows of all blocks, without a copy where the blocks lie one behind the other in memory."""
+    first, rows = blocks[0], 0
+    for block in blocks:
+        place = first.storage_offset() + rows * first.shape[1]
+        shared = block.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        if not (shared and block.is_contiguous() and block.storage_offset() == place):
+            return torch.cat(list(blocks))
+        rows += len(block)
+    return first.as_strided((rows, first.shape[1]), first.stride())
 
 
 @dataclass(frozen=True)

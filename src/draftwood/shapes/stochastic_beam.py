@@ -47,18 +47,12 @@ class StochasticBeam:
             width = min(self.width, probs.shape[-1])
             drawn = rng.draw_distinct(probs, width)
             chance = probs.gather(-1, drawn).double()
-            child_log_prob = log_prob.to(probs.device, non_blocking=True)[:, None] + chance.log()
-            values = child_log_prob
-            if rng.noise:
-                values = perturbed_values(
-                    log_prob.to(probs.device, non_blocking=True),
-                    perturbed.to(probs.device, non_blocking=True),
-                    chance,
-                    rng,
-                )
-            best = values.flatten().topk(min(self.width, values.numel()))
-            log_prob, perturbed = child_log_prob.flatten()[best.indices], best.values
-            return drawn.flatten()[best.indices], best.indices // width
+            log_prob, perturbed = (beams.to(probs.device, non_blocking=True) for beams in (log_prob, perturbed))
+            child_log_prob = log_prob[:, None] + chance.log()
+            values = perturbed_values(log_prob, perturbed, chance, rng) if rng.noise else child_log_prob
+            perturbed, best = values.flatten().topk(min(self.width, values.numel()))
+            log_prob = child_log_prob.take(best)
+            return drawn.take(best), best // width
 
         return grow_by_levels(root, expand, self.depth, pick, "distinct", self.budget)
 
@@ -73,11 +67,12 @@ def perturbed_values(
 
     The largest among a beam's children equals the beam's own value. Each next one is Gumbel with location
     log_prob + log(mass not drawn yet), truncated at the one before: exp(-v') = exp(-v) + E exp(-location) with E
-    standard exponential, so all are one cumulative sum, taken in logarithms. A child without mass gets minus infinity.
+    standard exponential, so all are one cumulative sum, here of exp(log_prob - v). A child without mass gets minus
+    infinity.
     """
-    noise = rng.exponential(*chance.shape).to(chance.device, non_blocking=True).log()
-    left = (1.0 - chance.cumsum(-1) + chance).clamp(min=0.0)  # before each draw
-    left = torch.where(chance > 0, left.maximum(chance), 0.0)
-    location = log_prob[:, None] + left.log()
-    first = torch.where(chance[:, 0] > 0, -perturbed, torch.inf)
-    return -torch.cat([first[:, None], (noise - location)[:, 1:]], dim=-1).logcumsumexp(-1)
+    left = (1.0 - chance.cumsum(-1) + chance).maximum(chance)  # before each draw
+    delays = rng.exponential(*chance.shape).to(chance.device, non_blocking=True) / left
+    delays[:, 0] = (
+        (log_prob - perturbed).exp().nan_to_num(torch.inf, posinf=torch.inf)
+    )  # not a number where the beam has no mass
+    return log_prob[:, None] - delays.cumsum(-1).masked_fill(chance == 0.0, torch.inf).log()

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.native.rows import overlap, searchable
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import NodeProbs, Verdict, twins
@@ -53,9 +54,9 @@ def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], coun
     vocabulary, where bisection needs thirty and sorting the tokens by p / q costs as much as forty.
     """
     low, high = 1.0, float(count)
-    slack_low, slack_high = _slack(p, q, low, count), _slack(p, q, high, count)
-    if slack_low >= 0.0:
+    if count == 1 or (slack_low := _slack(p, q, low, count)) >= 0.0:
         return low
+    slack_high = _slack(p, q, high, count)
     tolerance, side = 4 * torch.finfo(p.dtype).eps, 0
     while high - low > tolerance * high and slack_high > tolerance:
         rho = (low * slack_high - high * slack_low) / (slack_high - slack_low)
@@ -72,7 +73,8 @@ def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], coun
 
 
 def _slack(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, count: int) -> float:
-    beta = min(float(torch.minimum(p / rho, q).sum()), 1.0)
+    shared = overlap(p, q, 1.0 / rho) if searchable(p) and searchable(q) else float(torch.minimum(p / rho, q).sum())
+    beta = min(shared, 1.0)
     return rho * beta - (1.0 - (1.0 - beta) ** count)
 
 
