@@ -5,6 +5,7 @@ import random
 import pytest
 
 from draftwood.budget import Budget, cautious
+from draftwood.models.curve import Curve
 
 
 def linear(slope: float):
@@ -78,3 +79,19 @@ def test_a_gain_counts_what_drafting_takes() -> None:
     assert budget.gain([0.5, 0.3]) == pytest.approx(1.8 / 1.4)
     with pytest.raises(ValueError, match="per_step"):
         Budget(linear(0.1), per_step=-1.0)
+
+
+def test_behind_long_contexts_nodes_cost_more() -> None:
+    budget = Budget(linear(0.1), per_guess=0.0, per_place=0.001)
+    far = budget.behind(1024)
+    assert far.costs[3] == pytest.approx(budget.costs[3] + 4 * 0.001 * (1024 - 128))
+    assert far.best([0.5, 0.4, 0.3]) < budget.best([0.5, 0.4, 0.3])
+    assert budget.behind(1030) is far
+    assert budget.behind(150) is budget
+
+
+def test_a_budget_takes_what_a_curve_knows_of_context() -> None:
+    assert Budget.of(Curve((1, 2), (1.0, 1.1), per_place=0.5)).per_place == 0.5
+    assert Budget.of(linear(0.1)).behind(10**6).costs == Budget(linear(0.1)).costs
+    with pytest.raises(ValueError, match="per_place"):
+        Budget(linear(0.1), per_place=-1.0)

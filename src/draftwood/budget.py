@@ -1,11 +1,14 @@
 """How many guesses are worth their time on this machine."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 Seconds = Callable[[int], float]
 """Seconds of a run of the model over so many nodes, the root included; one node is plain decoding."""
+
+
+_CONTEXT = 128  # tokens before the tree when a curve is measured
 
 
 def cautious(nodes: int) -> float:
@@ -29,6 +32,7 @@ class Budget:
         per_guess: seconds that drafting one guess and learning from it take.
         per_step: seconds that drafting takes however few the guesses are; where they gain less, no drafting pays.
         most: most guesses, whatever the curve says.
+        per_place: seconds that each node takes longer for every token of context beyond the 128 of the curve.
 
     Raises:
         ValueError: for a negative cost or size, or a curve that is not positive.
@@ -38,15 +42,35 @@ class Budget:
     per_guess: float = 3e-5
     per_step: float = 1e-4
     most: int = 32
+    per_place: float = 0.0
+
+    @classmethod
+    def of(cls, seconds: Seconds) -> "Budget":
+        """What a measured curve says, or any function from nodes to seconds."""
+        return cls(seconds, per_place=getattr(seconds, "per_place", 0.0))
 
     def __post_init__(self) -> None:
-        if self.most < 0 or self.per_guess < 0 or self.per_step < 0:
+        if min(self.most, self.per_guess, self.per_step, self.per_place) < 0:
             raise ValueError(
-                f"most, per_guess and per_step must not be negative, got {self.most}, {self.per_guess} and "
-                f"{self.per_step}"
+                f"most, per_guess, per_step and per_place must not be negative, got {self.most}, {self.per_guess}, "
+                f"{self.per_step} and {self.per_place}"
             )
         if min(self.costs) <= 0:
             raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
+
+    def behind(self, context: int) -> "Budget":
+        """The budget of runs behind so many tokens, rounded to a multiple of 128: attention costs each node more."""
+        steps = round(context / _CONTEXT) - 1
+        if steps < 1 or not self.per_place:
+            return self
+        if steps not in self._behind:
+            more = self.per_place * steps * _CONTEXT
+            self._behind[steps] = replace(self, seconds=lambda nodes: self.seconds(nodes) + nodes * more, per_place=0.0)
+        return self._behind[steps]
+
+    @cached_property
+    def _behind(self) -> dict[int, "Budget"]:
+        return {}
 
     @cached_property
     def costs(self) -> list[float]:

@@ -267,5 +267,5 @@ def build(
     """
     wanted = recipe(name)
     require_parts(wanted, draft_model is not None, shape is not None)
-    parts = Parts(target, draft_model, shape or wanted.shape, Budget(curve) if curve else Budget(), prior)
+    parts = Parts(target, draft_model, shape or wanted.shape, Budget.of(curve) if curve else Budget(), prior)
     return Method(drafter_of(wanted.drafter, parts), verifier or wanted.verifier, name)

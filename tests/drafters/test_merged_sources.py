@@ -69,7 +69,7 @@ def test_tables_average_what_they_saw_and_forget_the_oldest() -> None:
 
 def test_tables_learn_rejected_guesses_in_their_own_context() -> None:
     model = table()
-    session = MergedSources((NGrams(order=3),), Estimator(), FREE, request_for(model))
+    session = MergedSources((NGrams(order=3),), Estimator(), request_for(model))
     session.learn(news_of(model, DraftTree.chain([1, 2]), [0, 1]), quiet=False)
     session.learn(news_of(model, DraftTree.of([3, 4, 5, 6], [-1, 0, 0, 2]), [0, 1]), quiet=False)
     assert session.sessions[0].tail == (2, 3, 4)

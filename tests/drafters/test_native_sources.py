@@ -40,7 +40,7 @@ def trees(merged: Merged, request: Request, model: TableModel, seed: int) -> lis
         if step % 11 == 10:
             merged.learn(Accepted(DraftTree.chain([root]), [0]), quiet=True)
             continue
-        grown = merged.grow(root)
+        grown = merged.grow(root, BUDGET)
         found.append((grown, [set(names) for names in merged.proposers(len(grown.tokens))]))
         tree, path = DraftTree.of(grown.tokens, grown.parents), [0]
         while tree.children[path[-1]] and chance.random() < 0.7:
@@ -72,7 +72,7 @@ def both(name: str, seed: int, temperature: float) -> list[list[tuple[Grown, lis
     results = []
     for kind in (MergedSources, NativeSources):
         request = Request(Sampling(temperature), Rng(seed), model.start())
-        results.append(trees(kind(sources_of(model)[name], estimator, BUDGET, request), request, model, seed))
+        results.append(trees(kind(sources_of(model)[name], estimator, request), request, model, seed))
     return results
 
 
@@ -95,7 +95,7 @@ def test_another_setting_gives_other_trees() -> None:
     model, results = model_of(1), []
     for kind, strength in ((MergedSources, 40.0), (NativeSources, 20.0)):
         request = Request(Sampling(), Rng(1), model.start())
-        results.append(trees(kind((NGrams(),), Estimator(strength=strength), BUDGET, request), request, model, 1))
+        results.append(trees(kind((NGrams(),), Estimator(strength=strength), request), request, model, 1))
     assert results[0] != results[1]
 
 
@@ -103,7 +103,7 @@ def test_cut_distributions_are_learnt_as_they_are_cut() -> None:
     model, results = model_of(2), []
     for kind in (MergedSources, NativeSources):
         request = Request(Sampling(1.0, top_k=3, top_p=0.9), Rng(2), model.start())
-        results.append(trees(kind((NGrams(),), Estimator.for_sampling(), BUDGET, request), request, model, 2))
+        results.append(trees(kind((NGrams(),), Estimator.for_sampling(), request), request, model, 2))
     assert [grown.tokens for grown, _ in results[0]] == [grown.tokens for grown, _ in results[1]]
 
 
@@ -111,8 +111,8 @@ def test_tables_that_are_kept_serve_the_next_request() -> None:
     model, n_grams = model_of(3), NGrams(keep=True)
     sizes = []
     for _ in range(2):
-        merged = NativeSources((n_grams,), Estimator(), BUDGET, Request(Sampling(), Rng(0), model.start()))
-        sizes.append(len(merged.grow(5).tokens))
+        merged = NativeSources((n_grams,), Estimator(), Request(Sampling(), Rng(0), model.start()))
+        sizes.append(len(merged.grow(5, BUDGET).tokens))
         chain = DraftTree.chain(list(range(VOCAB)))
         merged.learn(Accepted(chain, range(VOCAB), Output(model.logits[chain.tokens])), quiet=False)
     assert sizes[0] == 1 < sizes[1]

@@ -19,6 +19,7 @@ class SlowModel:
     """Runs of n nodes that take ``cost(n)`` seconds of its own clock."""
 
     cost: Callable[[int], float]
+    per_place: float = 0.0
     context_length: int | None = None
     full_at: int = 10**9
     broken: bool = False
@@ -51,7 +52,7 @@ class SlowSession:
     def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
         if self.model.broken:
             raise RuntimeError("no such kernel")
-        self.model.now += self.model.cost(len(tokens))
+        self.model.now += self.model.cost(len(tokens)) + len(tokens) * self.length * self.model.per_place
         self.length += len(tokens)
         return Output(torch.zeros(1, self.model.vocab_size))
 
@@ -61,7 +62,7 @@ class SlowSession:
         assert max(tree.token_list) < self.model.vocab_size
         limit = self.model.context_length
         assert limit is None or self.length + tree.depth < limit
-        self.model.now += self.model.cost(len(tree))
+        self.model.now += self.model.cost(len(tree)) + len(tree) * self.length * self.model.per_place
         self.model.runs.append(len(tree))
         return Output(torch.zeros(len(tree), self.model.vocab_size))
 
@@ -188,6 +189,19 @@ def test_on_other_devices_first_runs_do_not_tell_what_there_is_time_for(device: 
     curve = measured(model, seconds=1.0)
     assert len(curve.nodes) == sizes
     assert curve.seconds == pytest.approx([0.001] * sizes)
+
+
+def test_what_context_costs_each_node_is_measured_too() -> None:
+    model = SlowModel(lambda nodes: 0.001 + 0.0001 * nodes, per_place=2e-7)
+    curve = measured(model)
+    assert curve.per_place == pytest.approx(2e-7)
+    assert curve(8) == pytest.approx(0.0018 + 8 * 128 * 2e-7)
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [(600, 3.0), (None, 0.5)])
+def test_where_there_is_no_room_or_time_context_costs_nothing(limit: int | None, seconds: float) -> None:
+    model = SlowModel(lambda nodes: 0.001 + 0.001 * nodes, per_place=2e-7, context_length=limit)
+    assert measured(model, seconds=seconds).per_place == 0.0
 
 
 def test_bursts_of_noise_and_slow_first_runs_do_not_count() -> None:

@@ -133,4 +133,5 @@ def _folder(name: str) -> Path:
 def _curve(bench: Workbench) -> dict[str, list]:
     curve = bench.plain.calibration.curve
     nodes = getattr(curve, "nodes", FULL)
-    return {"nodes": list(nodes), "seconds": [curve(each) for each in nodes]}
+    seconds, per_place = [curve(each) for each in nodes], getattr(curve, "per_place", 0.0)
+    return {"nodes": list(nodes), "seconds": seconds, "per_place": [per_place]}

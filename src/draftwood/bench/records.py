@@ -110,7 +110,8 @@ class RunInfo:
         model: name of the target.
         draft_model: name of the draft model.
         dtype: how the target's weights are multiplied.
-        curve: measured seconds of a run by nodes: ``{"nodes": [], "seconds": []}``.
+        curve: measured seconds of a run by nodes, and per node and token of context: ``{"nodes": [], "seconds": [],
+            "per_place": [one]}``.
         bandwidth: bytes per second that memory gives; the roofline is this over ``weight_bytes``.
         weight_bytes: read for every token.
         prompts: ``source``, ``note``, ``count``, ``rule``.

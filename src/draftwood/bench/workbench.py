@@ -113,7 +113,8 @@ class Workbench:
     def use_curve(self, curve: dict[str, list] | None) -> None:
         """Take this curve, so that trees are of one size however often and wherever the run goes on."""
         if curve is not None:
-            self.plain.calibration.use(Curve(tuple(curve["nodes"]), tuple(curve["seconds"])))
+            per_place = curve.get("per_place", [0.0])[0]
+            self.plain.calibration.use(Curve(tuple(curve["nodes"]), tuple(curve["seconds"]), per_place))
 
     def _build(self, cell: Cell) -> LanguageModel:
         draft = self.draft if cell.drafts_with == "draft-model" else None
@@ -121,7 +122,7 @@ class Workbench:
             return self.plain.with_method(cell.method, draft)
         weighs = cell.base.uses_curve or cell.drafts_with in ("combined", "suffix")
         guesses = cell.base.uses_prior or cell.drafts_with == "combined"
-        budget = Budget(self.plain.calibration.curve) if weighs else Budget()
+        budget = Budget.of(self.plain.calibration.curve) if weighs else Budget()
         prior = self.plain.prior.table if guesses else None
         drafter = drafter_of(cell.drafts_with, Parts(self.plain.model, draft, cell.tree, budget, prior))
         return self.plain.with_method(Method(drafter, cell.rule, cell.method))

@@ -67,15 +67,16 @@ class _CombinedSession:
         self.budget, self.greedy = config.budget, request.sampler.greedy
         usual = Estimator() if self.greedy else Estimator.for_sampling()
         merging = NativeSources if known(config.sources) else MergedSources
-        self.merged: Merged = merging(config.sources, config.estimator or usual, config.budget, request)
+        self.merged: Merged = merging(config.sources, config.estimator or usual, request)
         self.rest = _Rest()
 
     def propose(self, root: int, context: Context) -> DraftTree:
         if self.rest.goes_on():
             return DraftTree.chain([root])
-        tokens, parents, chances = self.merged.grow(root)
-        size = 1 + self.budget.best(chances[1:])
-        self.rest.count(self.budget.gain(chances[1:size]))
+        budget = self.budget.behind(len(context.tokens))
+        tokens, parents, chances = self.merged.grow(root, budget)
+        size = 1 + budget.best(chances[1:])
+        self.rest.count(budget.gain(chances[1:size]))
         return DraftTree(
             torch.tensor(tokens[:size]),
             torch.tensor(parents[:size]),

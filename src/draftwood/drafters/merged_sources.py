@@ -25,8 +25,8 @@ class Grown(NamedTuple):
 class Merged(Protocol):
     """What several sources of one request guess together."""
 
-    def grow(self, root: int) -> Grown:
-        """Guesses below ``root``, the newest token, until no further one could pay."""
+    def grow(self, root: int, budget: Budget) -> Grown:
+        """Guesses below ``root``, the newest token, until no further one could pay by this budget."""
         ...
 
     def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
@@ -44,12 +44,10 @@ class MergedSources:
     Args:
         sources: what proposes.
         estimator: how opinions become estimates.
-        budget: what a run costs on this machine.
         request: whose text it is; texts that are drawn are guessed with the noise of the draw in view.
     """
 
-    def __init__(self, sources: Sequence[Source], estimator: Estimator, budget: Budget, request: Request) -> None:
-        self.budget = budget
+    def __init__(self, sources: Sequence[Source], estimator: Estimator, request: Request) -> None:
         self.sessions = [source.start(request) for source in sources]
         self.estimates = estimator.start()
         self.sampling = sampling_of_rows(request.sampler)
@@ -65,7 +63,7 @@ class MergedSources:
         self.states: list[list[Any]] = []
         self.expected: dict[int, Prediction] = {}  # by node
 
-    def grow(self, root: int) -> Grown:
+    def grow(self, root: int, budget: Budget) -> Grown:
         """See ``Merged``. The heap holds guesses, and nodes to expand as token -1: a guess that barely enters is never
         expanded."""
         if self.open is not None:
@@ -76,7 +74,7 @@ class MergedSources:
         while heap:
             chance, _, token, place = heappop(heap)
             size = len(self.tokens)
-            if size and -chance < self.budget.least(size - 1, rate):
+            if size and -chance < budget.least(size - 1, rate):
                 break
             if token < 0:
                 for guess, estimate in self._predict(place).estimates.items():
@@ -85,7 +83,7 @@ class MergedSources:
                 continue
             self._add(token, place, -chance)
             yields -= chance
-            rate = max(rate, yields / self.budget.costs[size])
+            rate = max(rate, yields / budget.costs[size])
             number += 1
             heappush(heap, (chance * LIKELIEST_CHILD, number, -1, size))
         return Grown(self.tokens, self.parents, self.chances)

@@ -17,7 +17,7 @@ from draftwood.drafters.n_grams import NGrams
 from draftwood.drafters.sources import Kind, News, Source, sampling_of_rows
 from draftwood.drafters.suffix import Suffix
 from draftwood.native import library
-from draftwood.native.drafting import MOST_ORDER, N_GRAMS, PRIOR, SUFFIX, Drafting, Settings, doubles
+from draftwood.native.drafting import MOST_ORDER, N_GRAMS, PRIOR, SUFFIX, Costs, Drafting, Settings, doubles
 
 _NUMBERS: dict[type, int] = {Suffix: SUFFIX, NGrams: N_GRAMS, BigramPrior: PRIOR}
 
@@ -35,17 +35,20 @@ def known(sources: Sequence[Source]) -> bool:
 class NativeSources:
     """Implements ``Merged`` for sources that are ``known``; the arguments are those of ``MergedSources``."""
 
-    def __init__(self, sources: Sequence[Source], estimator: Estimator, budget: Budget, request: Request) -> None:
+    def __init__(self, sources: Sequence[Source], estimator: Estimator, request: Request) -> None:
         self.sources = sources  # the library reads the prior's memory
         self.names = {_NUMBERS[type(source)]: source.name for source in sources}
         tables = next((source.native_tables() for source in sources if isinstance(source, NGrams)), None)
         self.reads_rows = tables is not None
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
-        self.drafting = Drafting(_settings(sources, estimator, budget), tables)
+        self.drafting = Drafting(_settings(sources, estimator), tables)
+        self.costs: tuple[Budget, Costs] | None = None  # of the last tree
 
-    def grow(self, root: int) -> Grown:
-        return Grown(*self.drafting.grow(root, None if self.rng is None else self.rng.next_draw))
+    def grow(self, root: int, budget: Budget) -> Grown:
+        if self.costs is None or self.costs[0] is not budget:
+            self.costs = (budget, Costs(budget.costs, budget.slopes))
+        return Grown(*self.drafting.grow(root, self.costs[1], None if self.rng is None else self.rng.next_draw))
 
     def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
         return tuple(self._named(bits) for bits in self.drafting.proposers(size))
@@ -61,7 +64,7 @@ class NativeSources:
         return tuple(name for number, name in self.names.items() if bits >> number & 1)
 
 
-def _settings(sources: Sequence[Source], estimator: Estimator, budget: Budget) -> Settings:
+def _settings(sources: Sequence[Source], estimator: Estimator) -> Settings:
     kinds: list[Kind] = []
     settings = Settings(
         sources=(c_int32 * 3)(*([_NUMBERS[type(source)] for source in sources] + [-1] * 3)[:3]),
@@ -74,9 +77,6 @@ def _settings(sources: Sequence[Source], estimator: Estimator, budget: Budget) -
         floor=estimator.floor,
         bucket_of=_bucket_of(),
         steps=len(BUCKET_OF),
-        costs=doubles(budget.costs),
-        slopes=doubles(budget.slopes),
-        most=budget.most,
     )
     for source in sources:
         first = len(kinds)

@@ -18,6 +18,7 @@ ENOUGH = (1, 4, 16)  # the sizes that a slow model runs, once if need be
 LENGTH = 128  # committed tokens before the tree
 DEPTH = 4  # of the trees, as deep as those that methods draft
 ROUNDS = 15
+FAR_NODES, FURTHER, FAR_RUNS = 8, 512, 7  # what is run behind so many tokens more, and how often
 ASSUMED_SLOPE = 1 / 8  # of a plain run per node, where nothing else is known; two CPU cores have about 1/12
 
 
@@ -31,6 +32,7 @@ class Curve:
     Attributes:
         nodes: sizes measured, growing, the first is 1.
         seconds: of each, above 0 and never falling; ``Curve.fit`` makes measured times so.
+        per_place: seconds that each node takes longer for every token of context beyond ``LENGTH``; 0 where unknown.
 
     Raises:
         ValueError: for anything else.
@@ -38,6 +40,7 @@ class Curve:
 
     nodes: tuple[int, ...]
     seconds: tuple[float, ...]
+    per_place: float = 0.0
 
     def __post_init__(self) -> None:
         nodes, seconds = list(self.nodes), list(self.seconds)
@@ -50,13 +53,16 @@ class Curve:
             raise ValueError(
                 f"a curve's seconds must be above 0 and never fall, got {seconds}; Curve.fit smooths measured times"
             )
+        if not (math.isfinite(self.per_place) and self.per_place >= 0):
+            raise ValueError(f"per_place must be a time of at least 0, got {self.per_place}")
 
     @classmethod
-    def fit(cls, seconds: Mapping[int, float]) -> "Curve":
+    def fit(cls, seconds: Mapping[int, float], per_place: float = 0.0) -> "Curve":
         """The curve nearest to measured times that never falls: noise must not make a larger tree look cheaper.
 
         Args:
             seconds: by number of nodes, in any order, 1 among them.
+            per_place: as in ``Curve``.
 
         Raises:
             ValueError: for times that are no finite numbers above 0, and where there is none for 1.
@@ -69,7 +75,7 @@ class Curve:
                 mean, count = (mean * count + other * more) / (count + more), count + more
             pools.append((mean, count))
         level = tuple(float(mean) for mean, count in pools for _ in range(count))
-        return cls(tuple(sorted(seconds)), level)
+        return cls(tuple(sorted(seconds)), level, per_place)
 
     def __call__(self, nodes: int) -> float:
         """Seconds of one run over this many nodes.
@@ -136,9 +142,10 @@ def measure(
                 break
             bench.round(backwards=turn % 2 == 1)
             advance()
+        per_place = bench.per_place()
     finally:
         bench.session.close()
-    return Curve.fit({size: round(value, 9) for size, value in bench.typical.items()})
+    return Curve.fit({size: round(value, 9) for size, value in bench.typical.items()}, round(per_place, 12))
 
 
 class _Bench:
@@ -191,6 +198,21 @@ class _Bench:
         for size in sorted(self.first, reverse=backwards):
             if self.fits(0.0):
                 self.times.setdefault(size, []).append(self._run(size))
+
+    def per_place(self) -> float:
+        """What a node costs more for each token of context: runs of one size behind more tokens than before.
+
+        0 where there is no time or no room for that, and where nothing was to be seen.
+        """
+        typical, limit = self.typical, self.model.context_length
+        if FAR_NODES not in self.times or (limit is not None and self.session.length + FURTHER + DEPTH >= limit):
+            return 0.0
+        largest = max(typical)
+        if not self.fits(FURTHER * typical[largest] / largest + 2 * (1 + FAR_RUNS) * typical[FAR_NODES]):
+            return 0.0
+        self.session.extend(self._tokens(FURTHER), keep="last").logits.cpu()
+        far = [self._run(FAR_NODES) for _ in range(1 + FAR_RUNS)][1:]
+        return max(0.0, (median(far) - typical[FAR_NODES]) / (FAR_NODES * FURTHER))
 
     def _run(self, size: int) -> float:
         tokens, parents = self._tokens(size), tree_parents(size)

@@ -247,8 +247,6 @@ struct DraftingSettings {
     const int32_t* bucket_of;  // of each of `steps` equal parts of 0..1
     int32_t buckets, steps;
     double rate, strength, decay, floor;
-    const double *costs, *slopes;  // [most + 1]
-    int32_t most;
 };
 
 enum Source { SUFFIX, N_GRAMS, PRIOR };
@@ -385,7 +383,7 @@ struct Drafting {
     }
 
     // Fill the tree until no further guess could pay. Draws of this request: the one after `ahead` others has a key.
-    void grow(int32_t root, bool noisy, uint64_t key, uint64_t place) {
+    void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key, uint64_t place) {
         if (open.made) estimates.learn(open, root);
         nodes.clear();
         expected.clear();
@@ -405,17 +403,17 @@ struct Drafting {
             queue.push({chance * LIKELIEST_CHILD, ++number, -1, (int32_t)nodes.size() - 1});
         };
         int64_t number = 0;
-        double yields = 1.0, rate = 1.0 / settings.costs[0];
+        double yields = 1.0, rate = 1.0 / costs[0];
         add(-1, root, 1.0, number);
         while (!queue.empty()) {
             const Entry next = queue.top();
             queue.pop();
             const int size = nodes.size();
-            if (next.chance < rate * settings.slopes[size - 1]) break;
+            if (next.chance < rate * slopes[size - 1]) break;
             if (next.token >= 0) {
                 add(next.place, next.token, next.chance, number);
                 yields += next.chance;
-                rate = std::max(rate, yields / settings.costs[size]);
+                rate = std::max(rate, yields / costs[size]);
                 continue;
             }
             Prediction& prediction = expected[next.place];

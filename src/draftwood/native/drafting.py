@@ -28,8 +28,6 @@ class Settings(Structure):
         ("bucket_of", POINTER(c_int32)),
         *((name, c_int32) for name in ("buckets", "steps")),
         *((name, c_double) for name in ("rate", "strength", "decay", "floor")),
-        *((name, POINTER(c_double)) for name in ("costs", "slopes")),
-        ("most", c_int32),
     )
 
 
@@ -48,11 +46,25 @@ class Tables:
         weakref.finalize(self, compiled.draftwood_tables_free, self.handle)
 
 
+class Costs:
+    """What runs cost, and room for the trees that are grown by it.
+
+    Args:
+        costs: seconds of a step with 0, 1, 2, ... guesses.
+        slopes: for each number of guesses the least that a further one costs, the last infinite.
+    """
+
+    def __init__(self, costs: Sequence[float], slopes: Sequence[float]) -> None:
+        self.costs, self.slopes = doubles(costs), doubles(slopes)
+        size = len(costs)
+        self.tokens, self.parents, self.chances = (c_int64 * size)(), (c_int64 * size)(), (c_double * size)()
+
+
 class Drafting:
     """What one request has shown, and the guesses made of it.
 
     Args:
-        settings: sources, their prior, and what a run costs; kept in memory with all that they point to.
+        settings: sources and their prior; kept in memory with all that they point to.
         tables: where n-grams are among the sources.
     """
 
@@ -61,26 +73,30 @@ class Drafting:
         self._kept = (settings, tables)
         self.handle = self.library.draftwood_drafting_new(byref(settings), tables.handle if tables else None)
         weakref.finalize(self, self.library.draftwood_drafting_free, self.handle)
-        size = settings.most + 1
-        self.tokens, self.parents, self.chances = (c_int64 * size)(), (c_int64 * size)(), (c_double * size)()
-        self.bits = (c_int32 * size)()
 
-    def grow(self, root: int, draw: tuple[int, int] | None) -> tuple[list[int], list[int], list[float]]:
+    def grow(self, root: int, costs: Costs, draw: tuple[int, int] | None) -> tuple[list[int], list[int], list[float]]:
         """Tokens, parents and chances of acceptance of a tree below ``root``, in falling order of the chances.
 
         Args:
             root: the newest token.
+            costs: of runs over such trees.
             draw: key and number of the draw that decides about the root's children; None for greedy texts.
         """
         key, place = draw or (0, 0)
-        arrays = (self.tokens, self.parents, self.chances)
-        size = self.library.draftwood_drafting_grow(self.handle, root, draw is not None, key, place, *arrays)
-        return self.tokens[:size], self.parents[:size], self.chances[:size]
+        count = self.library.draftwood_drafting_grow(
+            self.handle,
+            root,
+            *(costs.costs, costs.slopes),
+            *(draw is not None, key, place),
+            *(costs.tokens, costs.parents, costs.chances),
+        )
+        return costs.tokens[:count], costs.parents[:count], costs.chances[:count]
 
     def proposers(self, size: int) -> list[int]:
         """For the first ``size`` nodes of the last tree which sources proposed them, as bits."""
-        self.library.draftwood_drafting_proposers(self.handle, size, self.bits)
-        return self.bits[:size]
+        bits = (c_int32 * size)()
+        self.library.draftwood_drafting_proposers(self.handle, size, bits)
+        return bits[:]
 
     def learn(
         self,

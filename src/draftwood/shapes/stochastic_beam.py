@@ -72,7 +72,6 @@ def perturbed_values(
     """
     left = (1.0 - chance.cumsum(-1) + chance).maximum(chance)  # before each draw
     delays = rng.exponential(*chance.shape).to(chance.device, non_blocking=True) / left
-    delays[:, 0] = (
-        (log_prob - perturbed).exp().nan_to_num(torch.inf, posinf=torch.inf)
-    )  # not a number where the beam has no mass
+    first = (log_prob - perturbed).exp()  # not a number where the beam has no mass
+    delays[:, 0] = first.nan_to_num(torch.inf, posinf=torch.inf)
     return log_prob[:, None] - delays.cumsum(-1).masked_fill(chance == 0.0, torch.inf).log()
