@@ -72,6 +72,7 @@ def test_json(target, own_home):
     }
     record = json.loads(Path(found["stored"]).read_text())
     assert list(record["seconds_by_nodes"].values()) == found["seconds"]
+    assert record["seconds_per_node_and_token"] == found["seconds_per_node_and_token"] >= 0
     assert record["measured_by"] == f"draftwood tune --model {target}"
     assert set(record["draft_seconds_per_step"]) == {"lookup", "recycling"}
 

@@ -160,6 +160,7 @@ class Report:
             **{"model": self.model, "dtype": key.dtype, "device": key.device, "threads": key.threads},
             "nodes": list(curve.nodes),
             "seconds": list(curve.seconds),
+            "seconds_per_node_and_token": curve.per_place,
             "busy": self.measured.busy,
             "methods": self.results,
             "skipped": self.skipped,
@@ -210,6 +211,8 @@ def _print(report: Report) -> None:
     console.print(table)
     console.print()
     console.print(draw_curve(curve, encoding=sys.stdout.encoding), soft_wrap=True)
+    if curve.per_place:
+        console.print(f"\nEvery 1000 tokens of context add {curve.per_place * 1e6:.2f} ms for each node.", soft_wrap=True)
     if report.measured.busy:
         console.print("\nOther programs kept the CPU busy; measure again when they are done.", style="yellow")
     _print_methods(report)
