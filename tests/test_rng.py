@@ -190,3 +190,13 @@ def test_drawing_from_logits_at_temperature_0_takes_the_likeliest() -> None:
     rng = Rng(0)
     assert [rng.draw_softened(logits, row, 0.0) for row in range(50)] == logits.argmax(-1).tolist()
     assert rng.next_draw[1] == 50
+
+
+@needs_library
+def test_the_end_of_a_row_is_drawn_too() -> None:
+    logits = torch.zeros(1, 17)
+    drawn = Counter(Rng(seed).draw_softened(logits, 0, 1.0) for seed in range(1700))
+    assert set(drawn) == set(range(17))
+    assert [Rng(seed).draw_softened(logits, 0, 1.0) for seed in range(200)] == [
+        Rng(seed).draw(torch.full((17,), 1 / 17)) for seed in range(200)
+    ]

@@ -18,6 +18,7 @@ from transformers.generation import (
     TopPLogitsWarper,
 )
 
+from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, ProcessorSampling, Sampling, likeliest
 from draftwood.tree import DraftTree
 
@@ -309,3 +310,30 @@ def test_likeliest_equals_topk(vocab: int, count: int, dtype: torch.dtype) -> No
     assert all(len(set(row)) == count for row in found.tolist())
     if dtype == torch.float32:  # no ties
         assert torch.equal(found, logits.topk(count).indices)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"top_k": 2},
+        {"top_p": 0.5},
+        {"min_p": 0.5},
+        {"repetition_penalty": 50.0},
+        {"presence_penalty": 50.0},
+        {"frequency_penalty": 50.0},
+        {"logit_bias": {3: 50.0}},
+    ],
+)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_draw_heeds_every_option(temperature: float, options: dict) -> None:
+    logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(0))
+    likely = logits[0].topk(5).indices.tolist()
+    before = Context([*likely, *likely], prompt=5)
+    sampler, tree = Sampling(temperature, **options), DraftTree.chain([likely[0]])
+    probs = LazyProbs(logits, sampler, tree, before)
+    drawn = [probs.draw(0, Rng(seed)) for seed in range(40)]
+    assert drawn == [Rng(seed).draw(probs[0]) for seed in range(40)]
+    plain = [LazyProbs(logits, Sampling(temperature), tree, before).draw(0, Rng(seed)) for seed in range(40)]
+    cuts_only = temperature == 0.0 and options.keys() & {"top_k", "top_p", "min_p"}
+    assert (drawn == plain) == (not options or bool(cuts_only))

@@ -75,6 +75,10 @@ class TestOutcomes:
             outcomes(lambda rng: rng.uniform())
         with pytest.raises(NotImplementedError, match="by sampling"):
             outcomes(lambda rng: rng.exponential(1, 1))
+        with pytest.raises(NotImplementedError, match="by sampling"):
+            outcomes(lambda rng: rng.arrivals([1]))
+        with pytest.raises(NotImplementedError, match="by sampling"):
+            outcomes(lambda rng: rng.next_draw)
 
 
 class TestLaws:

@@ -1,7 +1,7 @@
 """A model, its tokenizer and a method: text in, text out."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -61,7 +61,8 @@ class Generation:
 class Stream:
     """A text under way: iterate for its pieces as they are accepted, then read ``result``.
 
-    ``steps`` holds the steps so far. Closing the stream early is safe.
+    ``steps`` holds the steps so far, with their trees but not the rows these were drawn from. Closing the stream early
+    is safe.
     """
 
     def __init__(self, decoding: Decoding, builder: TextBuilder, model: str, method: str) -> None:
@@ -86,7 +87,7 @@ class Stream:
             taken = self._builder.add(step.tokens)
             if self._builder.stopped:
                 step = step.first(taken)
-            self.steps.append(step)
+            self.steps.append(step if step.tree is None else replace(step, tree=step.tree.light()))
             if piece := self._builder.new_text():
                 yield piece
             if self._builder.stopped:

@@ -63,7 +63,7 @@ class Rng:
         return int((rates / _arrivals(torch.arange(len(rates)), key)).argmax())
 
     def draw_softened(self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float) -> int:
-        """The token that ``draw`` takes from softmax(logits[row] / temperature), found without these probabilities.
+        """The token that ``draw`` takes, up to rounding, from softmax(logits[row] / temperature), without computing it.
 
         Args:
             logits: that are ``native.rows.searchable``.
@@ -73,8 +73,9 @@ class Rng:
         return first_of_logits(logits, row, temperature, self._next_key())
 
     def _next_key(self) -> tuple[int, int]:
+        key = self._place_key(0)
         self._place += 1
-        return self._place_key(-1)
+        return key
 
     def arrivals(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
         """The exponential numbers of these tokens in the draw that comes after ``ahead`` others.

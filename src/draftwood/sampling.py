@@ -178,7 +178,7 @@ class LazyProbs:
         return self.rows[node]
 
     def draw(self, node: int, rng: Rng) -> int:
-        """The token that ``rng.draw(self[node])`` gives, found without the probabilities where they are not needed."""
+        """The token that ``rng.draw(self[node])`` gives up to rounding, without the probabilities where it can be."""
         sampler = self.sampler
         if isinstance(sampler, Sampling) and sampler.only_softens and searchable(row := self.logits[node : node + 1]):
             return rng.draw_softened(row, 0, sampler.temperature)

@@ -41,6 +41,7 @@ class DraftTree:
             the rows may stop at the last inner node. None where nothing was drawn.
         draw: how siblings were drawn; a verifier states the draws for which it keeps the target's law.
         sources: for each node the names of what proposed it, where a drafter merges several; for reports alone.
+        chances: of each node given its parent (1 for the root) in a tree that gave up its ``probs``; for reports alone.
 
     Raises:
         ValueError: if the root is not first or a node stands before its parent.
@@ -51,6 +52,7 @@ class DraftTree:
     probs: Float[Tensor, "inner vocab"] | None = None
     draw: Draw = "chosen"
     sources: tuple[tuple[str, ...], ...] | None = None
+    chances: Float[Tensor, " nodes"] | None = None
 
     def __post_init__(self) -> None:
         if self.tokens.shape != self.parents.shape or self.tokens.shape[0] == 0:
@@ -153,7 +155,17 @@ class DraftTree:
             if probs is None:
                 raise ValueError("nodes with a row of probabilities must stand before those without")
         sources = None if self.sources is None else tuple(self.sources[node] for node in kept.tolist())
-        return replace(self, tokens=self.tokens[kept], parents=place[self.parents[kept]], probs=probs, sources=sources)
+        chances = None if self.chances is None else self.chances[kept]
+        parents = place[self.parents[kept]]
+        return replace(self, tokens=self.tokens[kept], parents=parents, probs=probs, sources=sources, chances=chances)
+
+    def light(self) -> "DraftTree":
+        """The tree without its rows, which take megabytes, for those who keep the trees of a whole text."""
+        if self.probs is None:
+            return self
+        chances = torch.ones(len(self))
+        chances[1:] = self.probs[self.parents[1:], self.tokens[1:]]
+        return replace(self, probs=None, chances=chances)
 
     def cut(self, depth: int) -> "DraftTree":
         """The tree without the nodes deeper than ``depth``; exact for every draw, as it looks at no token."""

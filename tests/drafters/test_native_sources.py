@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from threading import Thread
 
 import pytest
 import torch
@@ -125,3 +126,44 @@ def test_other_sources_are_left_to_python() -> None:
     assert known((Suffix(), NGrams()))
     assert not known((Mine(),))
     assert not known((NGrams(order=5),))
+
+
+def test_places_with_many_successors_are_found_in_both() -> None:
+    """A state that many tokens follow is searched another way, and says nothing once they are too many."""
+    vocab = 90
+    model = TableModel(torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(4)))
+    text = [token for other in range(45) for token in (80, 81, 82, other)]
+    text += [token for other in range(20) for token in (80, 83, other)] + [80, 83, 5, 80, 83, 19, 80]
+    found: list[list[Grown]] = []
+    for kind in (MergedSources, NativeSources):
+        merged = kind((Suffix(),), Estimator(), Request(Sampling(), Rng(0), model.start()))
+        merged.learn(Accepted(DraftTree.chain(text), range(len(text))), quiet=False)
+        found.append([merged.grow(root, BUDGET) for root in (83, 81, 82, 80, 5)])
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours.tokens, ours.parents) == (theirs.tokens, theirs.parents)
+    assert len(found[0][0].tokens) > 1
+
+
+def test_missing_rows_are_refused() -> None:
+    model = model_of(0)
+    merged = NativeSources((NGrams(),), Estimator(), Request(Sampling(), Rng(0), model.start()))
+    with pytest.raises(ValueError, match="2 rows for 3 nodes"):
+        merged.learn(Accepted(DraftTree.chain([1, 2, 3]), [0], Output(model.logits[:2])), quiet=False)
+
+
+def test_threads_share_tables() -> None:
+    model, n_grams, failed = model_of(5), NGrams(keep=True), []
+
+    def work(seed: int) -> None:
+        try:
+            request = Request(Sampling(), Rng(seed), model.start())
+            trees(NativeSources((n_grams,), Estimator(), request), request, model, seed)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed

@@ -58,7 +58,6 @@ def _described(steps: Sequence[Step], number: int, bench: Workbench) -> dict[str
 
 def _probabilities(tree: DraftTree) -> list[float | None] | None:
     """Of each node given its parent under the drafter; None where nothing was drawn."""
-    if tree.probs is None:
+    if tree.chances is None:
         return None
-    nodes = zip(tree.token_list, tree.parents.tolist(), strict=True)
-    return [None if parent < 0 else round(float(tree.probs[parent][token]), 6) for token, parent in nodes]
+    return [None, *(round(chance, 6) for chance in tree.chances[1:].tolist())]

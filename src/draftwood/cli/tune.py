@@ -212,7 +212,9 @@ def _print(report: Report) -> None:
     console.print()
     console.print(draw_curve(curve, encoding=sys.stdout.encoding), soft_wrap=True)
     if curve.per_place:
-        console.print(f"\nEvery 1000 tokens of context add {curve.per_place * 1e6:.2f} ms for each node.", soft_wrap=True)
+        console.print(
+            f"\nEvery 1000 tokens of context add {curve.per_place * 1e6:.2f} ms for each node.", soft_wrap=True
+        )
     if report.measured.busy:
         console.print("\nOther programs kept the CPU busy; measure again when they are done.", style="yellow")
     _print_methods(report)

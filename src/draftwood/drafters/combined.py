@@ -1,6 +1,6 @@
 """Guess with several sources at once, in one tree that is as large as pays."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -18,6 +18,7 @@ from draftwood.tree import DraftTree
 
 SHORTEST_REST, LONGEST_REST = 8, 64  # steps
 LEAST_TRIAL = 8  # steps after a rest before the next one
+IN_PYTHON = 3.0  # times as long as in C++ takes a step of drafting
 FORGETTING = 0.9  # what a step leaves of the gains of earlier ones
 
 
@@ -66,7 +67,9 @@ class _CombinedSession:
     def __init__(self, config: Combined, request: Request) -> None:
         self.budget, self.greedy = config.budget, request.sampler.greedy
         usual = Estimator() if self.greedy else Estimator.for_sampling()
-        merging = NativeSources if known(config.sources) else MergedSources
+        merging = NativeSources
+        if not known(config.sources):
+            merging, self.budget = MergedSources, replace(self.budget, per_step=IN_PYTHON * self.budget.per_step)
         self.merged: Merged = merging(config.sources, config.estimator or usual, request)
         self.rest = _Rest()
 

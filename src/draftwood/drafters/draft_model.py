@@ -55,7 +55,7 @@ class _DraftModelSession:
         first_logits = extend_in_chunks(self.session, [*self.late, root]).logits
         self.session.rewind(1)
         self.late = []
-        laws = DraftLaws(self.sampler, context, self.memory.take())
+        laws = DraftLaws(self.sampler, context, self.vocab, self.memory)
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
             logits = first_logits if first == 0 else self.session.forward(tree, first).logits
@@ -101,11 +101,13 @@ class DraftLaws:
     Args:
         sampler: how the draft's logits become probabilities.
         context: the tokens before the root.
-        memory: rows [nodes vocab] that are free to be written; nodes beyond them get memory of their own.
+        vocab: size of the target's vocabulary.
+        memory: for the rows, where they are computed in place.
     """
 
-    def __init__(self, sampler: Sampler, context: Context, memory: Float[Tensor, "nodes vocab"]) -> None:
-        self.sampler, self.context, self.free = sampler, context, memory
+    def __init__(self, sampler: Sampler, context: Context, vocab: int, memory: RowMemory) -> None:
+        self.sampler, self.context, self.vocab, self.memory = sampler, context, vocab, memory
+        self.free: Float[Tensor, "nodes vocab"] | None = None  # rows of this tree's memory
 
     def after(
         self, logits: Float[Tensor, "nodes draft_vocab"], tree: DraftTree, first: int
@@ -115,11 +117,11 @@ class DraftLaws:
         if self.sampler.reads_context:
             paths = [[0, *tree.path_to(node)] for node in range(first, len(tree))]
             contexts = [self.context.extended([tree.token_list[node] for node in path]) for path in paths]
-        vocab = self.free.shape[1]
-        logits = logits[:, :vocab]
-        if missing := vocab - logits.shape[1]:
+        logits = logits[:, : self.vocab]
+        if missing := self.vocab - logits.shape[1]:
             return torch.nn.functional.pad(self.sampler.probs(logits, contexts), (0, missing))
-        out, self.free = self.free[: len(logits)], self.free[len(logits) :]
-        if isinstance(self.sampler, Sampling) and len(out) == len(logits):
-            return self.sampler.probs(logits, contexts, out)
-        return self.sampler.probs(logits, contexts)
+        if not isinstance(self.sampler, Sampling) or self.sampler.cuts or logits.device.type != "cpu":
+            return self.sampler.probs(logits, contexts)
+        free = self.memory.take() if self.free is None else self.free
+        out, self.free = free[: len(logits)], free[len(logits) :]
+        return self.sampler.probs(logits, contexts, out if len(out) == len(logits) else None)

@@ -46,7 +46,7 @@ class _LayerSkipSession:
         self.memory = RowMemory(config.shape.nodes, self.vocab)
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        laws = DraftLaws(self.sampler, context, self.memory.take())
+        laws = DraftLaws(self.sampler, context, self.vocab, self.memory)
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
             return laws.after(self.session.forward(tree, first).logits, tree, first)

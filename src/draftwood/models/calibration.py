@@ -107,7 +107,7 @@ def read(key: Key) -> Curve:
         record = json.loads(text)
         measured_for = dict(record["measured_for"])
         times = {int(nodes): float(seconds) for nodes, seconds in record["seconds_by_nodes"].items()}
-        curve = Curve(tuple(times), tuple(times.values()), float(record["seconds_per_node_and_token"]))
+        curve = Curve(tuple(times), tuple(times.values()), float(record.get("seconds_per_node_and_token", 0.0)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise ValueError(f"the curve in {path} is damaged: {reason[:160]}") from None
@@ -136,7 +136,7 @@ def store(key: Key, curve: Curve, command: str, drafters: Mapping[str, float] | 
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "processor": processor(),
         "seconds_by_nodes": {str(nodes): seconds for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True)},
-        "seconds_per_node_and_token": getattr(curve, "per_place", 0.0),
+        "seconds_per_node_and_token": curve.per_place,
     }
     if drafters:
         record["draft_seconds_per_step"] = dict(drafters)

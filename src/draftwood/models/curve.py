@@ -138,7 +138,7 @@ def measure(
         bench.warm_up(wanted)
         advance()
         for turn in range(rounds):
-            if not bench.fits(sum(bench.typical.values())):
+            if not bench.fits(sum(bench.typical.values()) + bench.far):
                 break
             bench.round(backwards=turn % 2 == 1)
             advance()
@@ -204,15 +204,29 @@ class _Bench:
 
         0 where there is no time or no room for that, and where nothing was to be seen.
         """
-        typical, limit = self.typical, self.model.context_length
-        if FAR_NODES not in self.times or (limit is not None and self.session.length + FURTHER + DEPTH >= limit):
+        limit, far = self.model.context_length, self.far
+        if far == 0.0 or not self.fits(far) or (limit and self.session.length + FURTHER + DEPTH >= limit):
             return 0.0
-        largest = max(typical)
-        if not self.fits(FURTHER * typical[largest] / largest + 2 * (1 + FAR_RUNS) * typical[FAR_NODES]):
+        try:
+            near = self._runs()
+            self.session.extend(self._tokens(FURTHER), keep="last").logits.cpu()
+            more = median(self._runs()) - median(near)
+        except torch.OutOfMemoryError:
             return 0.0
-        self.session.extend(self._tokens(FURTHER), keep="last").logits.cpu()
-        far = [self._run(FAR_NODES) for _ in range(1 + FAR_RUNS)][1:]
-        return max(0.0, (median(far) - typical[FAR_NODES]) / (FAR_NODES * FURTHER))
+        noise = max(near) - min(near)
+        return more / (FAR_NODES * FURTHER) if more > noise / 2 else 0.0
+
+    @property
+    def far(self) -> float:
+        """Seconds that ``per_place`` takes, if it may take so many; else 0."""
+        largest, typical = max(self.first), self.typical
+        if FAR_NODES not in typical:
+            return 0.0
+        seconds = FURTHER * typical[largest] / largest + 3 * (1 + FAR_RUNS) * typical[FAR_NODES]
+        return seconds if seconds <= (self.end - self.start) / 3 else 0.0
+
+    def _runs(self) -> list[float]:
+        return [self._run(FAR_NODES) for _ in range(1 + FAR_RUNS)][1:]
 
     def _run(self, size: int) -> float:
         tokens, parents = self._tokens(size), tree_parents(size)

@@ -34,6 +34,7 @@ int32_t draftwood_drafting_grow(
 
 // Which sources proposed nodes 1 to `count` - 1 of the last tree, as bits.
 void draftwood_drafting_proposers(const Drafting* drafting, int32_t count, int32_t* bits) {
+    count = std::min<int32_t>(count, drafting->nodes.size());
     for (int32_t node = 1; node < count; node++) bits[node] = drafting->proposers(drafting->nodes[node]);
 }
 

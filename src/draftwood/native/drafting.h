@@ -1,4 +1,4 @@
-// Guesses of several sources merged in one tree: what drafters/combined.py and its sources do, a hundred times as fast.
+// Guesses of several sources merged in one tree: what drafters/merged_sources.py and the sources do.
 //
 // Each structure stands for the Python class of the same name, which says what it does and why; both give the same
 // trees, which a test checks.
@@ -382,12 +382,13 @@ struct Drafting {
         }
     }
 
-    // Fill the tree until no further guess could pay. Draws of this request: the one after `ahead` others has a key.
+    // Fill the tree until no further guess could pay. The request's key and the number of the draw that decides about the
+    // root's children are those of `place_key`; what lies below belongs to the draws behind it.
     void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key, uint64_t place) {
         if (open.made) estimates.learn(open, root);
         nodes.clear();
         expected.clear();
-        struct Entry {  // a guess below `place`, or this node to be expanded
+        struct Entry {  // a guess below `place`, or, with token -1, this node to be expanded
             double chance;
             int64_t number;
             int32_t token, place;
@@ -452,8 +453,9 @@ struct Drafting {
                 estimates.learn(expected[path[i]], tokens[path[i + 1]]);
         const int64_t end = path[length - 1];
         open = end < (int64_t)expected.size() ? std::move(expected[end]) : Prediction{};
-        expected.clear();
-        for (int64_t i = 0; i < length; i++) automaton.append(tokens[path[i]]);
+        expected.clear(), nodes.clear();
+        if (settings.suffix_kind >= 0)
+            for (int64_t i = 0; i < length; i++) automaton.append(tokens[path[i]]);
         if (!tables) return;
         if (!successors) {
             for (int64_t i = 0; i < length; i++) tail = tail.and_then(tokens[path[i]], tables->order);

@@ -43,7 +43,7 @@ class Tables:
     def __init__(self, order: int, fresh: float, most: int) -> None:
         compiled = library.library()
         self.handle = compiled.draftwood_tables_new(order, fresh, most)
-        weakref.finalize(self, compiled.draftwood_tables_free, self.handle)
+        weakref.finalize(self, compiled.draftwood_tables_free, self.handle).atexit = False
 
 
 class Costs:
@@ -72,7 +72,7 @@ class Drafting:
         self.library = library.library()
         self._kept = (settings, tables)
         self.handle = self.library.draftwood_drafting_new(byref(settings), tables.handle if tables else None)
-        weakref.finalize(self, self.library.draftwood_drafting_free, self.handle)
+        weakref.finalize(self, self.library.draftwood_drafting_free, self.handle).atexit = False
 
     def grow(self, root: int, costs: Costs, draw: tuple[int, int] | None) -> tuple[list[int], list[int], list[float]]:
         """Tokens, parents and chances of acceptance of a tree below ``root``, in falling order of the chances.

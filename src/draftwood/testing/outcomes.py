@@ -72,6 +72,10 @@ class ScriptedRng(Rng):
     def arrivals(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
         raise NotImplementedError("noise that is known before a draw cannot be enumerated; test this one by sampling")
 
+    @property
+    def next_draw(self) -> tuple[int, int]:
+        raise NotImplementedError("noise that is known before a draw cannot be enumerated; test this one by sampling")
+
     def draw(self, probs: Float[Tensor, " vocab"]) -> int:
         return self._choose(_support(probs))
 
