@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from draftwood.models.base import Keep, Output, Run
-from draftwood.models.curve import DEPTH, FULL, QUICK, Curve, measure, tree_parents
+from draftwood.models.curve import DEPTH, FULL, FURTHER, QUICK, Curve, measure, tree_parents
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
@@ -173,7 +173,7 @@ def test_the_curve_is_what_the_runs_cost() -> None:
     assert curve.nodes == FULL
     assert curve.seconds == pytest.approx([0.01 + 0.001 * max(0, nodes - 8) for nodes in FULL])
     assert all(session.closed for session in model.sessions)
-    assert model.sessions[0].length == 128
+    assert model.sessions[0].length == 128 + FURTHER
 
 
 @pytest.mark.parametrize(("device", "sizes"), [("cpu", 3), ("meta", 7)])
