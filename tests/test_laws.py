@@ -1,7 +1,7 @@
 """Every drafter x shape x verifier that is allowed: output law by chi-square, and greedy identity in fp32."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ from draftwood.drafters import (
     TokenRecycling,
 )
 from draftwood.drafters.acceptance import Noise
+from draftwood.drafters.sources import Source
 from draftwood.engine import Options, generate
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -293,6 +294,11 @@ class Deaf:
         return Verdict(tree.path_to(node), rng.draw(p))
 
 
+def in_python(sources: Sequence[Source]) -> bool:
+    """Stands for ``known``, so that sources are merged by what a test replaces."""
+    return False
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
     target, _ = tables()
@@ -301,6 +307,7 @@ def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.Mo
     def by_noise_alone(mixed: dict[int, float], noise: Noise) -> dict[int, float]:
         return dict(zip(mixed, [1.0 / (1.0 + time) for time in noise(list(mixed))], strict=True))
 
+    monkeypatch.setattr("draftwood.drafters.combined.known", in_python)
     monkeypatch.setattr("draftwood.drafters.acceptance.raced", by_noise_alone)
     assert p_value(drafter, Match(), target) > LEVEL
     assert p_value(drafter, Deaf(), target) < LEVEL
@@ -319,5 +326,7 @@ def test_guesses_that_know_the_noise_are_accepted_more_often(monkeypatch: pytest
         return stats.accepted / stats.drafted
 
     knowing = share()
+    monkeypatch.setattr("draftwood.drafters.combined.known", in_python)
+    assert share() == knowing
     monkeypatch.setattr("draftwood.drafters.acceptance.raced", lambda mixed, noise: mixed)
     assert knowing > 1.1 * share()
