@@ -198,6 +198,23 @@ def test_what_context_costs_each_node_is_measured_too() -> None:
     assert curve(8) == pytest.approx(0.0018 + 8 * 128 * 2e-7)
 
 
+def test_a_burst_of_noise_does_not_hide_what_context_costs() -> None:
+    runs = 0
+
+    def cost(nodes: int) -> float:
+        nonlocal runs
+        runs += 1
+        return 0.001 + 0.0001 * nodes + (0.05 if runs % 8 == 0 else 0.0)
+
+    assert measured(SlowModel(cost, per_place=2e-7)).per_place == pytest.approx(2e-7)
+
+
+def test_what_drowns_in_noise_is_not_seen() -> None:
+    drawn = random.Random(0)
+    model = SlowModel(lambda nodes: 0.001 + 0.0001 * nodes + drawn.uniform(0.0, 0.004), per_place=2e-8)
+    assert measured(model).per_place == 0.0
+
+
 @pytest.mark.parametrize(("limit", "seconds"), [(600, 3.0), (None, 0.5)])
 def test_where_there_is_no_room_or_time_context_costs_nothing(limit: int | None, seconds: float) -> None:
     model = SlowModel(lambda nodes: 0.001 + 0.001 * nodes, per_place=2e-7, context_length=limit)
