@@ -5,7 +5,7 @@ import random
 import pytest
 
 from draftwood.budget import Budget, cautious
-from draftwood.models.curve import Curve
+from draftwood.models.curve import LENGTH, Curve
 
 
 def linear(slope: float):
@@ -87,7 +87,8 @@ def test_behind_long_contexts_nodes_cost_more() -> None:
     assert far.costs[3] == pytest.approx(budget.costs[3] + 4 * 0.001 * (1024 - 128))
     assert far.best([0.5, 0.4, 0.3]) < budget.best([0.5, 0.4, 0.3])
     assert budget.behind(1030) is far
-    assert budget.behind(150) is budget
+    assert budget.behind(LENGTH) is budget
+    assert budget.behind(2 * LENGTH).costs[0] == pytest.approx(budget.costs[0] + LENGTH * 0.001)
 
 
 def test_a_budget_takes_what_a_curve_knows_of_context() -> None:

@@ -1,7 +1,7 @@
 """A model, its tokenizer and a method: text in, text out."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -87,7 +87,7 @@ class Stream:
             taken = self._builder.add(step.tokens)
             if self._builder.stopped:
                 step = step.first(taken)
-            self.steps.append(step if step.tree is None else replace(step, tree=step.tree.light()))
+            self.steps.append(step.light())
             if piece := self._builder.new_text():
                 yield piece
             if self._builder.stopped:

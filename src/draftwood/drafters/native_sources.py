@@ -17,7 +17,7 @@ from draftwood.drafters.n_grams import NGrams
 from draftwood.drafters.sources import Kind, News, Source, sampling_of_rows
 from draftwood.drafters.suffix import Suffix
 from draftwood.native import library
-from draftwood.native.drafting import MOST_ORDER, N_GRAMS, PRIOR, SUFFIX, Costs, Drafting, Settings, doubles
+from draftwood.native.drafting import MOST_ORDER, N_GRAMS, PRIOR, SUFFIX, Costs, Drafting, Settings
 
 _NUMBERS: dict[type, int] = {Suffix: SUFFIX, NGrams: N_GRAMS, BigramPrior: PRIOR}
 
@@ -95,8 +95,8 @@ def _settings(sources: Sequence[Source], estimator: Estimator) -> Settings:
             settings.prior_known, settings.prior_ranks = source.tokens.shape
             kinds.append(Kind(source.name, 1))
     prior = [value for line in (estimator.root, estimator.deep) for value in before_evidence(line)]
-    settings.before_evidence, settings.buckets = doubles(prior), len(prior) // 2
-    settings.trust, settings.kinds = doubles([estimator.trust.get(kind, 0.0) for kind in kinds]), len(kinds)
+    settings.before_evidence, settings.buckets = library.doubles(prior), len(prior) // 2
+    settings.trust, settings.kinds = library.doubles([estimator.trust.get(kind, 0.0) for kind in kinds]), len(kinds)
     return settings
 
 

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Sequence
-from ctypes import POINTER, Array, Structure, byref, c_double, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, byref, c_double, c_int32, c_int64, c_void_p
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -55,7 +55,7 @@ class Costs:
     """
 
     def __init__(self, costs: Sequence[float], slopes: Sequence[float]) -> None:
-        self.costs, self.slopes = doubles(costs), doubles(slopes)
+        self.costs, self.slopes = library.doubles(costs), library.doubles(slopes)
         size = len(costs)
         self.tokens, self.parents, self.chances = (c_int64 * size)(), (c_int64 * size)(), (c_double * size)()
 
@@ -113,15 +113,10 @@ class Drafting:
             path: nodes that are now text.
             rows: the likeliest successors of each node and their probabilities; None takes in the path alone.
         """
-        numbers = (c_int64 * len(path))(*path)
+        numbers = library.integers(path)
         best, probs, ranks = (None, None, 0)
         if rows is not None:
             best, probs, ranks = rows[0].data_ptr(), rows[1].data_ptr(), rows[0].shape[1]
         self.library.draftwood_drafting_learn(
             self.handle, tokens.data_ptr(), parents.data_ptr(), len(tokens), numbers, len(path), best, probs, ranks
         )
-
-
-def doubles(values: Sequence[float]) -> Array[c_double]:
-    """An array for ``Settings``."""
-    return (c_double * len(values))(*values)

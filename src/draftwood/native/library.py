@@ -113,9 +113,14 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 """What the library offers: type of the result, types of the arguments."""
 
 
-def integers(values: Sequence[int]) -> "ctypes.Array[c_int64]":
-    """Numbers or addresses, for a field of ``Run``."""
+def integers(values: Sequence[int]) -> ctypes.Array[c_int64]:
+    """Numbers or addresses in an array."""
     return (c_int64 * len(values))(*values)
+
+
+def doubles(values: Sequence[float]) -> ctypes.Array[c_double]:
+    """Numbers in an array."""
+    return (c_double * len(values))(*values)
 
 
 class CompilerError(ValueError):

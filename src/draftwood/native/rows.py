@@ -1,7 +1,7 @@
 """Searches through rows of a vocabulary, many times faster than by tensor operations where the rows are on the CPU."""
 
 from collections.abc import Sequence
-from ctypes import c_float, c_int64
+from ctypes import c_float
 
 import torch
 from jaxtyping import Float, Int
@@ -89,7 +89,6 @@ def first_of_logits(rows: Float[Tensor, "rows vocab"], row: int, temperature: fl
 
 def arrivals(places: Sequence[int], key: tuple[int, int]) -> list[float]:
     """Standard exponential numbers that belong to these places and a key of two 32-bit words."""
-    count = len(places)
-    numbers, times = (c_int64 * count)(*places), (c_float * count)()
-    library.library().draftwood_arrivals(numbers, count, *key, times)
+    times = (c_float * len(places))()
+    library.library().draftwood_arrivals(library.integers(places), len(places), *key, times)
     return list(times)
