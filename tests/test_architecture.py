@@ -29,7 +29,8 @@ MAY_IMPORT = {
     "priors": GROUND | {"models", "drafters"},
     "methods": GROUND | {"budget", "models", "engine", "parts"} | AXES,
     "text": GROUND,
-    "language_model": GROUND | {"models", "engine", "methods", "priors", "stats", "text"} | AXES,
+    "stream": GROUND | {"models", "engine", "stats", "text"},
+    "language_model": GROUND | {"models", "engine", "methods", "priors", "stats", "stream", "text"} | AXES,
     "hooks": GROUND | {"models", "engine", "methods", "stats"} | AXES,
 }
 FREE = {"cli", "server", "bench", "training", "testing", "checking", "__init__"}

@@ -1,12 +1,12 @@
 """The loop: guess, run the target once over the guesses, keep what it agrees with."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from draftwood.drafters.base import Accepted, Drafter, Request
-from draftwood.models.base import Model, Output, Run, chunks
+from draftwood.models.base import Model, ModelSession, Output, Run, chunks
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampler, Sampling
 from draftwood.stats import Step
@@ -63,8 +63,7 @@ class Decoding:
         self.prompt = list(prompt)
         self.context = Context(list(prompt), len(prompt))  # all tokens before the root
         self.rng = Rng(options.seed, noise=not options.sampler.greedy)
-        self.session = target.start()
-        self.draft = drafter.start(Request(options.sampler, self.rng, self.session))
+        self.sessions: list[ModelSession] = []  # on the target and on what drafts; none before the first run
         self.root = -1
         self.emitted = 0
         self.finish_reason: FinishReason | None = None
@@ -72,6 +71,9 @@ class Decoding:
     def prefill(self) -> Step:
         """Run the prompt and draw the first token."""
         watch = _Watch()
+        self.session = self.target.start()
+        self.sessions.append(self.session)
+        self.draft = self.drafter.start(Request(self.options.sampler, self.rng, self.session, self.sessions))
         output = None
         for chunk in chunks(self.prompt):
             keep = "all" if self.drafter.needs_logits else "last"
@@ -123,8 +125,9 @@ class Decoding:
         return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(verdict.path[:kept]), bound)
 
     def close(self) -> None:
-        """Give the cache back."""
-        self.session.close()
+        """Give the caches back."""
+        for session in self.sessions:
+            session.close()
 
     def _emit(self, tokens: list[int]) -> list[int]:
         """The tokens up to the end of the text, which this finds."""
@@ -151,7 +154,7 @@ def generate(
     return (step for _, step in generate_batch([Decoding(target, drafter, verifier, prompt, options)]))
 
 
-def generate_batch(decodings: Sequence[Decoding]) -> Iterator[tuple[int, Step]]:
+def generate_batch(decodings: Sequence[Decoding]) -> Generator[tuple[int, Step], None, None]:
     """Decode several prompts with one padded run of the target per round; yields (number of the prompt, step).
 
     Each text is the same as alone, whatever else is in the batch, up to rounding of the target's arithmetic.

@@ -1,7 +1,9 @@
 """Tree decoding inside Transformers' own ``generate``."""
 
+import threading
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from contextlib import closing
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,6 +14,7 @@ from transformers.generation import BaseStreamer, GenerateDecoderOnlyOutput
 from draftwood import methods
 from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.methods import Method
+from draftwood.models.cache import CachePool
 from draftwood.models.calibration import Calibration
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import ProcessorSampling
@@ -48,18 +51,18 @@ def custom_generate(
     Raises:
         ValueError: by the returned function, for options of ``generate`` that make no sense here.
     """
-    wrapped: WeakKeyDictionary[PreTrainedModel, TransformersModel] = WeakKeyDictionary()
+    used: WeakKeyDictionary[PreTrainedModel, _Used] = WeakKeyDictionary()
+    starting = threading.Lock()  # two first calls at once would have a cache each
 
-    def wrap(model: PreTrainedModel) -> TransformersModel:
-        if model not in wrapped:
-            wrapped[model] = TransformersModel(model)
-        return wrapped[model]
-
-    @lru_cache(maxsize=1)
-    def named(target: TransformersModel, draft: TransformersModel | None) -> Method:
-        assert isinstance(method, str)
-        curve = Calibration(target).curve if methods.recipe(method).uses_curve else None
-        return methods.build(method, target, draft, curve=curve)
+    def start(model: PreTrainedModel) -> tuple[TransformersModel, Method]:
+        with starting:
+            known = used.get(model)
+            if known is not None:
+                return TransformersModel(model, known.pool), known.method
+            target = TransformersModel(model)
+            chosen = method if isinstance(method, Method) else _named(method, target, draft_model)
+            used[model] = _Used(target.pool, chosen)
+            return target, chosen
 
     def decode(
         model: PreTrainedModel,
@@ -71,9 +74,7 @@ def custom_generate(
         **model_kwargs: object,
     ) -> Tensor | GenerateDecoderOnlyOutput:
         _refuse(generation_config, model_kwargs)
-        target = wrap(model)
-        draft = None if draft_model is None else wrap(draft_model)
-        chosen = method if isinstance(method, Method) else named(target, draft)
+        target, chosen = start(model)
         mask = model_kwargs.get("attention_mask")
         rows = _unpadded(input_ids, mask if isinstance(mask, Tensor) else None)
         decodings = []
@@ -91,6 +92,20 @@ def custom_generate(
         return sequences
 
     return decode
+
+
+@dataclass(frozen=True)
+class _Used:
+    """What is kept of a model from call to call. It does not refer to the model, which may so be dropped."""
+
+    pool: CachePool
+    method: Method
+
+
+def _named(name: str, target: TransformersModel, draft_model: PreTrainedModel | None) -> Method:
+    draft = None if draft_model is None else TransformersModel(draft_model)
+    curve = Calibration(target).curve if methods.recipe(name).uses_curve else None
+    return methods.build(name, target, draft, curve=curve)
 
 
 def _refuse(config: GenerationConfig, inputs: Mapping[str, object]) -> None:
@@ -142,17 +157,18 @@ def _decode(
     stats = Stats()
     if streamer is not None:
         streamer.put(input_ids.cpu())
-    for number, step in generate_batch(decodings):
-        for taken, token in enumerate(step.tokens, start=1):
-            answers[number].append(token)
-            if streamer is not None:
-                streamer.put(torch.tensor([token]))
-            so_far = torch.cat([input_ids[number], torch.tensor(answers[number], device=input_ids.device)])
-            if bool(criteria(so_far.expand(len(input_ids), -1), None)[number]):  # type: ignore[arg-type]
-                decodings[number].finish_reason = "stop"
-                step = step.first(taken)
-                break
-        stats.add(step)
+    with closing(generate_batch(decodings)) as steps:
+        for number, step in steps:
+            for taken, token in enumerate(step.tokens, start=1):
+                answers[number].append(token)
+                if streamer is not None:
+                    streamer.put(torch.tensor([token]))
+                so_far = torch.cat([input_ids[number], torch.tensor(answers[number], device=input_ids.device)])
+                if bool(criteria(so_far.expand(len(input_ids), -1), None)[number]):  # type: ignore[arg-type]
+                    decodings[number].finish_reason = "stop"
+                    step = step.first(taken)
+                    break
+            stats.add(step)
     if streamer is not None:
         streamer.end()
     return answers, stats

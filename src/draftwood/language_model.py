@@ -1,23 +1,21 @@
 """A model, its tokenizer and a method: text in, text out."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from draftwood import methods
-from draftwood.engine import Decoding, Options, generate_batch
+from draftwood.engine import Decoding, Options
 from draftwood.methods import Method
-from draftwood.models.base import Model
+from draftwood.models.base import InProcess, Model
 from draftwood.models.calibration import Calibration
 from draftwood.models.loading import load_model
 from draftwood.models.transformers import TransformersModel
 from draftwood.models.vocabulary import require_same_vocabulary
 from draftwood.priors import Prior
 from draftwood.sampling import Sampling
-from draftwood.stats import Stats, Step
+from draftwood.stream import Generation, Stream
 from draftwood.text import TextBuilder
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -27,80 +25,11 @@ Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
 
 
-@dataclass(frozen=True)
-class Generation:
-    """A finished text.
-
-    Attributes:
-        text: the answer, without stop strings and special tokens.
-        token_ids: every emitted token, an end-of-text token included.
-        finish_reason: ``stop`` where the model or a stop string ended the text, else ``length``.
-        model: name of the target.
-        method: name of the method.
-        stats: what it took.
-    """
-
-    text: str
-    token_ids: list[int]
-    finish_reason: Literal["stop", "length"]
-    model: str
-    method: str
-    stats: Stats
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "text": self.text,
-            "token_ids": self.token_ids,
-            "finish_reason": self.finish_reason,
-            "model": self.model,
-            "method": self.method,
-            "stats": self.stats.as_json(),
-        }
-
-
-class Stream:
-    """A text under way: iterate for its pieces as they are accepted, then read ``result``.
-
-    ``steps`` holds the steps so far, with their trees but not the rows these were drawn from. Closing the stream early
-    is safe.
-    """
-
-    def __init__(self, decoding: Decoding, builder: TextBuilder, model: str, method: str) -> None:
-        self.steps: list[Step] = []
-        self._decoding, self._builder = decoding, builder
-        self._names = (model, method)
-        self._pieces = self._run()
-
-    def __iter__(self) -> Iterator[str]:
-        return self._pieces
-
-    @property
-    def result(self) -> Generation:
-        """The text so far, or the whole of it once the iteration is over."""
-        reason = "stop" if self._builder.stopped else self._decoding.finish_reason or "length"
-        model, method = self._names
-        tokens = list(self._builder.tokens)
-        return Generation(self._builder.text, tokens, reason, model, method, Stats.of(self.steps))
-
-    def _run(self) -> Iterator[str]:
-        for _, step in generate_batch([self._decoding]):
-            taken = self._builder.add(step.tokens)
-            if self._builder.stopped:
-                step = step.first(taken)
-            self.steps.append(step.light())
-            if piece := self._builder.new_text():
-                yield piece
-            if self._builder.stopped:
-                break
-        self._builder.finish()
-        if piece := self._builder.new_text(final=True):
-            yield piece
-
-
-class LanguageModel:
+class LanguageModel(InProcess):
     """A model that writes faster and says the same.
 
-    Made by ``draftwood.load``; build it by hand to combine parts of your own.
+    Made by ``draftwood.load``; build it by hand to combine parts of your own. Several threads may use one at once: each
+    text is the same as alone, and the threads' runs of the model take turns.
 
     Args:
         model: the target.
@@ -203,9 +132,9 @@ class LanguageModel:
 
     def generate(self, prompt: Prompt | Sequence[int], **options: object) -> Generation:
         """Decode a prompt to its end; takes the options of ``stream``."""
-        stream = self.stream(prompt, **options)  # type: ignore[arg-type]
-        for _ in stream:
-            pass
+        with self.stream(prompt, **options) as stream:  # type: ignore[arg-type]
+            for _ in stream:
+                pass
         return stream.result
 
     @property

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 
 from draftwood.drafters import BigramPrior
@@ -33,10 +32,18 @@ class Prior:
 
     def __init__(self, model: Model, before: Sequence[int] = (0,), folder: Path | None = None) -> None:
         self.model, self.before, self.folder = model, tuple(before), folder
+        self._table: BigramPrior | None = None
+        self._making = threading.Lock()
 
-    @cached_property
+    @property
     def table(self) -> BigramPrior:
         """The prior; the first look may take 6 s, or 1 s for a model from memory."""
+        with self._making:
+            if self._table is None:
+                self._table = self._made()
+            return self._table
+
+    def _made(self) -> BigramPrior:
         path = self.path
         try:
             if path is not None and path.exists():
@@ -63,7 +70,7 @@ class Prior:
         if (path := self.path) is not None:
             with suppress(OSError):  # the next load measures it again
                 _store(table, path)
-        self.table = table
+        self._table = table
         return table
 
 

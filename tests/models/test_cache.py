@@ -12,10 +12,15 @@ SHAPES = [LayerShape((2, 4), (2, 4)), LayerShape((2, 6), (2, 4)), LayerShape((2,
 CPU = torch.device("cpu")
 
 
+class Owner:
+    """Whom a slot belongs to."""
+
+
 def pool_of(slots: int, capacity: int) -> CachePool:
     pool = CachePool(SHAPES, torch.float32, CPU)
-    for _ in range(slots):
-        pool.acquire()
+    owners = [Owner() for _ in range(slots)]  # gone at the end of this function, their slots free
+    for owner in owners:
+        pool.acquire(owner)
     pool.reserve(capacity)
     return pool
 
@@ -47,13 +52,16 @@ def test_layers_have_their_own_shapes_and_room() -> None:
 
 def test_slots_double_and_come_back() -> None:
     pool = CachePool(SHAPES, torch.float32, CPU)
-    taken = [pool.acquire() for _ in range(5)]
-    assert taken == [0, 1, 2, 3, 4]
+    owners = [Owner() for _ in range(9)]
+    assert [pool.acquire(owner) for owner in owners[:5]] == [0, 1, 2, 3, 4]
     assert pool.slots == 8
-    pool.release(2)
-    assert pool.acquire() == 2
-    assert sorted(pool.acquire() for _ in range(3)) == [5, 6, 7]
+    pool.release(owners[2])
+    pool.release(owners[2])
+    assert pool.acquire(owners[5]) == 2
+    assert [pool.acquire(owner) for owner in owners[6:]] == [5, 6, 7]
     assert pool.slots == 8
+    owners.clear()
+    assert not pool.used
 
 
 @pytest.mark.parametrize(("asked", "capacity"), [(1, 128), (128, 128), (129, 256), (1000, 1000)])
@@ -69,7 +77,8 @@ def test_growing_keeps_what_is_there_and_fills_with_zeros() -> None:
     pool = pool_of(2, 128)
     fill(pool)
     before = copies(pool)
-    pool.acquire()
+    owners = [Owner() for _ in range(3)]
+    assert [pool.acquire(owner) for owner in owners] == [0, 1, 2]
     pool.reserve(129)
     for old, new in zip(before, copies(pool), strict=True):
         assert torch.equal(new[:2, :128], old)
@@ -143,8 +152,11 @@ def test_without_memory_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None
     no_memory_above(256, monkeypatch)
     with pytest.raises(MemoryError, match="no memory for a cache of 2 sequences of 200 tokens; shorten the prompt"):
         pool.reserve(200)
+    owners = [Owner() for _ in range(3)]
+    assert [pool.acquire(owner) for owner in owners[:2]] == [0, 1]
     with pytest.raises(MemoryError, match="3 sequences"):
-        pool.acquire()
+        pool.acquire(owners[2])
+    assert pool.used == {0, 1}
     assert (pool.slots, pool.capacity) == (2, 128)
     for old, new in zip(before, copies(pool), strict=True):
         assert torch.equal(old, new)

@@ -93,6 +93,9 @@ class Shared(PoolOfSequences):
         outputs = [self.together.wait(self, part) for part in parts]
         return [Output(output.logits[-1:] if keep == "last" else output.logits) for output in outputs]
 
+    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
+        raise NotImplementedError("runs are those of the inner model")
+
     def _smaller(self, layers: frozenset[int]) -> PoolOfSequences:
         return self.inner.without(layers)
 

@@ -14,7 +14,7 @@ from draftwood.cli.generate import details
 from draftwood.cli.terminal import notes, say_summary, summary
 
 if TYPE_CHECKING:
-    from draftwood.language_model import Stream
+    from draftwood.stream import Stream
 
 HELP = {
     "/help": "this list",

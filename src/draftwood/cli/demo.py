@@ -11,8 +11,9 @@ from draftwood.cli.tree_view import best_step, draw_step
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from draftwood.language_model import Generation, LanguageModel
+    from draftwood.language_model import LanguageModel
     from draftwood.stats import Step
+    from draftwood.stream import Generation
 
 PROMPT = "List the days of the week, and say for each what comes next."
 RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slow one down

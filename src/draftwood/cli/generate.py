@@ -13,8 +13,8 @@ from draftwood.cli.tree_view import best_step, draw_step
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from draftwood.language_model import Generation, Stream
     from draftwood.stats import Stats
+    from draftwood.stream import Generation, Stream
 
 
 @click.command(short_help="Write a text for a prompt.")

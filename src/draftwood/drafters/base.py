@@ -1,14 +1,14 @@
 """Where guesses come from: the rules of the game."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.models.base import ModelSession, Output
+from draftwood.models.base import Model, ModelSession, Output
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler
 from draftwood.tree import DraftTree
@@ -50,11 +50,19 @@ class Request:
         sampler: how the target's logits become probabilities; drafting with the same options accepts most.
         rng: the request's only source of randomness.
         target: the target's own session, for drafters that read the target's cache.
+        started: sessions of other models, which are closed with the request.
     """
 
     sampler: Sampler
     rng: Rng
     target: ModelSession
+    started: list[ModelSession] = field(default_factory=list)
+
+    def start(self, model: Model) -> ModelSession:
+        """A session of a model that drafts."""
+        session = model.start()
+        self.started.append(session)
+        return session
 
 
 @runtime_checkable

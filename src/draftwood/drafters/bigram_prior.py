@@ -14,7 +14,7 @@ from torch import Tensor
 
 from draftwood.drafters.base import Request
 from draftwood.drafters.sources import Kind, News, Opinion, SourceSession
-from draftwood.models.base import Model, extend_in_chunks
+from draftwood.models.base import Model, ModelSession, extend_in_chunks
 from draftwood.sampling import likeliest_probs
 from draftwood.tree import DraftTree
 
@@ -71,24 +71,12 @@ class BigramPrior:
             seconds: stop before this time is over; a few tokens are run however long they take.
         """
         known, ranks = min(known or model.vocab_size, model.vocab_size), min(ranks, model.vocab_size)
-        session, tokens, probs = model.start(), [], []
-        *earlier, root = before
-        if earlier:
-            extend_in_chunks(session, earlier)
-        since, width, start = time.perf_counter(), LEAST_STAR, 0
-        while start < known:
-            star = list(range(start, min(known, start + width)))
-            logits = session.forward(DraftTree.of([root, *star], [-1] + [0] * len(star))).logits[1:]
-            best, chances = likeliest_probs(logits, ranks, temperature=1.0)
-            tokens.append(best)
-            probs.append(chances)
-            start += len(star)
-            spent = time.perf_counter() - since
-            width = min(STAR, 2 * width)
-            if spent * (1 + width / start) > seconds:
-                break
-        session.close()
-        return cls(torch.cat(tokens), torch.cat(probs))
+        session = model.start()
+        try:
+            tokens, probs = _successors(session, before, known, ranks, seconds)
+        finally:
+            session.close()
+        return cls(tokens, probs)
 
     def save(self, path: Path) -> None:
         """Write the table to a file."""
@@ -120,6 +108,29 @@ class BigramPrior:
                 row = {successor: chance for successor, chance in known if successor >= 0}
             self._rows[token] = row
         return row
+
+
+def _successors(
+    session: ModelSession, before: Sequence[int], known: int, ranks: int, seconds: float
+) -> tuple[Int[Tensor, "known ranks"], Float[Tensor, "known ranks"]]:
+    """The likeliest successors of the first ``known`` tokens, or of as many as there is time for."""
+    tokens, probs = [], []
+    *earlier, root = before
+    if earlier:
+        extend_in_chunks(session, earlier)
+    since, width, start = time.perf_counter(), LEAST_STAR, 0
+    while start < known:
+        star = list(range(start, min(known, start + width)))
+        logits = session.forward(DraftTree.of([root, *star], [-1] + [0] * len(star))).logits[1:]
+        best, chances = likeliest_probs(logits, ranks, temperature=1.0)
+        tokens.append(best)
+        probs.append(chances)
+        start += len(star)
+        spent = time.perf_counter() - since
+        width = min(STAR, 2 * width)
+        if spent * (1 + width / start) > seconds:
+            break
+    return torch.cat(tokens), torch.cat(probs)
 
 
 class _BigramPriorSession:

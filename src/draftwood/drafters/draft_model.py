@@ -43,7 +43,7 @@ class _DraftModelSession:
         self.shape, self.rng = config.shape, request.rng
         self.sampler = request.sampler.for_drafting()
         self.vocab = request.target.model.vocab_size
-        self.session = config.model.start()
+        self.session = request.start(config.model)
         self.memory = RowMemory(config.shape.nodes, self.vocab)
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
 

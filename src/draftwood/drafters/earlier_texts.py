@@ -1,5 +1,6 @@
 """Guess that the text goes on as texts of earlier requests did."""
 
+import threading
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,28 +11,37 @@ from draftwood.shapes.base import positive
 
 
 class Memory:
-    """Texts of requests in one automaton. Each request reads it as it was when the request started.
+    """Texts of requests in one automaton. Each request reads the one that was there when the request started.
 
     Args:
         most: tokens remembered; beyond, the automaton is built anew of the newest half, about 3 s per million tokens.
+
+    Attributes:
+        lock: for whoever reads or writes the automaton or the texts, as requests may run in several threads.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
+        self.lock = threading.Lock()
         self.automaton = SuffixAutomaton()
         self.texts: list[list[int]] = []  # they grow while their requests run
         self.read: list[int] = []  # how much of each is in the automaton
 
-    def open(self) -> list[int]:
-        """Take in what was written since the last call; returns an empty text for one more request to write to."""
-        for number, text in enumerate(self.texts):
-            self._append(text[self.read[number] :])
-            self.read[number] = len(text)
-        if self.automaton.length > self.most:
-            self._forget()
-        self.texts.append([])
-        self.read.append(0)
-        return self.texts[-1]
+    def open(self) -> tuple[list[int], SuffixAutomaton]:
+        """Take in what was written since the last call.
+
+        Returns:
+            An empty text for one more request to write to, and the automaton for it to read.
+        """
+        with self.lock:
+            for number, text in enumerate(self.texts):
+                self._append(text[self.read[number] :])
+                self.read[number] = len(text)
+            if self.automaton.length > self.most:
+                self._forget()
+            self.texts.append([])
+            self.read.append(0)
+            return self.texts[-1], self.automaton
 
     def _append(self, tokens: list[int]) -> None:
         for token in [*tokens, BREAK] if tokens else []:
@@ -79,21 +89,24 @@ class EarlierTexts:
 class _EarlierTextsSession:
     def __init__(self, config: EarlierTexts, memory: Memory) -> None:
         self.shortest = config.shortest
-        self.text = memory.open()
-        self.automaton = memory.automaton
+        self.text, self.automaton = memory.open()
+        self.lock = memory.lock
         self.kinds = kinds_of(config.name, config.longest)
         self.match: Match = (0, 0)
 
     def learn(self, news: News) -> None:
-        for token in news.accepted.tokens:
-            self.text.append(token)
-            self.match = self.automaton.step(*self.match, token)
+        with self.lock:
+            for token in news.accepted.tokens:
+                self.text.append(token)
+                self.match = self.automaton.step(*self.match, token)
 
     def begin(self, root: int) -> Match:
-        return self.automaton.step(*self.match, root)
+        return self.advance(self.match, root)
 
     def advance(self, state: Match, token: int) -> Match:
-        return self.automaton.step(*state, token)
+        with self.lock:
+            return self.automaton.step(*state, token)
 
     def opinions(self, state: Match) -> list[Opinion]:
-        return opinions_on(self.automaton, state, self.kinds, self.shortest)
+        with self.lock:
+            return opinions_on(self.automaton, state, self.kinds, self.shortest)

@@ -35,7 +35,7 @@ class NGramTables:
             table[context] = row if seen is None or self.fresh == 1.0 else _average(seen, row, self.fresh)
             if len(table) > self.most:
                 for old in list(table)[: 1 + self.most // 4]:
-                    del table[old]
+                    table.pop(old, None)  # a request of another thread may have been faster
 
     def rows(self, tail: Tail) -> list[tuple[int, dict[int, float]]]:
         """(length, successors) of every context known that ends the text, longest first."""

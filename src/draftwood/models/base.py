@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, SupportsIndex, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,27 @@ from torch import Tensor
 from draftwood.tree import DraftTree
 
 Keep = Literal["all", "last"]
+
+
+class InProcess:
+    """What lives in the memory of one process: it is neither pickled nor copied with all that it holds."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        self._refuse("pickled")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self._refuse("copied")
+
+    def __copy__(self) -> Any:
+        double = object.__new__(type(self))
+        double.__dict__.update(self.__dict__)
+        return double
+
+    def _refuse(self, act: str) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be {act}: its weights and caches belong to this process, where all threads "
+            "may share it; in another process load the model anew with draftwood.load"
+        )
 
 
 @dataclass(frozen=True, eq=False)

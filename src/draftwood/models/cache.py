@@ -1,13 +1,25 @@
 """A preallocated KV cache that holds several sequences, a tree behind each of them, and keeps one path of it."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from weakref import ref
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 Shape = tuple[int, int]  # heads, dim
+
+USUAL_PLACES = 512
+"""Needed by one request or another at any time."""
+
+FAR_TOO_MUCH = 4
+"""Times the places that are needed; a pool that doubles its slots and their places stays below."""
+
+PATIENCE = 16
+"""Requests per slot that end before a pool that is always in use is looked at."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +35,26 @@ class CachePool:
 
     Tensors of equal shape live in one block [tensors slots capacity heads dim], so that keeping a path moves the tail
     of all layers with one operation and a sequence's keys in one layer lie side by side. Slots and capacity grow
-    geometrically; unused places are zero, since what a padded run reads by accident must be finite.
+    geometrically; unused places are zero, since what a padded run reads by accident must be finite. What two times of
+    use in a row did not need goes back to the system (see ``_tidy``).
+
+    Threads take turns: who reads or writes the memory, or makes room in it, holds ``lock``. Nobody waits for anything
+    else while holding it. A slot belongs to its owner until this gives it back or is no more.
+
+    Attributes:
+        lock: for a run and all that prepares it; not re-entrant.
+        when_moved: called when the memory has new addresses, to drop what was made of the old ones.
     """
 
     def __init__(self, layers: Sequence[LayerShape], dtype: torch.dtype, device: torch.device) -> None:
         self.dtype, self.device = dtype, device
         self.slots, self.capacity = 0, 0
-        self.free: list[int] = []
+        self.lock = threading.Lock()
+        self.when_moved: Callable[[], object] = _nothing
+        self._owners: dict[ref[object], int] = {}  # with their slots
+        self._ends: dict[int, int] = {}  # how far the tokens of each slot reach
+        self._peak, self._peak_before = (0, 0), (0, 0)  # slots and places needed since the last look, and before it
+        self._ended, self._untidy = 0, False
         places: dict[Shape, int] = {}
         self._where: list[tuple[tuple[Shape, int], tuple[Shape, int]]] = []
         for layer in layers:
@@ -51,16 +76,35 @@ class CachePool:
         (block,) = self._blocks.values()
         return block.data_ptr()
 
-    def acquire(self) -> int:
-        """A free slot."""
-        if not self.free:
-            before = self.slots
-            self._grow([(max(1, 2 * before), self.capacity), (before + 1, self.capacity)])
-            self.free = list(range(self.slots - 1, before - 1, -1))
-        return self.free.pop()
+    @property
+    def used(self) -> set[int]:
+        """Slots that belong to somebody."""
+        for owner in list(self._owners):
+            if owner() is None:
+                self._owners.pop(owner, None)
+        return set(self._owners.values())
 
-    def release(self, slot: int) -> None:
-        self.free.append(slot)
+    def acquire(self, owner: object) -> int:
+        """The first free slot, for this owner."""
+        with self.lock:
+            slot = min(set(range(self.slots + 1)) - self.used)
+            if slot == self.slots:
+                self._grow([(max(1, 2 * slot), self.capacity), (slot + 1, self.capacity)])
+            self._ends[slot] = 0
+            self._peak = (max(self._peak[0], slot + 1), self._peak[1])
+            self._owners[ref(owner)] = slot
+        return slot
+
+    def release(self, owner: object) -> None:
+        """Take the owner's slot back. Never waits, as the garbage collector may call this in the midst of a run."""
+        if self._owners.pop(ref(owner), None) is None:
+            return
+        self._untidy = True
+        while self._untidy and self.lock.acquire(blocking=False):  # otherwise who holds it gives a slot back later
+            try:
+                self._tidy()
+            finally:
+                self.lock.release()
 
     def reserve(self, length: int) -> None:
         """Make room for this many tokens in every slot.
@@ -68,8 +112,15 @@ class CachePool:
         Raises:
             MemoryError: where there is no memory even for just these; what is in the cache stays.
         """
+        self._peak = (self._peak[0], max(self._peak[1], length))
         if length > self.capacity:
             self._grow([(self.slots, max(128, 2 * self.capacity, length)), (self.slots, length)])
+
+    def cover(self, places: "Sequence[Place]") -> None:
+        """Make room for the new tokens of a run; errors as for ``reserve``."""
+        for place in places:
+            self._ends[place.slot] = max(self._ends[place.slot], place.start + place.count)
+        self.reserve(max(place.start + place.count for place in places))
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, each [slots capacity heads dim]."""
@@ -86,8 +137,9 @@ class CachePool:
         if list(path) == list(range(len(path))):
             return
         nodes = torch.tensor(path).to(self.device, non_blocking=True) + start
-        for block in self._blocks.values():
-            block[:, slot, start : start + len(path)] = block[:, slot].index_select(1, nodes)
+        with self.lock:
+            for block in self._blocks.values():
+                block[:, slot, start : start + len(path)] = block[:, slot].index_select(1, nodes)
 
     def _zeros(self, count: int, shape: Shape, slots: int = 0, capacity: int = 0) -> Tensor:
         heads, dim = shape
@@ -97,20 +149,47 @@ class CachePool:
         """Take the first of these numbers of slots and places for which there is memory."""
         for slots, capacity in sizes:
             try:
-                blocks = {shape: self._zeros(len(old), shape, slots, capacity) for shape, old in self._blocks.items()}
-                break
+                return self._resize(slots, capacity)
             except (RuntimeError, MemoryError) as error:  # on a CPU PyTorch raises no error of its own for this
                 if "memory" not in str(error) and not isinstance(error, MemoryError):
                     raise
-        else:
-            slots, capacity = sizes[-1]
-            raise MemoryError(
-                f"there is no memory for a cache of {slots} sequences of {capacity} tokens; shorten the prompt, run "
-                "fewer requests at once, or take a smaller model"
-            )
+        slots, capacity = sizes[-1]
+        raise MemoryError(
+            f"there is no memory for a cache of {slots} sequences of {capacity} tokens; shorten the prompt, run "
+            "fewer requests at once, or take a smaller model"
+        )
+
+    def _tidy(self) -> None:
+        """Give back memory that nobody needs, once the pool is out of use or was in use for long.
+
+        What was needed both since the last look and before it stays, so that a request of unusual size takes its memory
+        with it, and equal requests one after the other find theirs again.
+        """
+        self._untidy = False
+        self._ended += 1
+        used = self.used
+        if used and self._ended < PATIENCE * self.slots:
+            return
+        now = max(used, default=-1) + 1, max((self._ends[slot] for slot in used), default=0)
+        slots, places = (max(now[i], min(self._peak[i], self._peak_before[i])) for i in range(2))
+        self._peak, self._peak_before, self._ended = now, self._peak, 0
+        if self.slots * self.capacity < FAR_TOO_MUCH * max(slots * places, USUAL_PLACES):
+            return
+        with suppress(RuntimeError, MemoryError):  # there may be no memory for a smaller copy either
+            self._resize(*((slots, places) if used else (0, 0)))
+
+    def _resize(self, slots: int, capacity: int) -> None:
+        """Move what is there to blocks of another size, as far as it goes in."""
+        blocks = {shape: self._zeros(len(old), shape, slots, capacity) for shape, old in self._blocks.items()}
         for shape, old in self._blocks.items():
-            blocks[shape][:, : old.shape[1], : old.shape[2]] = old
+            both = (slice(None), slice(min(slots, self.slots)), slice(min(capacity, self.capacity)))
+            blocks[shape][both] = old[both]
         self._blocks, self.slots, self.capacity = blocks, slots, capacity
+        self.when_moved()
+
+
+def _nothing() -> None:
+    """Nothing was made of the addresses."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 
@@ -203,16 +202,20 @@ class Calibration:
             raise TypeError(
                 f"curve must be a draftwood.models.curve.Curve or a function from nodes to seconds, got {curve!r}"
             )
-        self.model, self.folder, self.dtype, self.given = model, folder, dtype, curve
+        self.model, self.folder, self.dtype, self._curve = model, folder, dtype, curve
+        self._making = threading.Lock()  # two threads that measure at once slow each other down
 
-    @cached_property
+    @property
     def curve(self) -> Callable[[int], float]:
         """Seconds of one run by number of nodes; the first look may take 3 s."""
-        return curve_for(self.model, self.key) if self.given is None else self.given
+        with self._making:
+            if self._curve is None:
+                self._curve = curve_for(self.model, self.key)
+            return self._curve
 
     def use(self, curve: Callable[[int], float]) -> None:
         """Take this curve from now on."""
-        self.curve = curve
+        self._curve = curve
 
     @property
     def key(self) -> Key | None:

@@ -95,7 +95,6 @@ class Graphs:
     def __init__(self, record: Record) -> None:
         self.record = record
         self.recorded: dict[Bucket, _FixedRun] = {}
-        self.layout = (0, 0)  # of the cache whose addresses are in the graphs
         self.failed = False
 
     def run(self, model: DecoderModel, decode: Decode, part: Part, hidden: tuple[int, ...]) -> Layers | None:
@@ -108,17 +107,16 @@ class Graphs:
         try:
             recorded = self._recorded(model, decode, Bucket.of(part, model.kept, hidden), part)
         except (RuntimeError, MemoryError) as error:
-            self.failed, self.recorded = True, {}
+            self.failed = True
+            self.recorded.clear()
             warnings.warn(f"decoding goes on slower than it could, without CUDA graphs: {error}", stacklevel=2)
             return None
         rows, states = recorded(part)
         return rows, {layer: state.clone() for layer, state in states.items()}
 
     def _recorded(self, model: DecoderModel, decode: Decode, bucket: Bucket, part: Part) -> "_FixedRun":
+        model.pool.when_moved = self.recorded.clear  # the cache's addresses are in the graphs
         model.pool.reserve(bucket.context)
-        layout = (model.pool.slots, model.pool.capacity)  # both only grow: equal ones mean equal addresses
-        if layout != self.layout:
-            self.recorded, self.layout = {}, layout
         run = self.recorded.pop(bucket, None) or _FixedRun(model, decode, bucket, part, self.record)
         self.recorded[bucket] = run  # behind all that were used before
         if len(self.recorded) > MOST_GRAPHS:

@@ -54,7 +54,7 @@ class LeanModel(DecoderModel):
         self.graphs = Graphs(CudaRecord(self.device)) if self.device.type == "cuda" else None
 
     @torch.no_grad()
-    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
+    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
         counts = [part.place.count for part in parts]
         rows, states = self._recorded(parts, tuple(hidden)) or self._at_once(parts, tuple(hidden))
         rows = rows[: sum(counts)] if keep == "all" else torch.stack([rows[end - 1] for end in accumulate(counts)])

@@ -64,10 +64,9 @@ class NativeModel(DecoderModel):
         self._memory: list[Tensor] = []  # what the structure points to
         self._structure = self._decoder(decoder, halves)
 
-    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
+    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
         places = [part.place for part in parts]
         counts = [place.count for place in places]
-        self.pool.reserve(max(place.start + place.count for place in places))
         masks = [part.within(window).contiguous() for window in self.windows for part in parts]
         states = {layer: torch.empty(sum(counts), self.sizes.hidden) for layer in hidden}
         logits = torch.empty(len(parts) if keep == "last" else sum(counts), self.vocab_size)

@@ -4,14 +4,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from draftwood.models.base import Keep, Output, Run
+from draftwood.models.base import InProcess, Keep, Output, Run
 from draftwood.models.cache import CachePool
 from draftwood.models.session import Part, PooledSession, parts_of
 from draftwood.models.support import context_length
 
 
-class PoolOfSequences(ABC):
+class PoolOfSequences(InProcess, ABC):
     """The part of ``PooledModel`` that does not depend on how a run is computed.
+
+    Several threads may use a model, each with sessions of its own; their runs take turns.
 
     Args:
         config: of the Transformers model.
@@ -36,15 +38,22 @@ class PoolOfSequences(ABC):
     def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
         return self.run(parts_of(runs, self.pool), hidden=hidden)
 
-    @abstractmethod
     def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
         """Run the parts of several sequences together and write their keys and values to the pool."""
+        with self.pool.lock:
+            self.pool.cover([part.place for part in parts])
+            return self.compute(parts, keep, hidden)
+
+    @abstractmethod
+    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
+        """The run, for which there is room in the pool and which has the pool to itself."""
 
     def without(self, layers: frozenset[int]) -> Any:
         """A model that shares these weights and this cache but leaves out some decoder layers."""
-        if layers not in self._without:
-            self._without[layers] = self._smaller(layers)
-        return self._without[layers]
+        with self.pool.lock:
+            if layers not in self._without:
+                self._without[layers] = self._smaller(layers)
+            return self._without[layers]
 
     @abstractmethod
     def _smaller(self, layers: frozenset[int]) -> Any:

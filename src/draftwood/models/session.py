@@ -1,6 +1,5 @@
 """One sequence in a pool of caches, the same for every way to run a model."""
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
@@ -10,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.models.base import Keep, Model, Output, Run
+from draftwood.models.base import InProcess, Keep, Model, Output, Run
 from draftwood.models.cache import CachePool, Place
 from draftwood.tree import DraftTree
 
@@ -67,26 +66,26 @@ class PooledModel(Model, Protocol):
         ...
 
 
-class PooledSession:
-    """One sequence: a slot of the model's cache and the number of tokens committed there."""
+class PooledSession(InProcess):
+    """One sequence: a slot of the model's cache and the number of tokens committed there.
+
+    Sessions of one model may be used by several threads, each by one at a time.
+    """
 
     def __init__(self, model: PooledModel, origin: "PooledSession | None" = None) -> None:
         self.model = model
         self._origin = origin
         self._length = 0
         self._ran = 0  # nodes behind the committed tokens whose keys and values are in the cache
-        if origin is None:
-            self.slot = model.pool.acquire()
-            self._give_back = weakref.finalize(self, model.pool.release, self.slot)
-        else:
-            self.slot = origin.slot
+        self._closed = False
+        self.slot = model.pool.acquire(self) if origin is None else origin.slot
 
     @property
     def length(self) -> int:
         return self._origin.length if self._origin else self._length
 
     def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
-        self._require_all_layers("extend")
+        self._require_open_and_whole("extend")
         if len(tokens) == 0:
             raise ValueError("extend needs at least one token")
         start, count = self.length, len(tokens)
@@ -109,6 +108,7 @@ class PooledSession:
 
     def part(self, tree: DraftTree, first: int) -> Part:
         """This sequence's share of a run over ``tree`` from node ``first`` on."""
+        self._require_open("forward")
         if first > self._ran:
             raise ValueError(f"nodes before {first} must be run first; {self._ran} were run since the last commit")
         self._ran = len(tree)
@@ -125,7 +125,7 @@ class PooledSession:
         )
 
     def commit(self, path: Sequence[int]) -> None:
-        self._require_all_layers("commit")
+        self._require_open_and_whole("commit")
         if path and max(path) >= self._ran:
             raise ValueError(f"node {max(path)} cannot be kept: only {self._ran} nodes were run")
         self.model.pool.keep(self.slot, self._length, path)
@@ -133,21 +133,26 @@ class PooledSession:
         self._ran = 0
 
     def rewind(self, count: int) -> None:
-        self._require_all_layers("rewind")
+        self._require_open_and_whole("rewind")
         if not 0 <= count <= self._length:
             raise ValueError(f"cannot take back {count} of {self._length} tokens")
         self._length -= count
         self._ran = count
 
     def skipping(self, layers: frozenset[int]) -> "PooledSession":
-        self._require_all_layers("skipping")
+        self._require_open_and_whole("skipping")
         return PooledSession(self.model.without(layers), origin=self)
 
     def close(self) -> None:
-        if self._origin is None:  # otherwise the cache is not ours to give back
-            self._give_back()
+        self._closed = True
+        self.model.pool.release(self)  # which means nothing to it where this session skips layers
 
-    def _require_all_layers(self, act: str) -> None:
+    def _require_open(self, act: str) -> None:
+        if self._closed or (self._origin is not None and self._origin._closed):
+            raise ValueError(f"{act} was called on a session that is closed; start another one")
+
+    def _require_open_and_whole(self, act: str) -> None:
+        self._require_open(act)
         if self._origin is not None:
             raise ValueError(f"a session that skips layers only runs trees; call {act} on the session it was made from")
 

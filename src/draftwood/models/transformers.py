@@ -20,15 +20,16 @@ class TransformersModel(PoolOfSequences):
 
     Args:
         hf_model: the model, in eval mode; it is not changed.
+        pool: the cache of an earlier object for the same model; None makes one.
 
     Raises:
         ValueError: for architectures whose cache cannot drop nodes or whose attention cannot take a tree mask; the
             message says which and why.
     """
 
-    def __init__(self, hf_model: PreTrainedModel) -> None:
+    def __init__(self, hf_model: PreTrainedModel, pool: CachePool | None = None) -> None:
         require_tree_support(hf_model)
-        pool = CachePool(_layer_shapes(hf_model), hf_model.dtype, hf_model.device)
+        pool = pool or CachePool(_layer_shapes(hf_model), hf_model.dtype, hf_model.device)
         super().__init__(hf_model.config.get_text_config(), pool)
         self.hf_model = hf_model
         self.attentions = _attentions(self.config)
@@ -47,9 +48,8 @@ class TransformersModel(PoolOfSequences):
         return self.hf_model.device
 
     @torch.no_grad()
-    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
+    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
         """One padded run of Transformers over the parts."""
-        self.pool.reserve(max(part.place.start + part.place.count for part in parts))
         cache = RunCache(self.pool, [part.place for part in parts])
         options: dict[str, object] = {"output_hidden_states": True} if hidden else {}
         if keep == "last" and self.takes_logits_to_keep:

@@ -1,0 +1,172 @@
+"""Requests of several threads on one model: each text is its own, nothing crashes, nothing waits for ever."""
+
+import faulthandler
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from draftwood import methods
+from draftwood.language_model import LanguageModel
+from draftwood.methods import Method
+from draftwood.models.base import Model
+from draftwood.models.lean import LeanModel
+from draftwood.models.native import NativeModel
+from draftwood.models.transformers import TransformersModel
+from draftwood.native import library
+from draftwood.rng import Rng
+from draftwood.testing import tiny_llama
+from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers import Verifier
+from draftwood.verifiers.base import NodeProbs, Verdict
+
+THREADS = 8
+DEADLINE = 60.0  # seconds; a request takes some milliseconds
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
+
+needs_library = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+PATHS = [pytest.param(NativeModel, marks=needs_library), LeanModel, TransformersModel]
+METHODS = ["plain", "auto", "lookup", "rsd-s", "layer-skip"]
+
+
+class FaultError(Exception):
+    """What a part of a method raises in the middle of a text."""
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A verifier for one request that raises at its third step."""
+
+    name: ClassVar[str] = "failing"
+    inner: Verifier
+    steps: list[None] = field(default_factory=list)
+
+    @property
+    def exact_for(self) -> frozenset[Draw]:
+        return self.inner.exact_for
+
+    def __call__(self, tree: DraftTree, target: NodeProbs, rng: Rng) -> Verdict:
+        self.steps.append(None)
+        if len(self.steps) == 3:
+            raise FaultError
+        return self.inner(tree, target, rng)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One request.
+
+    Attributes:
+        ends: ``whole`` runs to its end, ``closed`` and ``dropped`` are left after two pieces, ``fails`` raises then.
+    """
+
+    prompt: list[int]
+    tokens: int
+    temperature: float
+    seed: int
+    ends: str = "whole"
+
+
+def jobs_of(seed: int, count: int) -> list[Job]:
+    """Requests of all lengths, so that the cache grows and shrinks while others run."""
+    chance = random.Random(seed)
+    jobs = []
+    for number in range(count):
+        length = chance.choice([2, 5, 9, 40, 130, 300])
+        prompt = [chance.randrange(64) for _ in range(1 + length // 3)] * 3
+        ends = ["whole", "whole", "closed", "whole", "dropped", "fails"][number % 6]
+        jobs.append(Job(prompt, chance.choice([4, 12, 24]), chance.choice([0.0, 0.8]), chance.randrange(999), ends))
+    return jobs
+
+
+def letters() -> PreTrainedTokenizerFast:
+    """One letter per token."""
+    made = Tokenizer(models.BPE({letter: number for number, letter in enumerate(LETTERS)}, []))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+def language_model(path: Callable[[LlamaForCausalLM], Model], method: str) -> LanguageModel:
+    target = path(tiny_llama(layers=4))
+    plain = LanguageModel(target, letters(), methods.build("plain", target), "tiny")
+    return plain.with_method(method, path(tiny_llama(seed=1, layers=1)) if method == "rsd-s" else None)
+
+
+def failing(lm: LanguageModel) -> LanguageModel:
+    return lm.with_method(Method(lm.method.drafter, Failing(lm.method.verifier), lm.method.name))
+
+
+def written(lm: LanguageModel, job: Job) -> list[int]:
+    """The text of a request as far as it goes."""
+    options = {"max_new_tokens": job.tokens, "temperature": job.temperature, "seed": job.seed}
+    stream = (failing(lm) if job.ends == "fails" else lm).stream(job.prompt, **options)
+    try:
+        for number, _ in enumerate(stream):
+            if job.ends in ("closed", "dropped") and number == 1:
+                break
+    except FaultError:
+        pass
+    tokens = stream.result.token_ids
+    if job.ends == "closed":
+        stream.close()
+    return tokens
+
+
+def in_threads(tasks: Sequence[Callable[[], None]]) -> None:
+    """Run tasks side by side; raises what one raises, and fails where they do not end."""
+    errors: list[BaseException] = []
+    begin = threading.Barrier(len(tasks))
+
+    def guarded(task: Callable[[], None]) -> None:
+        begin.wait()
+        try:
+            task()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(task,), daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + DEADLINE
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        faulthandler.dump_traceback(sys.stderr, all_threads=True)
+        pytest.fail(f"{sum(thread.is_alive() for thread in threads)} threads wait for ever")
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.usefixtures("unchecked")
+def test_texts_beside_others_are_those_written_alone(path: Callable[[LlamaForCausalLM], Model], method: str) -> None:
+    assert faulthandler.is_enabled()
+    jobs = jobs_of(0, 12)
+    alone = language_model(path, method)
+    wanted = [written(alone, job) for job in jobs]
+    assert len({len(text) for text in wanted}) > 3  # whole ones of three lengths, and broken ones
+    lm = language_model(path, method)
+    wrong: list[tuple[int, list[int]]] = []
+
+    def task(number: int) -> None:
+        order = list(range(len(jobs)))
+        random.Random(number).shuffle(order)
+        for place in order:
+            text = written(lm, jobs[place])
+            if text != wanted[place]:
+                wrong.append((place, text))
+
+    in_threads([partial(task, number) for number in range(THREADS)])
+    assert not wrong, f"{len(wrong)} of {THREADS * len(jobs)} texts are wrong"
+    assert not lm.model.pool.used
+    if method == "rsd-s":
+        assert not lm.method.drafter.model.pool.used
