@@ -170,3 +170,65 @@ def test_other_failures_are_not_called_a_lack_of_memory(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch, "zeros", broken)
     with pytest.raises(RuntimeError, match="gone"):
         pool.reserve(500)
+
+
+def used_for(pool: CachePool, places: int, slots: int = 1) -> None:
+    """Requests of so many places, one beside the other."""
+    owners = [Owner() for _ in range(slots)]
+    taken = [pool.acquire(owner) for owner in owners]
+    for end in range(100, places + 1, 100):
+        pool.cover([Place(slot, end - 100, 100) for slot in taken])
+    for owner in owners:
+        pool.release(owner)
+
+
+@pytest.mark.parametrize(("places", "slots"), [(8000, 1), (200, 64)])
+def test_the_memory_of_an_unusual_request_goes_back_when_it_ends(places: int, slots: int) -> None:
+    pool = pool_of(0, 0)
+    used_for(pool, 300)
+    usual = pool.bytes
+    assert usual > 0
+    used_for(pool, places, slots)
+    assert pool.bytes == 0
+    used_for(pool, 300)
+    assert pool.bytes == usual
+
+
+@pytest.mark.parametrize(("places", "slots"), [(300, 1), (2100, 1), (8000, 1), (600, 5), (200, 64)])
+def test_equal_requests_find_their_memory_again(places: int, slots: int) -> None:
+    pool, moves = pool_of(0, 0), []
+    used_for(pool, places, slots)
+    used_for(pool, places, slots)
+    pool.when_moved = lambda: moves.append(pool.bytes)
+    for _ in range(40):
+        used_for(pool, places, slots)
+    assert not moves
+
+
+def test_a_pool_that_is_always_in_use_shrinks_around_those_who_use_it() -> None:
+    pool, staying = pool_of(0, 0), Owner()
+    slot = pool.acquire(staying)
+    pool.cover([Place(slot, 0, 120)])
+    fill(pool)
+    before = [tensor[slot, :120].clone() for index in range(len(SHAPES)) for tensor in pool.layer(index)]
+    used_for(pool, 9000, 3)
+    large = pool.bytes
+    for _ in range(200):
+        used_for(pool, 200)
+    assert pool.bytes <= large / 20
+    assert pool.used == {slot}
+    for old, (index, half) in zip(before, ((i, h) for i in range(len(SHAPES)) for h in range(2)), strict=True):
+        assert torch.equal(pool.layer(index)[half][slot, :120], old)
+
+
+def test_giving_back_never_waits() -> None:
+    pool, owners = pool_of(0, 0), [Owner(), Owner()]
+    for owner in owners:
+        pool.acquire(owner)
+    pool.reserve(5000)
+    with pool.lock:  # as if the garbage collector closed a session in the midst of a run
+        pool.release(owners[0])
+        assert pool.used == {1}
+        assert pool.capacity == 5000
+    pool.release(owners[1])
+    assert pool.bytes == 0
