@@ -6,18 +6,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+import draftwood
 from draftwood import methods
+from draftwood.drafters import Combined, EarlierTexts, NGrams, Suffix, TokenRecycling
 from draftwood.language_model import LanguageModel
 from draftwood.methods import Method
+from draftwood.models import calibration
 from draftwood.models.base import Model
+from draftwood.models.curve import Curve
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
@@ -25,7 +30,7 @@ from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers import Verifier
+from draftwood.verifiers import Match, Verifier
 from draftwood.verifiers.base import NodeProbs, Verdict
 
 THREADS = 8
@@ -83,7 +88,7 @@ def jobs_of(seed: int, count: int) -> list[Job]:
         length = chance.choice([2, 5, 9, 40, 130, 300])
         prompt = [chance.randrange(64) for _ in range(1 + length // 3)] * 3
         ends = ["whole", "whole", "closed", "whole", "dropped", "fails"][number % 6]
-        jobs.append(Job(prompt, chance.choice([4, 12, 24]), chance.choice([0.0, 0.8]), chance.randrange(999), ends))
+        jobs.append(Job(prompt, chance.choice([4, 8, 16]), chance.choice([0.0, 0.8]), chance.randrange(999), ends))
     return jobs
 
 
@@ -158,15 +163,90 @@ def test_texts_beside_others_are_those_written_alone(path: Callable[[LlamaForCau
     wrong: list[tuple[int, list[int]]] = []
 
     def task(number: int) -> None:
-        order = list(range(len(jobs)))
-        random.Random(number).shuffle(order)
-        for place in order:
+        for place in random.Random(number).sample(range(len(jobs)), 5):
             text = written(lm, jobs[place])
             if text != wanted[place]:
                 wrong.append((place, text))
 
     in_threads([partial(task, number) for number in range(THREADS)])
-    assert not wrong, f"{len(wrong)} of {THREADS * len(jobs)} texts are wrong"
+    assert not wrong, f"{len(wrong)} of {THREADS * 5} texts are wrong"
     assert not lm.model.pool.used
     if method == "rsd-s":
         assert not lm.method.drafter.model.pool.used
+
+
+@pytest.mark.parametrize("method", ["lookup", "rsd-s"])
+@pytest.mark.usefixtures("unchecked")
+def test_the_hook_writes_the_same_texts_in_threads(method: str) -> None:
+    model = tiny_llama(layers=4)
+    draft = tiny_llama(seed=1, layers=1) if method == "rsd-s" else None
+    prompts = [torch.tensor([job.prompt, job.prompt]) for job in jobs_of(1, 4)]
+    wanted = [model.generate(prompt, do_sample=False, max_new_tokens=6).tolist() for prompt in prompts]
+    shared, wrong = draftwood.custom_generate(method, draft_model=draft), []
+
+    def task(number: int) -> None:
+        own = draftwood.custom_generate(method, draft_model=draft)  # with a cache of its own on the same module
+        for place in random.Random(number).sample(range(4), 2):
+            hook = shared if place % 2 else own
+            text = model.generate(prompts[place], do_sample=False, max_new_tokens=6, custom_generate=hook)
+            if text.tolist() != wanted[place]:
+                wrong.append(place)
+
+    in_threads([partial(task, number) for number in range(THREADS)])
+    assert not wrong
+
+
+SHARED = {
+    "earlier texts": lambda: Combined((Suffix(), EarlierTexts(most=900, shortest=1))),
+    "n-grams in Python": lambda: Combined((EarlierTexts(), NGrams(most=40, keep=True))),
+    "n-grams in C++": lambda: Combined((Suffix(), NGrams(most=40, keep=True))),
+    "token recycling": lambda: TokenRecycling(keep=True),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.usefixtures("unchecked")
+def test_drafters_that_remember_requests_may_be_shared(name: str) -> None:
+    lm = language_model(LeanModel, "plain")
+    jobs = [replace(job, ends="whole") for job in jobs_of(2, 6)]
+    wanted = [written(lm, job) for job in jobs]
+    sharing, wrong = lm.with_method(Method(SHARED[name](), Match())), []
+
+    def task(number: int) -> None:
+        for place in random.Random(number).sample(range(len(jobs)), 4):
+            if written(sharing, jobs[place]) != wanted[place]:
+                wrong.append(place)
+
+    in_threads([partial(task, number) for number in range(THREADS)])
+    assert not wrong
+
+
+def test_what_a_run_costs_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[float] = []
+
+    def slowly(model: Model, seconds: float) -> Curve:
+        time.sleep(0.05)
+        measured.append(seconds)
+        return Curve((1, 8), (0.01, 0.011))
+
+    monkeypatch.setattr(calibration, "measure", slowly)
+    lm = language_model(LeanModel, "plain")
+    in_threads([partial(lm.with_method, "auto") for _ in range(THREADS)])
+    assert len(measured) == 1
+
+
+@pytest.mark.model
+def test_the_built_in_model_writes_the_same_texts_in_threads() -> None:
+    lm = draftwood.load("smollm2-135m")
+    questions = ["Name three animals.", "Count from one to nine.", "What is rain?", "Say hello. " * 40]
+    options = {"max_new_tokens": 12}
+    wanted = [lm.with_method("plain").generate(question, **options).token_ids for question in questions]
+    wrong: list[str] = []
+
+    def task(number: int) -> None:
+        question, method = questions[number % 4], ("auto", "lookup")[number // 4]
+        if lm.with_method(method).generate(question, **options).token_ids != wanted[number % 4]:
+            wrong.append(question)
+
+    in_threads([partial(task, number) for number in range(THREADS)])
+    assert not wrong
