@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from draftwood.drafters.base import Accepted, Drafter, Request
@@ -89,12 +89,10 @@ class Decoding:
     def propose(self) -> tuple[Run, dict[str, float]]:
         """The tree to run next, and the seconds it took."""
         watch = _Watch()
-        tree = self.draft.propose(self.root, self.context)
-        room = self.options.max_new_tokens - self.emitted - 1  # the run emits one token more than it accepts
-        if self.limit is not None:
-            room = min(room, self.limit - 1 - len(self.context.tokens))
+        room = self._room()
+        tree = self.draft.propose(self.root, replace(self.context, room=room))
         if room < len(tree):  # otherwise no path is that long, and asking for the depth could wait for a device
-            tree = tree.cut(max(room, 0))
+            tree = tree.cut(room)  # of a drafter that does not mind the room
         if self.options.exact and len(tree) > 1 and tree.draw not in self.verifier.exact_for:
             raise ValueError(
                 f"{self.verifier.name} verification changes what the model would say on {tree.draw} drafts; "
@@ -121,6 +119,13 @@ class Decoding:
         tokens = self._emit([*accepted[1:], self.root])
         kept = min(len(verdict.path), len(tokens))
         return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(verdict.path[:kept]), bound)
+
+    def _room(self) -> int:
+        """Guesses in a row that may still become text: a run emits one token more than it accepts."""
+        room = self.options.max_new_tokens - self.emitted - 1
+        if self.limit is not None:
+            room = min(room, self.limit - 1 - len(self.context.tokens))
+        return max(room, 0)
 
     def close(self) -> None:
         """Give the cache back."""

@@ -11,15 +11,19 @@ from torch import Tensor
 
 from draftwood.native.rows import largest, largest_with_shares, searchable, softened
 from draftwood.rng import Rng
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 @dataclass(frozen=True)
 class Context:
-    """The tokens before a position: ``tokens`` in all, of which the first ``prompt`` were given by the user."""
+    """The tokens before a position: ``tokens`` in all, of which the first ``prompt`` were given by the user.
+
+    ``room`` is for drafters: how many guesses in a row may still become text, as the text and the model's context end.
+    """
 
     tokens: list[int]
     prompt: int
+    room: int = UNBOUNDED
 
     def extended(self, tokens: Sequence[int]) -> "Context":
         return replace(self, tokens=[*self.tokens, *tokens])

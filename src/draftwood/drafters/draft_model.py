@@ -48,9 +48,11 @@ class _DraftModelSession:
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        limit = self.session.model.context_length
-        if limit is not None and self.session.length + len(self.late) + 1 + self.shape.nodes > limit:
-            return DraftTree.of([root], [-1])  # past its own context a draft model only guesses wildly
+        room, limit = context.room, self.session.model.context_length
+        if limit is not None:  # past its own context a draft model only guesses wildly
+            room = min(room, limit - self.session.length - len(self.late))
+        if room < 1:
+            return DraftTree.of([root], [-1])
         # The newest tokens and the root run together; the root then serves as the tree's first node.
         first_logits = extend_in_chunks(self.session, [*self.late, root]).logits
         self.session.rewind(1)
@@ -61,7 +63,7 @@ class _DraftModelSession:
             logits = first_logits if first == 0 else self.session.forward(tree, first).logits
             return laws.after(logits, tree, first)
 
-        return self.shape.grow(root, expand, self.rng)
+        return self.shape.grow(root, expand, self.rng, room)
 
     def update(self, accepted: Accepted) -> None:
         self.late += accepted.tokens

@@ -94,7 +94,7 @@ class _TokenRecyclingSession:
         self.config, self.adjacency = config, adjacency
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        return self.config.shape.fill(root, self.adjacency.__getitem__)
+        return self.config.shape.fill(root, self.adjacency.__getitem__, context.room)
 
     def update(self, accepted: Accepted) -> None:
         ranks = min(self.config.ranks, accepted.logits.shape[-1])

@@ -383,8 +383,11 @@ struct Drafting {
     }
 
     // Fill the tree until no further guess could pay. The request's key and the number of the draw that decides about the
-    // root's children are those of `place_key`; what lies below belongs to the draws behind it.
-    void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key, uint64_t place) {
+    // root's children are those of `place_key`; what lies below belongs to the draws behind it. No path gets longer than
+    // `room`.
+    void grow(
+        int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key, uint64_t place, int64_t room
+    ) {
         if (open.made) estimates.learn(open, root);
         nodes.clear();
         expected.clear();
@@ -401,7 +404,9 @@ struct Drafting {
         if (tables) lock = std::unique_lock<std::mutex>(tables->reading);
         auto add = [&](int32_t parent, int32_t token, double chance, int64_t& number) {
             append(parent, token, chance);
-            queue.push({chance * LIKELIEST_CHILD, ++number, -1, (int32_t)nodes.size() - 1});
+            number++;
+            if (nodes.back().depth < room)
+                queue.push({chance * LIKELIEST_CHILD, number, -1, (int32_t)nodes.size() - 1});
         };
         int64_t number = 0;
         double yields = 1.0, rate = 1.0 / costs[0];
