@@ -250,11 +250,6 @@ def load(
     draft: Model | None = None
     if isinstance(draft_model, (str, PreTrainedModel)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device)
-        if abs(draft.vocab_size - plain.model.vocab_size) > 0.1 * plain.model.vocab_size:
-            raise ValueError(
-                f"the draft model has {draft.vocab_size} tokens and the target {plain.model.vocab_size}; use a draft "
-                "model of the target's own family"
-            )
     elif draft_model is not None:
         draft = draft_model
     return plain.with_method(method, draft)
