@@ -10,14 +10,17 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "draftwood"
 
 # What each part may import of the others, besides itself.
-GROUND = {"tree", "rng", "sampling", "version", "native"}
+GROUND = {"options", "tree", "rng", "ranking", "sampling", "version", "native"}
 AXES = {"drafters", "shapes", "verifiers"}
 MAY_IMPORT = {
     "version": set(),
+    "options": set(),
     "tree": set(),
     "native": {"models.folders", "models.progress"},
     "rng": {"native"},
-    "sampling": {"tree", "rng", "native"},
+    "prompts": {"options"},
+    "ranking": {"native"},
+    "sampling": {"options", "tree", "rng", "ranking", "native"},
     "stats": {"tree"},
     "budget": set(),
     "models": GROUND,
@@ -29,7 +32,7 @@ MAY_IMPORT = {
     "priors": GROUND | {"models", "drafters"},
     "methods": GROUND | {"budget", "models", "engine", "parts"} | AXES,
     "text": GROUND,
-    "language_model": GROUND | {"models", "engine", "methods", "priors", "stats", "text"} | AXES,
+    "language_model": GROUND | {"models", "engine", "methods", "priors", "prompts", "stats", "text"} | AXES,
     "hooks": GROUND | {"models", "engine", "methods", "stats"} | AXES,
 }
 FREE = {"cli", "server", "bench", "training", "testing", "checking", "__init__"}

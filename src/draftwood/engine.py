@@ -7,6 +7,8 @@ from typing import Literal
 
 from draftwood.drafters.base import Accepted, Drafter, Request
 from draftwood.models.base import Model, Output, Run, chunks
+from draftwood.options import require_whole
+from draftwood.ranking import require_probs
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampler, Sampling
 from draftwood.stats import Step
@@ -38,6 +40,9 @@ class Options:
     bound: Bound | None = None
 
     def __post_init__(self) -> None:
+        require_whole("max_new_tokens", self.max_new_tokens, "a whole number >= 1")
+        if self.seed is not None:
+            require_whole("seed", self.seed, "a whole number or None")
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
 
@@ -82,7 +87,10 @@ class Decoding:
             watch.lap("draft")
         assert output is not None  # the prompt is not empty
         contexts = [self.context] if self.options.sampler.reads_context else []
-        self.root = self.rng.draw(self.options.sampler.probs(output.logits[-1:].cpu(), contexts)[0])
+        logits = output.logits[-1:].cpu()
+        probs = self.options.sampler.probs(logits, contexts)[0]
+        require_probs(probs, logits[0], place=1)
+        self.root = self.rng.draw(probs)
         watch.lap("verify")
         return Step(self._emit([self.root]), seconds=watch.seconds)
 
@@ -105,6 +113,7 @@ class Decoding:
         """Verify the tree, keep the accepted path and tell the drafter."""
         watch = _Watch(seconds)
         tree = run.tree.to("cpu")  # with the logits below the one place where the host waits for the device
+        self._require_drafted(tree)
         probs = LazyProbs(output.logits.cpu(), self.options.sampler, tree, self.context)
         bound = self.options.bound(tree, probs) if self.options.bound and len(tree) > 1 else None
         verdict = self.verifier(tree, probs, self.rng)
@@ -119,6 +128,14 @@ class Decoding:
         tokens = self._emit([*accepted[1:], self.root])
         kept = min(len(verdict.path), len(tokens))
         return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(verdict.path[:kept]), bound)
+
+    def _require_drafted(self, tree: DraftTree) -> None:
+        """Raise ValueError where guesses were drawn from what is no number: a verifier might accept any of them."""
+        if tree.probs is not None and not bool((tree.probs[tree.parents[1:], tree.tokens[1:]] >= 0.0).all()):
+            raise ValueError(
+                f"{self.drafter.name} drafted token {self.emitted + 1} of the text and those behind it from "
+                "probabilities that are NaN: the draft model's weights are damaged, or its dtype is too small for it"
+            )
 
     def _room(self) -> int:
         """Guesses in a row that may still become text: a run emits one token more than it accepts."""

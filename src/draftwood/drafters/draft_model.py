@@ -136,6 +136,8 @@ class DraftLaws:
         logits = logits[:, : self.vocab]
         if missing := self.vocab - logits.shape[1]:  # before sampling, which may concern the tokens that it lacks
             logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+            probs = self.sampler.probs(logits, contexts)
+            return probs.nan_to_num_(0.0)  # a grammar may allow none but these: nothing is drafted then
         if not isinstance(self.sampler, Sampling) or self.sampler.cuts or logits.device.type != "cpu":
             return self.sampler.probs(logits, contexts)
         free = self.memory.take() if self.free is None else self.free

@@ -121,8 +121,9 @@ def draw(weights: Float[Tensor, "1 tokens"], count: int, rng: Rng) -> list[int]:
 
 def normalised(row: dict[int, float]) -> dict[int, float]:
     """The tokens of a row that can be drawn, with probabilities that sum to 1."""
-    total = sum(row.values())
-    return {token: probability / total for token, probability in row.items() if probability > 0.0}
+    possible = {token: probability for token, probability in row.items() if probability > 0.0}
+    total = sum(possible.values())
+    return {token: probability / total for token, probability in possible.items()}
 
 
 def halves(share: int, most: int) -> list[int]:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from draftwood.drafters.base import Accepted, DraftSession, Request
 from draftwood.drafters.bigram_prior import BigramPrior
-from draftwood.sampling import Context, likeliest
+from draftwood.ranking import likeliest
+from draftwood.sampling import Context
 from draftwood.shapes import Paths
 from draftwood.tree import DraftTree
 
