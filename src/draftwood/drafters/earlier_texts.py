@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from draftwood.drafters.base import Request
 from draftwood.drafters.sources import News, Opinion, SourceSession
-from draftwood.drafters.suffix import BREAK, Match, SuffixAutomaton, kinds_of, opinions_on
+from draftwood.drafters.suffix import BREAK, DEEPEST, Match, SuffixAutomaton, deepest, kinds_of, opinions_on
 from draftwood.shapes.base import positive
 
 
@@ -14,11 +14,12 @@ class Memory:
 
     Args:
         most: tokens remembered; beyond, the automaton is built anew of the newest half, about 3 s per million tokens.
+        deepest: tokens of the longest match.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.automaton = SuffixAutomaton()
+    def __init__(self, most: int, deepest: int = DEEPEST) -> None:
+        self.most, self.deepest = most, deepest
+        self.automaton = SuffixAutomaton(deepest)
         self.texts: list[list[int]] = []  # they grow while their requests run
         self.read: list[int] = []  # how much of each is in the automaton
 
@@ -44,7 +45,7 @@ class Memory:
             first -= 1
             tokens += len(self.texts[first]) + 1
         self.texts, self.read = self.texts[first:], self.read[first:]
-        self.automaton = SuffixAutomaton()
+        self.automaton = SuffixAutomaton(self.deepest)
         for text in self.texts:
             self._append(text)
 
@@ -70,7 +71,7 @@ class EarlierTexts:
 
     def __post_init__(self) -> None:
         positive("most, longest and shortest", [self.most, self.longest, self.shortest])
-        self._memory.append(Memory(self.most))
+        self._memory.append(Memory(self.most, deepest(self.longest)))
 
     def start(self, request: Request) -> SourceSession:
         return _EarlierTextsSession(self, self._memory[0])
