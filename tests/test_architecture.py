@@ -10,14 +10,17 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "draftwood"
 
 # What each part may import of the others, besides itself.
-GROUND = {"tree", "rng", "sampling", "version", "native"}
+GROUND = {"options", "tree", "rng", "ranking", "sampling", "version", "native"}
 AXES = {"drafters", "shapes", "verifiers"}
 MAY_IMPORT = {
     "version": set(),
+    "options": set(),
     "tree": set(),
     "native": {"models.folders", "models.progress"},
     "rng": {"native"},
-    "sampling": {"tree", "rng", "native"},
+    "prompts": {"options"},
+    "ranking": {"native"},
+    "sampling": {"options", "tree", "rng", "ranking", "native"},
     "stats": {"tree"},
     "budget": set(),
     "models": GROUND,
@@ -30,7 +33,7 @@ MAY_IMPORT = {
     "methods": GROUND | {"budget", "models", "engine", "parts"} | AXES,
     "text": GROUND,
     "stream": GROUND | {"models", "engine", "stats", "text"},
-    "language_model": GROUND | {"models", "engine", "methods", "priors", "stats", "stream", "text"} | AXES,
+    "language_model": GROUND | {"models", "engine", "methods", "priors", "prompts", "stats", "stream", "text"} | AXES,
     "hooks": GROUND | {"models", "engine", "methods", "stats"} | AXES,
 }
 FREE = {"cli", "server", "bench", "training", "testing", "checking", "__init__"}

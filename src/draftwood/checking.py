@@ -24,7 +24,7 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import Paths, Shape, Widths
 from draftwood.shapes.base import Expand
 from draftwood.testing import TableModel, chi_square
-from draftwood.tree import DraftTree, Draw
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.verifiers import KSeq, Rejection
 
 if TYPE_CHECKING:
@@ -220,8 +220,8 @@ class ProbabilityOrder:
     def nodes(self) -> int:
         return self.shape.nodes
 
-    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
-        tree = self.shape.grow(root, expand, rng)
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+        tree = self.shape.grow(root, expand, rng, room)
         assert tree.probs is not None  # siblings were drawn
         order = tree.probs[0, tree.tokens[1:]].argsort(descending=True)
         return replace(tree, tokens=torch.cat([tree.tokens[:1], tree.tokens[1:][order]]))
@@ -239,8 +239,8 @@ class Mislabelled:
     def nodes(self) -> int:
         return self.shape.nodes
 
-    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
-        return replace(self.shape.grow(root, expand, rng), draw=self.draw)
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+        return replace(self.shape.grow(root, expand, rng, room), draw=self.draw)
 
 
 def lossless_names() -> list[str]:

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from draftwood.drafters.base import Accepted, Drafter, Request
 from draftwood.models.base import Model, ModelSession, Output, Run, chunks
+from draftwood.options import require_whole
+from draftwood.ranking import require_probs
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampler, Sampling
 from draftwood.stats import Step
@@ -38,6 +40,9 @@ class Options:
     bound: Bound | None = None
 
     def __post_init__(self) -> None:
+        require_whole("max_new_tokens", self.max_new_tokens, "a whole number >= 1")
+        if self.seed is not None:
+            require_whole("seed", self.seed, "a whole number or None")
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
 
@@ -84,19 +89,20 @@ class Decoding:
             watch.lap("draft")
         assert output is not None  # the prompt is not empty
         contexts = [self.context] if self.options.sampler.reads_context else []
-        self.root = self.rng.draw(self.options.sampler.probs(output.logits[-1:].cpu(), contexts)[0])
+        logits = output.logits[-1:].cpu()
+        probs = self.options.sampler.probs(logits, contexts)[0]
+        require_probs(probs, logits[0], place=1)
+        self.root = self.rng.draw(probs)
         watch.lap("verify")
         return Step(self._emit([self.root]), seconds=watch.seconds)
 
     def propose(self) -> tuple[Run, dict[str, float]]:
         """The tree to run next, and the seconds it took."""
         watch = _Watch()
-        tree = self.draft.propose(self.root, self.context)
-        room = self.options.max_new_tokens - self.emitted - 1  # the run emits one token more than it accepts
-        if self.limit is not None:
-            room = min(room, self.limit - 1 - len(self.context.tokens))
+        room = self._room()
+        tree = self.draft.propose(self.root, replace(self.context, room=room))
         if room < len(tree):  # otherwise no path is that long, and asking for the depth could wait for a device
-            tree = tree.cut(max(room, 0))
+            tree = tree.cut(room)  # of a drafter that does not mind the room
         if self.options.exact and len(tree) > 1 and tree.draw not in self.verifier.exact_for:
             raise ValueError(
                 f"{self.verifier.name} verification changes what the model would say on {tree.draw} drafts; "
@@ -109,6 +115,7 @@ class Decoding:
         """Verify the tree, keep the accepted path and tell the drafter."""
         watch = _Watch(seconds)
         tree = run.tree.to("cpu")  # with the logits below the one place where the host waits for the device
+        self._require_drafted(tree)
         probs = LazyProbs(output.logits.cpu(), self.options.sampler, tree, self.context)
         bound = self.options.bound(tree, probs) if self.options.bound and len(tree) > 1 else None
         verdict = self.verifier(tree, probs, self.rng)
@@ -123,6 +130,21 @@ class Decoding:
         tokens = self._emit([*accepted[1:], self.root])
         kept = min(len(verdict.path), len(tokens))
         return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(verdict.path[:kept]), bound)
+
+    def _require_drafted(self, tree: DraftTree) -> None:
+        """Raise ValueError where guesses were drawn from what is no number: a verifier might accept any of them."""
+        if tree.probs is not None and not bool((tree.probs[tree.parents[1:], tree.tokens[1:]] >= 0.0).all()):
+            raise ValueError(
+                f"{self.drafter.name} drafted token {self.emitted + 1} of the text and those behind it from "
+                "probabilities that are NaN: the draft model's weights are damaged, or its dtype is too small for it"
+            )
+
+    def _room(self) -> int:
+        """Guesses in a row that may still become text: a run emits one token more than it accepts."""
+        room = self.options.max_new_tokens - self.emitted - 1
+        if self.limit is not None:
+            room = min(room, self.limit - 1 - len(self.context.tokens))
+        return max(room, 0)
 
     def close(self) -> None:
         """Give the caches back."""

@@ -13,16 +13,15 @@ from draftwood.models.calibration import Calibration
 from draftwood.models.loading import load_model
 from draftwood.models.transformers import TransformersModel
 from draftwood.models.vocabulary import require_same_vocabulary
+from draftwood.options import require_flag, stop_strings
 from draftwood.priors import Prior
+from draftwood.prompts import Prompt, Tokens, plain_messages, require_prompt, token_ids
 from draftwood.sampling import Sampling
 from draftwood.stream import Generation, Stream
 from draftwood.text import TextBuilder
 
 DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_METHOD = "auto"
-
-Message = Mapping[str, str]
-Prompt = str | Sequence[Message]
 
 
 class LanguageModel(InProcess):
@@ -66,11 +65,9 @@ class LanguageModel(InProcess):
 
     def encode(self, prompt: Prompt, raw: bool = False) -> list[int]:
         """Token ids of a prompt: as a chat where the tokenizer has a chat template, unless ``raw``."""
-        if not prompt:
-            raise ValueError("the prompt is empty; give some text or at least one message")
+        require_prompt(prompt)
         if not raw and self.tokenizer.chat_template is not None:
-            turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            messages = [dict(turn) for turn in turns]
+            messages = plain_messages([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
         if not isinstance(prompt, str):
@@ -79,7 +76,7 @@ class LanguageModel(InProcess):
 
     def stream(
         self,
-        prompt: Prompt | Sequence[int],
+        prompt: Prompt | Tokens,
         *,
         max_new_tokens: int = 128,
         temperature: float = 0.0,
@@ -91,7 +88,7 @@ class LanguageModel(InProcess):
         frequency_penalty: float = 0.0,
         logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = (),
         raw: bool = False,
         exact: bool = True,
         ignore_eos: bool = False,
@@ -99,21 +96,23 @@ class LanguageModel(InProcess):
         """Decode a prompt; iterate over the result for text as it is accepted.
 
         Args:
-            prompt: a text, a list of messages with ``role`` and ``content``, or token ids.
+            prompt: a text, a list of messages with ``role`` and ``content``, or the token ids of one text: numbers, a
+                tensor or an array, or what the tokenizer gives.
             max_new_tokens: most tokens to emit.
             temperature: 0 is greedy decoding; see ``Sampling`` for this and the options up to ``logit_bias``.
             seed: the same seed gives the same text.
-            stop: strings that end the text.
+            stop: strings that end the text; None for none.
             raw: do not wrap the prompt in the chat template.
             exact: False allows methods that change what the model says.
             ignore_eos: go on after the model's own end of text.
 
         Raises:
+            TypeError: for a prompt or an option of another type.
             ValueError: for a prompt that is empty or too long, and for options out of range.
         """
-        stops = [stop] if isinstance(stop, str) else list(stop)
-        if "" in stops:
-            raise ValueError("a stop string must not be empty")
+        stops = stop_strings(stop)
+        for name, flag in (("raw", raw), ("exact", exact), ("ignore_eos", ignore_eos)):
+            require_flag(name, flag)
         sampling = Sampling(
             temperature=temperature,
             top_k=top_k,
@@ -122,15 +121,17 @@ class LanguageModel(InProcess):
             repetition_penalty=repetition_penalty,
             presence_penalty=presence_penalty,
             frequency_penalty=frequency_penalty,
-            logit_bias=logit_bias or {},
+            logit_bias={} if logit_bias is None else logit_bias,
         )
         ends = frozenset() if ignore_eos else self.end_tokens
         options = Options(sampling, max_new_tokens, ends, seed, exact)
-        tokens = list(prompt) if _is_tokens(prompt) else self.encode(prompt, raw)  # type: ignore[arg-type]
-        decoding = Decoding(self.model, self.method.drafter, self.method.verifier, tokens, options)  # type: ignore[arg-type]
+        tokens = token_ids(prompt)
+        if tokens is None:
+            tokens = self.encode(prompt, raw)  # type: ignore[arg-type]
+        decoding = Decoding(self.model, self.method.drafter, self.method.verifier, tokens, options)
         return Stream(decoding, TextBuilder(self.tokenizer, stops), self.name, self.method.name)
 
-    def generate(self, prompt: Prompt | Sequence[int], **options: object) -> Generation:
+    def generate(self, prompt: Prompt | Tokens, **options: object) -> Generation:
         """Decode a prompt to its end; takes the options of ``stream``."""
         with self.stream(prompt, **options) as stream:  # type: ignore[arg-type]
             for _ in stream:
@@ -179,11 +180,6 @@ def load(
     draft: Model | None = None
     if isinstance(draft_model, (str, PreTrainedModel)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device)
-        if abs(draft.vocab_size - plain.model.vocab_size) > 0.1 * plain.model.vocab_size:
-            raise ValueError(
-                f"the draft model has {draft.vocab_size} tokens and the target {plain.model.vocab_size}; use a draft "
-                "model of the target's own family"
-            )
     elif draft_model is not None:
         draft = draft_model
     return plain.with_method(method, draft)
@@ -241,7 +237,3 @@ def _usual_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
         edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)  # what a text starts with, or stands between texts
         start = [token for token in edges if isinstance(token, int)][:1]
     return [*start, *tokenizer(ANSWER, add_special_tokens=False)["input_ids"]] or [0]
-
-
-def _is_tokens(prompt: object) -> bool:
-    return isinstance(prompt, Sequence) and not isinstance(prompt, str) and all(isinstance(t, int) for t in prompt)

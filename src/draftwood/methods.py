@@ -7,6 +7,7 @@ from draftwood.budget import Budget, Seconds
 from draftwood.drafters import BigramPrior, Drafter
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.models.base import Model
+from draftwood.models.vocabulary import require_like_size
 from draftwood.parts import DrafterName, Parts, drafter_of
 from draftwood.shapes import BestFirst, Independent, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Typical, Verifier
@@ -263,9 +264,12 @@ def build(
         prior: the model's bigrams, for ``auto`` and ``recycling``, which do without where it is None.
 
     Raises:
-        ValueError: for an unknown name, a missing draft model, a draft model or shape that would not be used.
+        ValueError: for an unknown name, a missing draft model or one of another vocabulary, and a draft model or shape
+            that would not be used.
     """
     wanted = recipe(name)
     require_parts(wanted, draft_model is not None, shape is not None)
+    if draft_model is not None:
+        require_like_size(target.vocab_size, draft_model.vocab_size)
     parts = Parts(target, draft_model, shape or wanted.shape, Budget.of(curve) if curve else Budget(), prior)
     return Method(drafter_of(wanted.drafter, parts), verifier or wanted.verifier, name)

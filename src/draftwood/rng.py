@@ -27,14 +27,16 @@ class Rng:
     """Random acts of one request, reproducible from its seed.
 
     Args:
-        seed: the same seed gives the same text, whatever else is in the batch; None takes one from the system.
+        seed: any whole number; the same one gives the same text, whatever else is in the batch. None takes one from the
+            system.
         noise: with False, drafts are made of the likeliest tokens in falling order instead of drawn ones. Used at
             temperature 0, where the target's law puts all mass on one token and every draw is exact.
     """
 
     def __init__(self, seed: int | None = None, *, noise: bool = True) -> None:
         self.noise = noise
-        self._uniforms = random.Random(seed)
+        # of a negative number Python's generator takes the absolute value, so its digits stand in
+        self._uniforms = random.Random(None if seed is None else int(seed) if seed >= 0 else str(int(seed)))
         self._key = self._uniforms.getrandbits(64)
         self._place = 0  # draws so far
 
@@ -55,12 +57,20 @@ class Rng:
 
         Every token has an exponential number, and the one whose number over its probability is smallest is drawn: the
         Gumbel-max trick. The numbers belong to the request's seed, the token and how many draws came before.
+
+        Raises:
+            ValueError: where no probability is above 0.
         """
         key = self._next_key()
         if searchable(probs):
-            return first_to_arrive(probs, key)
-        rates = probs.double().cpu()
-        return int((rates / _arrivals(torch.arange(len(rates)), key)).argmax())
+            token = first_to_arrive(probs, key)
+        else:
+            rates = probs.double().cpu()
+            token = int((rates / _arrivals(torch.arange(len(rates)), key)).argmax())
+            token = token if rates[token] > 0.0 else -1
+        if token < 0:
+            raise ValueError("there is nothing to draw: no token has a probability above 0")
+        return token
 
     def draw_softened(self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float) -> int:
         """The token that ``draw`` takes, up to rounding, from softmax(logits[row] / temperature), without computing it.
@@ -69,6 +79,9 @@ class Rng:
             logits: that are ``native.rows.searchable``.
             row: which of them.
             temperature: 0 takes the likeliest token.
+
+        Returns:
+            The token; -1 where the largest logit is NaN or infinite.
         """
         return first_of_logits(logits, row, temperature, self._next_key())
 

@@ -6,20 +6,26 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.native.rows import largest, largest_with_shares, searchable, softened
+from draftwood.native.rows import searchable, softened
+from draftwood.options import require_number, require_whole
+from draftwood.ranking import likeliest, require_probs, undrawable
 from draftwood.rng import Rng
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 @dataclass(frozen=True)
 class Context:
-    """The tokens before a position: ``tokens`` in all, of which the first ``prompt`` were given by the user."""
+    """The tokens before a position: ``tokens`` in all, of which the first ``prompt`` were given by the user.
+
+    ``room`` is for drafters: how many guesses in a row may still become text, as the text and the model's context end.
+    """
 
     tokens: list[int]
     prompt: int
+    room: int = UNBOUNDED
 
     def extended(self, tokens: Sequence[int]) -> "Context":
         return replace(self, tokens=[*self.tokens, *tokens])
@@ -49,7 +55,8 @@ class Sampling:
     The order is: logit bias, repetition penalty, presence and frequency penalty, temperature, top-k, top-p, min-p.
 
     Args:
-        temperature: 0 puts all probability on the likeliest token, so greedy decoding needs no rule of its own.
+        temperature: 0 puts all probability on the likeliest token, so greedy decoding needs no rule of its own; else
+            between 1e-30 and 1e30, so that logits over it stay numbers in 32 bits.
         top_k: keep the k likeliest tokens and what ties with the last of them; 0 keeps all.
         top_p: keep the likeliest tokens whose probabilities reach this sum.
         min_p: keep tokens at least this fraction as likely as the likeliest one.
@@ -57,9 +64,10 @@ class Sampling:
             (Keskar et al. 2019, arXiv:1909.05858).
         presence_penalty: taken off the logit of each token of the answer so far.
         frequency_penalty: taken off once for each time the token occurs in the answer so far.
-        logit_bias: added to the logits of single tokens.
+        logit_bias: added to the logits of single tokens; minus infinity bans a token.
 
     Raises:
+        TypeError: for a value that is no number.
         ValueError: for a value outside its range, naming the range.
     """
 
@@ -73,7 +81,15 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require(0.0 <= self.temperature < float("inf"), "temperature", "a finite number >= 0", self.temperature)
+        for name in _NUMBERS:
+            require_number(name, getattr(self, name))
+        require_whole("top_k", self.top_k, "a whole number >= 0 (0 keeps every token)")
+        _require(
+            self.temperature == 0.0 or 1e-30 <= self.temperature <= 1e30,
+            "temperature",
+            "0 (the likeliest token) or a number from 1e-30 to 1e30",
+            self.temperature,
+        )
         _require(self.top_k >= 0, "top_k", "a whole number >= 0 (0 keeps every token)", self.top_k)
         _require(0.0 < self.top_p <= 1.0, "top_p", "above 0 and at most 1", self.top_p)
         _require(0.0 <= self.min_p <= 1.0, "min_p", "between 0 and 1", self.min_p)
@@ -85,6 +101,7 @@ class Sampling:
         )
         for name in ("presence_penalty", "frequency_penalty"):
             _require(math.isfinite(getattr(self, name)), name, "a finite number (0 turns it off)", getattr(self, name))
+        _require_bias(self.logit_bias)
 
     @property
     def greedy(self) -> bool:
@@ -120,6 +137,9 @@ class Sampling:
             logits: of the model, in any float type; the result is float32, or float64 for float64 logits.
             contexts: the tokens before each position; needed where ``reads_context`` is True.
             out: contiguous float32 memory on the CPU that the result may be put into, where that saves work.
+
+        Returns:
+            The rows; one of NaN where the scores hold NaN or plus infinity, or are minus infinity throughout.
         """
         scores = logits if logits.dtype == torch.float64 else logits.float()
         if self.logit_bias:
@@ -127,7 +147,7 @@ class Sampling:
         if self.reads_context:
             scores = torch.stack([self._penalised(row, context) for row, context in zip(scores, contexts, strict=True)])
         if self.greedy:
-            return torch.zeros_like(scores).scatter_(-1, likeliest(scores, 1), 1.0)
+            return _one_hot(scores)
         if not self.cuts and searchable(scores):
             return softened(scores, self.temperature, out)
         scores = scores / self.temperature
@@ -170,19 +190,29 @@ class LazyProbs:
     rows: dict[int, Float[Tensor, " vocab"]] = field(default_factory=dict)
 
     def __getitem__(self, node: int) -> Float[Tensor, " vocab"]:
+        """Probabilities after a node; ValueError where there are none, since the model's numbers are broken."""
         if node not in self.rows:
             contexts = []
             if self.sampler.reads_context:
                 contexts = [self.before.extended([self.tree.token_list[n] for n in [0, *self.tree.path_to(node)]])]
-            self.rows[node] = self.sampler.probs(self.logits[node : node + 1], contexts)[0]
+            row = self.sampler.probs(self.logits[node : node + 1], contexts)[0]
+            require_probs(row, self.logits[node], self._place(node))
+            self.rows[node] = row
         return self.rows[node]
 
     def draw(self, node: int, rng: Rng) -> int:
         """The token that ``rng.draw(self[node])`` gives up to rounding, without the probabilities where it can be."""
         sampler = self.sampler
         if isinstance(sampler, Sampling) and sampler.only_softens and searchable(row := self.logits[node : node + 1]):
-            return rng.draw_softened(row, 0, sampler.temperature)
+            token = rng.draw_softened(row, 0, sampler.temperature)
+            if token < 0:
+                raise undrawable(row[0], self._place(node))
+            return token
         return rng.draw(self[node])
+
+    def _place(self, node: int) -> int:
+        """Number of the token that comes after a node, in the answer, from 1 on."""
+        return len(self.before.tokens) - self.before.prompt + len(self.tree.path_to(node)) + 2
 
 
 @dataclass(frozen=True)
@@ -210,14 +240,32 @@ class ProcessorSampling:
                 for row, context in zip(logits, contexts, strict=True)
             ]
         )
-        if self.greedy:
-            return torch.zeros_like(scores).scatter_(-1, likeliest(scores, 1), 1.0)
-        return scores.softmax(-1)
+        if not self.greedy:
+            return scores.softmax(-1)
+        forced = scores == torch.inf  # a single token at plus infinity is the likeliest, as for Transformers
+        forced &= forced.sum(-1, keepdim=True) == 1
+        return _one_hot(scores.masked_fill(forced, torch.finfo(scores.dtype).max))
 
 
 def _require(holds: bool, name: str, wanted: str, got: float) -> None:
     if not holds:
         raise ValueError(f"{name} must be {wanted}, got {got}")
+
+
+def _require_bias(bias: object) -> None:
+    if not isinstance(bias, Mapping):
+        raise TypeError(f"logit_bias must be a dict from token ids to numbers, got {bias!r}")
+    for token, value in bias.items():
+        require_whole("each token of logit_bias", token)
+        require_number(f"logit_bias of token {token}", value)
+        _require(value < float("inf"), f"logit_bias of token {token}", "finite, or minus infinity to ban it", value)
+
+
+def _one_hot(scores: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+    """All probability on the likeliest token; NaN where that has no finite score."""
+    tokens = likeliest(scores, 1)
+    zero = (0.0 * scores.gather(-1, tokens)).abs()  # or NaN
+    return zero.repeat(1, scores.shape[-1]).scatter_(-1, tokens, 1.0 + zero)
 
 
 def _biased(scores: Float[Tensor, "rows vocab"], bias: Mapping[int, float]) -> Float[Tensor, "rows vocab"]:
@@ -227,6 +275,9 @@ def _biased(scores: Float[Tensor, "rows vocab"], bias: Mapping[int, float]) -> F
     scores = scores.clone()
     scores[:, tokens] += torch.tensor([bias[token] for token in tokens], dtype=scores.dtype, device=scores.device)
     return scores
+
+
+_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
 def _nucleus(scores: Float[Tensor, "rows vocab"], top_p: float) -> Float[Tensor, "rows vocab"]:
@@ -242,56 +293,7 @@ def _nucleus(scores: Float[Tensor, "rows vocab"], top_p: float) -> Float[Tensor,
         if size >= vocab or bool((reached[:, -1] >= top_p).all()):
             break
         size *= 16
-    inside = (reached - top.values) < top_p
+    inside = ~((reached - top.values) >= top_p)  # all of them where there are no numbers
     inside[:, 0] = True
     kept = torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, top.indices, inside)
     return scores.masked_fill(~kept, -torch.inf)
-
-
-def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
-    """The ``count`` likeliest tokens of each row, likeliest first.
-
-    The best of every 256 entries are found first; only the blocks that hold the winners are then sorted. Several times
-    faster than a top-k over the whole of a large vocabulary.
-    """
-    if searchable(logits):
-        return largest(logits, count)
-    vocab = logits.shape[-1]
-    if vocab < 2 * _BLOCK * count:
-        return logits.topk(count, dim=-1).indices
-    whole = vocab // _BLOCK * _BLOCK
-    blocks = logits[:, :whole].unflatten(-1, (-1, _BLOCK))
-    best = _maxima(blocks).topk(count, dim=-1).indices  # a token among the best is in these blocks or behind them all
-    inside = blocks[torch.arange(len(logits), device=logits.device)[:, None], best].flatten(1)
-    left = torch.cat([inside, logits[:, whole:]], dim=-1)
-    winners = (left if left.dtype == torch.float64 else left.float()).topk(count, dim=-1).indices
-    block = best.gather(-1, (winners // _BLOCK).clamp(max=count - 1))
-    behind = winners >= count * _BLOCK
-    return torch.where(behind, whole + winners - count * _BLOCK, block * _BLOCK + winners % _BLOCK)
-
-
-def likeliest_probs(
-    logits: Float[Tensor, "rows vocab"], count: int, temperature: float
-) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"]]:
-    """The ``count`` likeliest tokens of each row, likeliest first, and their probabilities at a temperature."""
-    if searchable(logits):
-        return largest_with_shares(logits, count, temperature)
-    tokens = likeliest(logits, count)
-    scores = logits.float() / temperature
-    return tokens, (scores.gather(-1, tokens) - scores.logsumexp(-1, keepdim=True)).exp()
-
-
-_BLOCK = 256
-
-
-def _maxima(blocks: Float[Tensor, "rows blocks size"]) -> Float[Tensor, "rows blocks"]:
-    """The largest of each block.
-
-    Processors compare 16-bit integers many at a time but 16-bit floats one by one, and positive floats stand in the
-    order of their bits; where all of a block are negative the order is reversed.
-    """
-    if blocks.dtype not in (torch.bfloat16, torch.float16) or blocks.device.type != "cpu":
-        return blocks.amax(-1)
-    bits = blocks.view(torch.int16)
-    largest = bits.amax(-1)
-    return torch.where(largest >= 0, largest, bits.amin(-1)).view(blocks.dtype)

@@ -1,5 +1,6 @@
 """Draft trees: what every drafter returns and every verifier reads."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,9 @@ Draw = Literal["chosen", "raced", "distinct", "independent", "greedy-plus-one"]
 * ``greedy-plus-one``: the likeliest tokens of the row, then one drawn from what is left of it.
 """
 
+
+UNBOUNDED = sys.maxsize
+"""Room for guesses in a row where nothing bounds it."""
 
 FEW = 32
 """Nodes for which plain lists are faster than tensors."""

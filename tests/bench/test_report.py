@@ -7,6 +7,7 @@ import pytest
 from making import record, run_info
 
 from draftwood.bench.records import Record
+from draftwood.bench.remarks import remarks
 from draftwood.bench.report import trees
 from draftwood.bench.report.findings import accepted, findings, per_token
 from draftwood.bench.report.methods_table import methods_table
@@ -14,6 +15,7 @@ from draftwood.bench.report.overview import chosen, facts, overview
 from draftwood.bench.report.page import headline, page
 from draftwood.bench.report.reading import Measured
 from draftwood.bench.statistics import pooled
+from draftwood.bench.tables import tables
 
 PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]
 AUTO = [record("auto", prompt, runs=runs) for prompt, runs in zip("123", (5, 4, 2), strict=True)]
@@ -40,6 +42,19 @@ def test_one_row_per_method_and_no_empty_columns() -> None:
     assert "accepted at the root / alpha*" not in table.head
     assert [row[0] for row in table.rows] == ["plain", "auto"]
     assert table.rows[1][3].startswith("2.50 [")
+
+
+def test_tables_name_a_commit_from_which_files_differed() -> None:
+    records = [*PLAIN, *AUTO]
+    for more in ({"commit": "abc-dirty"}, {"commit": "abc", "resumed": [{"commit": "abc-dirty"}, {"commit": None}]}):
+        run = run_info(**more)
+        assert all(table.title.endswith(", measured at abc-dirty") for table in tables(records, run))
+        assert overview(records, run, 0.0).title == "T = 0, measured at abc-dirty"
+        [row] = [row for row in methods_table([measured(records, **more)]).rows if row[0] == "`auto`"]
+        assert row[-1].endswith("3 prompts of built-in, at abc-dirty")
+        assert remarks(records, run)[1].startswith("abc-dirty: files differed from this commit")
+    clean = run_info(commit="abc")
+    assert not any("abc" in each for each in [*remarks(records, clean), *(t.title for t in tables(records, clean))])
 
 
 def test_a_refused_speed_up_shows_the_place_instead_of_a_number() -> None:

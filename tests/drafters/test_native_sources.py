@@ -1,6 +1,7 @@
 """The same trees in C++ and in Python."""
 
 import random
+import time
 from collections.abc import Sequence
 from threading import Thread
 
@@ -167,3 +168,35 @@ def test_threads_share_tables() -> None:
     for thread in threads:
         thread.join()
     assert not failed
+
+
+@pytest.mark.parametrize("pattern", [[7], [7, 8], [*range(30)], [7, 7, 8, 7, 9]])
+def test_trees_are_the_same_behind_matches_longer_than_any_that_is_told(pattern: list[int]) -> None:
+    text = [*pattern * (200 // len(pattern)), 39, *pattern * (150 // len(pattern))]
+    found = []
+    for kind in (MergedSources, NativeSources):
+        model = model_of(0)
+        request = Request(Sampling(), Rng(0), model.start())
+        merged = kind((Suffix(),), Estimator(), request)
+        merged.learn(Accepted(DraftTree.chain(text), range(len(text)), Output(model.logits[text])), quiet=False)
+        roots = [*pattern, 39, *pattern, 38, pattern[0]]
+        grown = []
+        for root in roots:
+            grown.append(merged.grow(root, BUDGET))
+            merged.learn(Accepted(DraftTree.chain([root]), [0], Output(model.logits[[root]])), quiet=False)
+        found.append(grown)
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours.tokens, ours.parents) == (theirs.tokens, theirs.parents)
+        assert ours.chances == pytest.approx(theirs.chances, rel=1e-9)
+    assert len(found[0][0].tokens) > 5
+
+
+def test_one_token_repeated_is_learnt_in_linear_time() -> None:
+    """A step along every suffix would make this 34 billion steps; 64 for each token take a tenth of a second."""
+    length = 1 << 18
+    request = Request(Sampling(), Rng(0), model_of(0).start())
+    merged = NativeSources((Suffix(),), Estimator(), request)
+    tree = DraftTree.chain([7] * length)
+    start = time.process_time()
+    merged.learn(Accepted(tree, range(length)), quiet=True)
+    assert time.process_time() - start < 20.0

@@ -7,7 +7,7 @@ import torch
 
 from draftwood.drafters import Accepted, EarlierTexts, Request, Suffix, SuffixDecoding
 from draftwood.drafters.sources import Kind, News
-from draftwood.drafters.suffix import SuffixAutomaton
+from draftwood.drafters.suffix import DEEPEST, SuffixAutomaton
 from draftwood.engine import Options, generate
 from draftwood.models.base import Output
 from draftwood.rng import Rng
@@ -22,8 +22,8 @@ def ends(text: list[int], part: list[int]) -> list[int]:
     return [end for end in range(len(part), len(text) + 1) if text[end - len(part) : end] == part]
 
 
-def automaton_of(text: list[int]) -> SuffixAutomaton:
-    automaton = SuffixAutomaton()
+def automaton_of(text: list[int], deepest: int = DEEPEST) -> SuffixAutomaton:
+    automaton = SuffixAutomaton(deepest)
     for token in text:
         automaton.append(token)
     return automaton
@@ -59,6 +59,46 @@ def test_a_step_finds_the_longest_suffix(text: list[int]) -> None:
         longest = max(n for n in range(len(read) + 1) if n == 0 or ends(text, read[-n:]))
         assert matched == longest
         assert matched == 0 or automaton.counts[state] == len(ends(text, read[-longest:]))
+
+
+@pytest.mark.parametrize("deepest", [1, 2, 3, 5])
+@pytest.mark.parametrize("text", texts(), ids=lambda text: f"{len(text)} of {len(set(text))}")
+def test_longer_matches_count_as_their_end(text: list[int], deepest: int) -> None:
+    automaton = SuffixAutomaton(deepest)
+    for place, token in enumerate(text):
+        automaton.append(token)
+        read = text[: place + 1]
+        state, matched = automaton.repeated()
+        assert matched == max(n for n in range(min(deepest, place) + 1) if n == 0 or len(ends(read, read[-n:])) > 1)
+        for after in {*text, 99}:
+            here, longer = automaton.step(state, matched, after)
+            ending = [*read[len(read) - matched :], after]
+            found = next(n for n in range(min(deepest, matched + 1), -1, -1) if n == 0 or ends(read, ending[-n:]))
+            assert longer == found
+            for token, continued in automaton.following[here].items():
+                places = ends(read, [*ending[len(ending) - found :], token])
+                assert (automaton.counts[continued], automaton.newest[continued]) == (len(places), places[-1])
+
+
+class Counting(list):
+    """A list that counts how often it is read."""
+
+    read = 0
+
+    def __getitem__(self, place):
+        Counting.read += 1
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize(
+    "pattern", [[7], [7, 8], [7, 7, 8], [*range(100)], [random.Random(0).randrange(2) for _ in range(999)]]
+)
+def test_a_text_that_repeats_itself_takes_steps_in_proportion_to_its_length(pattern: list[int]) -> None:
+    automaton, length = SuffixAutomaton(), 20_000
+    automaton.links, Counting.read = Counting(automaton.links), 0
+    for token in (pattern * length)[:length]:
+        automaton.append(token)
+    assert Counting.read < (DEEPEST + 8) * length  # as many as 2e8 where every suffix is walked along
 
 
 def started(source, tokens: list[int]):

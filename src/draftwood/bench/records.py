@@ -141,6 +141,12 @@ class RunInfo:
     resumed: list[dict[str, Any]] = field(default_factory=list)
 
     @property
+    def dirty(self) -> list[str]:
+        """The commits of its starts from which files of the checkout differed."""
+        commits = [self.commit, *(each.get("commit") for each in self.resumed)]
+        return [commit for commit in dict.fromkeys(commits) if commit is not None and commit.endswith("-dirty")]
+
+    @property
     def given_up(self) -> set[Key]:
         """What peers are not asked again: at every start they would fail there, and never come to what is behind."""
         failed = Counter(tuple(each["key"]) for known in self.peers.values() for each in known.get("failed", []))

@@ -14,6 +14,8 @@ def remarks(records: Sequence[Record], run: RunInfo) -> list[str]:
     answered = len({record.prompt for record in records})
     if answered < run.prompts["count"]:
         found.append(f"the run is not finished: it has come to {answered} of {run.prompts['count']} prompts")
+    if run.dirty:
+        found.append(f"{', '.join(run.dirty)}: files differed from this commit, so it does not hold what was measured")
     for each in summaries([record for record in records if not record.is_peer], run):
         place = f"{each.method}, {each.at}, T = {each.temperature:g}"
         if each.divergence is not None:

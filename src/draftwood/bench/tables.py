@@ -1,7 +1,7 @@
 """What a run found, as tables: for the terminal, and in Markdown for pages."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from draftwood.bench.records import Record, RunInfo
@@ -38,6 +38,15 @@ class Table:
 
 def tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
     """The tables that suit a run's protocol."""
+    return [marked(table, run) for table in _tables(records, run)]
+
+
+def marked(table: Table, run: RunInfo) -> Table:
+    """The table, its title with the commits that do not hold what was measured, since files differed from them."""
+    return replace(table, title=f"{table.title}, measured at {', '.join(run.dirty)}") if run.dirty else table
+
+
+def _tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
     if run.protocol == "rsd":
         return rsd_tables(records, run)
     if run.protocol == "load":

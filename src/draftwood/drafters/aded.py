@@ -60,7 +60,8 @@ class _AdedSession:
 
     def propose(self, root: int, context: Context) -> DraftTree:
         tokens, parents = [root], [-1]
-        if not self.newest:
+        depth = min(self.config.depth, context.room)
+        if not self.newest or depth < 1:
             return DraftTree.of(tokens, parents)
         pairs, depths = [(self.newest[-1], root)], [0]
         heap: list[tuple[float, int, int, int]] = []
@@ -71,7 +72,7 @@ class _AdedSession:
             depths.append(depths[parent] + 1)
             tokens.append(token)
             parents.append(parent)
-            if depths[-1] < self.config.depth:
+            if depths[-1] < depth:
                 self._offer(heap, -chance, pairs[-1], len(tokens) - 1)
         return DraftTree.of(tokens, parents)
 

@@ -70,7 +70,11 @@ class DraftSession(Protocol):
     """State of one request. Two methods: the prompt is the first ``update``."""
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        """A tree below ``root``, the newest token; ``context`` holds the tokens before it."""
+        """A tree below ``root``, the newest token; ``context`` holds the tokens before it.
+
+        No path longer than ``context.room`` can become text. The engine cuts off what is deeper, which gives the nodes
+        left new numbers.
+        """
         ...
 
     def update(self, accepted: Accepted) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from draftwood.drafters.base import Request
 from draftwood.drafters.sources import Kind, News, Opinion, SourceSession
 from draftwood.models.base import Model, ModelSession, extend_in_chunks
-from draftwood.sampling import likeliest_probs
+from draftwood.ranking import likeliest_probs
 from draftwood.tree import DraftTree
 
 PRIOR_RANKS = 24  # successors of a token; drawn guesses need more of them than chosen ones

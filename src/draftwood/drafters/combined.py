@@ -77,7 +77,7 @@ class _CombinedSession:
         if self.rest.goes_on():
             return DraftTree.chain([root])
         budget = self.budget.behind(len(context.tokens))
-        tokens, parents, chances = self.merged.grow(root, budget)
+        tokens, parents, chances = self.merged.grow(root, budget, context.room)
         size = 1 + budget.best(chances[1:])
         self.rest.count(budget.gain(chances[1:size]))
         return DraftTree(

@@ -1,7 +1,7 @@
 """Guess what a smaller model would say."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import ClassVar
 from weakref import ref
@@ -16,6 +16,10 @@ from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree
 
+STAND_IN = (
+    0  # read in the place of tokens that a draft model lacks, which are markers; in most vocabularies 0 is one too
+)
+
 
 @dataclass(frozen=True, eq=False)
 class DraftModel:
@@ -24,7 +28,7 @@ class DraftModel:
     Speculative decoding (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023, arXiv:2302.01318).
 
     Args:
-        model: any model with the target's vocabulary.
+        model: any model with the target's vocabulary, which may lack or add tokens at its end.
         shape: the tree to grow.
     """
 
@@ -48,23 +52,35 @@ class _DraftModelSession:
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        limit = self.session.model.context_length
-        if limit is not None and self.session.length + len(self.late) + 1 + self.shape.nodes > limit:
-            return DraftTree.of([root], [-1])  # past its own context a draft model only guesses wildly
+        room, limit = context.room, self.session.model.context_length
+        if limit is not None:  # past its own context a draft model only guesses wildly
+            room = min(room, limit - self.session.length - len(self.late))
+        if room < 1:
+            return DraftTree.of([root], [-1])
         # The newest tokens and the root run together; the root then serves as the tree's first node.
-        first_logits = extend_in_chunks(self.session, [*self.late, root]).logits
+        first_logits = extend_in_chunks(self.session, self._known([*self.late, root])).logits
         self.session.rewind(1)
         self.late = []
         laws = DraftLaws(self.sampler, context, self.vocab, self.memory)
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
-            logits = first_logits if first == 0 else self.session.forward(tree, first).logits
+            logits = first_logits if first == 0 else self.session.forward(self._known_tree(tree), first).logits
             return laws.after(logits, tree, first)
 
-        return self.shape.grow(root, expand, self.rng)
+        return self.shape.grow(root, expand, self.rng, room)
 
     def update(self, accepted: Accepted) -> None:
         self.late += accepted.tokens
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        """The tokens as the draft model reads them: what it lacks is read as another token."""
+        known = self.session.model.vocab_size
+        return [token if token < known else STAND_IN for token in tokens]
+
+    def _known_tree(self, tree: DraftTree) -> DraftTree:
+        """Likewise; a token without any probability may fill a tree up, or a grammar may ask for one."""
+        known = self.session.model.vocab_size
+        return tree if known >= self.vocab else replace(tree, tokens=tree.tokens.where(tree.tokens < known, STAND_IN))
 
 
 class RowMemory:
@@ -96,7 +112,7 @@ class DraftLaws:
     """What follows the nodes of one tree, over the target's vocabulary, with each node's own path as its context.
 
     The rows lie one behind the other in memory, so that the tree keeps them without a copy. Models of one family pad
-    their vocabularies to different sizes; tokens one of them lacks are never drafted.
+    their vocabularies to different sizes; a token that one of them lacks has probability 0.
 
     Args:
         sampler: how the draft's logits become probabilities.
@@ -118,8 +134,10 @@ class DraftLaws:
             paths = [[0, *tree.path_to(node)] for node in range(first, len(tree))]
             contexts = [self.context.extended([tree.token_list[node] for node in path]) for path in paths]
         logits = logits[:, : self.vocab]
-        if missing := self.vocab - logits.shape[1]:
-            return torch.nn.functional.pad(self.sampler.probs(logits, contexts), (0, missing))
+        if missing := self.vocab - logits.shape[1]:  # before sampling, which may concern the tokens that it lacks
+            logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+            probs = self.sampler.probs(logits, contexts)
+            return probs.nan_to_num_(0.0)  # a grammar may allow none but these: nothing is drafted then
         if not isinstance(self.sampler, Sampling) or self.sampler.cuts or logits.device.type != "cpu":
             return self.sampler.probs(logits, contexts)
         free = self.memory.take() if self.free is None else self.free

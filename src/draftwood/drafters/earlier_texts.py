@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from draftwood.drafters.base import Request
 from draftwood.drafters.sources import News, Opinion, SourceSession
-from draftwood.drafters.suffix import BREAK, Match, SuffixAutomaton, kinds_of, opinions_on
+from draftwood.drafters.suffix import BREAK, DEEPEST, Match, SuffixAutomaton, deepest, kinds_of, opinions_on
 from draftwood.shapes.base import positive
 
 
@@ -15,15 +15,16 @@ class Memory:
 
     Args:
         most: tokens remembered; beyond, the automaton is built anew of the newest half, about 3 s per million tokens.
+        deepest: tokens of the longest match.
 
     Attributes:
         lock: for whoever reads or writes the automaton or the texts, as requests may run in several threads.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, deepest: int = DEEPEST) -> None:
+        self.most, self.deepest = most, deepest
         self.lock = threading.Lock()
-        self.automaton = SuffixAutomaton()
+        self.automaton = SuffixAutomaton(deepest)
         self.texts: list[list[int]] = []  # they grow while their requests run
         self.read: list[int] = []  # how much of each is in the automaton
 
@@ -54,7 +55,7 @@ class Memory:
             first -= 1
             tokens += len(self.texts[first]) + 1
         self.texts, self.read = self.texts[first:], self.read[first:]
-        self.automaton = SuffixAutomaton()
+        self.automaton = SuffixAutomaton(self.deepest)
         for text in self.texts:
             self._append(text)
 
@@ -80,7 +81,7 @@ class EarlierTexts:
 
     def __post_init__(self) -> None:
         positive("most, longest and shortest", [self.most, self.longest, self.shortest])
-        self._memory.append(Memory(self.most))
+        self._memory.append(Memory(self.most, deepest(self.longest)))
 
     def start(self, request: Request) -> SourceSession:
         return _EarlierTextsSession(self, self._memory[0])

@@ -51,7 +51,7 @@ class _LayerSkipSession:
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
             return laws.after(self.session.forward(tree, first).logits, tree, first)
 
-        return self.shape.grow(root, expand, self.rng)
+        return self.shape.grow(root, expand, self.rng, context.room)
 
     def update(self, accepted: Accepted) -> None:
         """Nothing to learn: the target's cache is the draft's cache."""

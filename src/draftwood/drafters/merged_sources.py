@@ -10,6 +10,7 @@ from draftwood.budget import Budget
 from draftwood.drafters.acceptance import Estimator, Prediction
 from draftwood.drafters.base import Accepted, Request
 from draftwood.drafters.sources import News, Source, sampling_of_rows
+from draftwood.tree import UNBOUNDED
 
 LIKELIEST_CHILD = 0.95  # a node is expanded once a child of this acceptance would be the best guess left
 
@@ -25,8 +26,9 @@ class Grown(NamedTuple):
 class Merged(Protocol):
     """What several sources of one request guess together."""
 
-    def grow(self, root: int, budget: Budget) -> Grown:
-        """Guesses below ``root``, the newest token, until no further one could pay by this budget."""
+    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
+        """Guesses below ``root``, the newest token, until no further one could pay by this budget; at most ``room`` of
+        them in a row."""
         ...
 
     def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
@@ -63,7 +65,7 @@ class MergedSources:
         self.states: list[list[Any]] = []
         self.expected: dict[int, Prediction] = {}  # by node
 
-    def grow(self, root: int, budget: Budget) -> Grown:
+    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
         """See ``Merged``. The heap holds guesses, and nodes to expand as token -1: a guess that barely enters is never
         expanded."""
         if self.open is not None:
@@ -85,7 +87,8 @@ class MergedSources:
             yields -= chance
             rate = max(rate, yields / budget.costs[size])
             number += 1
-            heappush(heap, (chance * LIKELIEST_CHILD, number, -1, size))
+            if self.depths[size] < room:
+                heappush(heap, (chance * LIKELIEST_CHILD, number, -1, size))
         return Grown(self.tokens, self.parents, self.chances)
 
     def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:

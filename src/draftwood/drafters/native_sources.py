@@ -18,6 +18,7 @@ from draftwood.drafters.sources import Kind, News, Source, sampling_of_rows
 from draftwood.drafters.suffix import Suffix
 from draftwood.native import library
 from draftwood.native.drafting import MOST_ORDER, N_GRAMS, PRIOR, SUFFIX, Costs, Drafting, Settings
+from draftwood.tree import UNBOUNDED
 
 _NUMBERS: dict[type, int] = {Suffix: SUFFIX, NGrams: N_GRAMS, BigramPrior: PRIOR}
 
@@ -45,10 +46,11 @@ class NativeSources:
         self.drafting = Drafting(_settings(sources, estimator), tables)
         self.costs: tuple[Budget, Costs] | None = None  # of the last tree
 
-    def grow(self, root: int, budget: Budget) -> Grown:
+    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
         if self.costs is None or self.costs[0] is not budget:
             self.costs = (budget, Costs(budget.costs, budget.slopes))
-        return Grown(*self.drafting.grow(root, self.costs[1], None if self.rng is None else self.rng.next_draw))
+        draw = None if self.rng is None else self.rng.next_draw
+        return Grown(*self.drafting.grow(root, self.costs[1], draw, room))
 
     def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
         return tuple(self._named(bits) for bits in self.drafting.proposers(size))

@@ -45,12 +45,12 @@ class _PromptLookupSession:
         self.ends: dict[tuple[int, ...], list[int]] = {}  # n-gram -> positions right after it, oldest first
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        text = [*self.tokens, root]
+        text, length = [*self.tokens, root], min(self.config.length, context.room)
         tokens, parents = [root], [-1]
         children: dict[tuple[int, int], int] = {}
         for end in self._matches(text):
             node = 0
-            for token in text[end : end + self.config.length]:
+            for token in text[end : end + length]:
                 if (node, token) not in children:
                     children[node, token] = len(tokens)
                     tokens.append(token)

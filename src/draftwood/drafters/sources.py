@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.drafters.base import Accepted, Request
-from draftwood.sampling import Sampler, Sampling, likeliest_probs
+from draftwood.ranking import likeliest_probs
+from draftwood.sampling import Sampler, Sampling
 
 RANKS = 8
 """Successors that are read from each row of the target's logits."""

@@ -62,9 +62,9 @@ class _StandSession:
         self.tail: Tail = ()
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        grown = _Drawn([root], [-1], [self._longer(self.tail, root)], [self.config.nodes])
+        grown = _Drawn([root], [-1], [0], [self._longer(self.tail, root)], [self.config.nodes])
         node = 0
-        while node < len(grown.tokens):
+        while node < len(grown.tokens) and grown.depths[node] < context.room:  # depths never fall
             self._branch(grown, node)
             node += 1
         probs = torch.zeros(max(grown.rows, default=-1) + 1, self.vocab)
@@ -87,6 +87,7 @@ class _StandSession:
         for place, given in zip(draw(weights, len(shares), self.rng), shares, strict=True):
             grown.tokens.append(tokens[place])
             grown.parents.append(node)
+            grown.depths.append(grown.depths[node] + 1)
             grown.tails.append(self._longer(grown.tails[node], tokens[place]))
             grown.shares.append(given - 1)
 
@@ -103,10 +104,11 @@ class _StandSession:
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """A tree under way: for each node its token, parent, context and the guesses it may still spend below itself."""
+    """A tree under way: for each node its token, parent, depth, context and the guesses it may spend below itself."""
 
     tokens: list[int]
     parents: list[int]
+    depths: list[int]
     tails: list[Tail]
     shares: list[int]
     rows: dict[int, dict[int, float]] = field(default_factory=dict)
@@ -119,8 +121,9 @@ def draw(weights: Float[Tensor, "1 tokens"], count: int, rng: Rng) -> list[int]:
 
 def normalised(row: dict[int, float]) -> dict[int, float]:
     """The tokens of a row that can be drawn, with probabilities that sum to 1."""
-    total = sum(row.values())
-    return {token: probability / total for token, probability in row.items() if probability > 0.0}
+    possible = {token: probability for token, probability in row.items() if probability > 0.0}
+    total = sum(possible.values())
+    return {token: probability / total for token, probability in possible.items()}
 
 
 def halves(share: int, most: int) -> list[int]:

@@ -8,6 +8,7 @@ from draftwood.drafters.base import Request
 from draftwood.drafters.sources import Kind, News, Opinion, SourceSession
 from draftwood.shapes.base import positive
 
+DEEPEST = 64  # tokens of a match; longer ones count as their last so many, as in SuffixDecoding's trees
 BREAK = -1  # stands between texts that do not follow each other; never guessed
 VARIED = 32  # a match followed by more different tokens than this says nothing
 WIDEST = 4  # continuations of a match that are guessed
@@ -20,7 +21,11 @@ class SuffixAutomaton:
 
     A state stands for substrings that end in the same places; ``links`` leads to the longest shorter suffix that ends
     in more places. Appending a token takes constant time on average (Blumer et al. 1985) plus a walk along the links
-    that counts the new place.
+    that counts the new place, of at most ``deepest`` + 1 steps: places are counted of the substrings that a match and
+    its continuation may be.
+
+    Args:
+        deepest: tokens of the longest match.
 
     Attributes:
         following: for each state the state reached with each token.
@@ -31,11 +36,13 @@ class SuffixAutomaton:
         last: state of the whole text.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, deepest: int = DEEPEST) -> None:
+        self.deepest = deepest
         self.following: list[dict[int, int]] = [{}]
         self.links, self.lengths, self.counts, self.newest = [-1], [0], [0], [0]
         self.last = 0
         self.length = 0
+        self._counted = 0  # state of the longest end of the text of which places are counted
 
     def append(self, token: int) -> None:
         """Make the text one token longer."""
@@ -47,10 +54,24 @@ class SuffixAutomaton:
             before = self.links[before]
         self.links[state] = 0 if before < 0 else self._split(before, token)
         self.last = state
+        self._counted = state = self._cut(self.following[self._counted][token], self.deepest + 1)
         while state > 0:
             self.counts[state] += 1
             self.newest[state] = self.length
             state = self.links[state]
+
+    def repeated(self) -> "Match":
+        """The longest end of the text that also stands elsewhere in it."""
+        earlier = max(self.links[self.last], 0)
+        if self.lengths[earlier] <= self.deepest:
+            return earlier, self.lengths[earlier]
+        return self._cut(self._counted, self.deepest), self.deepest
+
+    def _cut(self, state: int, length: int) -> int:
+        """The state of the last so many tokens of what ``state`` stands for."""
+        while self.lengths[self.links[state]] >= length:
+            state = self.links[state]
+        return state
 
     def step(self, state: int, matched: int, token: int) -> tuple[int, int]:
         """State and length of the longest suffix of (a match, token) that the text holds."""
@@ -60,7 +81,8 @@ class SuffixAutomaton:
             if state < 0:
                 return 0, 0
             matched = self.lengths[state]
-        return following[state][token], matched + 1
+        state = following[state][token]
+        return (state, matched + 1) if matched < self.deepest else (self._cut(state, self.deepest), self.deepest)
 
     def _split(self, before: int, token: int) -> int:
         """The state of exactly the longest substring of ``before`` and the token."""
@@ -114,7 +136,7 @@ class Suffix:
 class _SuffixSession:
     def __init__(self, config: Suffix) -> None:
         self.shortest = config.shortest
-        self.automaton = SuffixAutomaton()
+        self.automaton = SuffixAutomaton(deepest(config.longest))
         self.kinds = kinds_of(config.name, config.longest)
 
     def learn(self, news: News) -> None:
@@ -122,15 +144,18 @@ class _SuffixSession:
             self.automaton.append(token)
 
     def begin(self, root: int) -> Match:
-        automaton = self.automaton
-        earlier = automaton.links[automaton.last]  # the longest suffix of the text that also stands elsewhere in it
-        return automaton.step(earlier, automaton.lengths[earlier], root) if earlier >= 0 else (0, 0)
+        return self.automaton.step(*self.automaton.repeated(), root)
 
     def advance(self, state: Match, token: int) -> Match:
         return self.automaton.step(*state, token)
 
     def opinions(self, state: Match) -> list[Opinion]:
         return opinions_on(self.automaton, state, self.kinds, self.shortest)
+
+
+def deepest(longest: int) -> int:
+    """Tokens of the longest match where those of ``longest`` count alike."""
+    return max(DEEPEST, longest)
 
 
 def kinds_of(source: str, longest: int) -> list[Kind]:

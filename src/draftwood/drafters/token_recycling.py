@@ -9,7 +9,8 @@ from torch import Tensor
 
 from draftwood.drafters.base import Accepted, DraftSession, Request
 from draftwood.drafters.bigram_prior import BigramPrior
-from draftwood.sampling import Context, likeliest
+from draftwood.ranking import likeliest
+from draftwood.sampling import Context
 from draftwood.shapes import Paths
 from draftwood.tree import DraftTree
 
@@ -94,7 +95,7 @@ class _TokenRecyclingSession:
         self.config, self.adjacency = config, adjacency
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        return self.config.shape.fill(root, self.adjacency.__getitem__)
+        return self.config.shape.fill(root, self.adjacency.__getitem__, context.room)
 
     def update(self, accepted: Accepted) -> None:
         ranks = min(self.config.ranks, accepted.logits.shape[-1])

@@ -24,8 +24,13 @@ def require_same_vocabulary(target: Vocabulary, draft: Vocabulary) -> None:
             f"the draft model speaks another vocabulary than the target: {len(different)} of {shared} shared token "
             f"ids differ ({shown or 'their ranges hardly meet'}); use a draft model of the target's own family"
         )
-    if max(len(here), len(there)) > 1.1 * min(len(here), len(there)):
+    require_like_size(len(here), len(there))
+
+
+def require_like_size(target: int, draft: int) -> None:
+    """Raise ValueError where one vocabulary is more than a tenth larger than the other."""
+    if max(target, draft) > 1.1 * min(target, draft):
         raise ValueError(
-            f"the draft model knows {len(there)} tokens and the target {len(here)}; use a draft model of the target's "
-            "own family"
+            f"the draft model knows {draft} tokens and the target {target}; use a draft model of the target's own "
+            "family"
         )

@@ -17,13 +17,13 @@ Drafting* draftwood_drafting_new(const DraftingSettings* settings, NGramTables* 
 
 void draftwood_drafting_free(Drafting* drafting) { delete drafting; }
 
-// The nodes of a tree in falling order of their chances; returns how many there are. `costs` of a step with 0, 1, 2, ...
+// The nodes of a tree in falling order of their chances, no path longer than `room`; returns how many there are. `costs` of a step with 0, 1, 2, ...
 // guesses, `slopes` the least that a further one costs, infinite where the arrays of nodes end.
 int32_t draftwood_drafting_grow(
     Drafting* drafting, int32_t root, const double* costs, const double* slopes, int32_t noisy, uint64_t key,
-    uint64_t place, int64_t* tokens, int64_t* parents, double* chances
+    uint64_t place, int64_t room, int64_t* tokens, int64_t* parents, double* chances
 ) {
-    drafting->grow(root, costs, slopes, noisy, key, place);
+    drafting->grow(root, costs, slopes, noisy, key, place, room);
     int32_t count = 0;
     for (const Node& node : drafting->nodes) {
         tokens[count] = node.token, parents[count] = node.parent, chances[count] = node.chance;

@@ -13,6 +13,7 @@
 namespace draftwood {
 
 constexpr int MOST_ORDER = 4;  // tokens of context in n-gram tables
+constexpr int DEEPEST = 64;  // tokens of a match
 constexpr int WIDEST_ROW = 16, WIDEST_MATCH = 4, VARIED = 32;
 constexpr double RECENT = 1.0, UNSEEN = 0.2, LIKELIEST_CHILD = 0.95;
 
@@ -120,8 +121,12 @@ struct SuffixAutomaton {
     std::vector<State> states{State{}};
     std::unordered_map<uint64_t, int32_t> wide;  // where many tokens follow a state: place in its list
     int32_t last = 0, length = 0;
+    int32_t deepest;  // tokens of the longest match
+    int32_t counted = 0;  // state of the longest end of the text of which places are counted
 
     static constexpr size_t WIDE = 16;
+
+    explicit SuffixAutomaton(int32_t deepest) : deepest(deepest) {}
 
     int32_t place(int32_t state, int32_t token) const {
         const auto& following = states[state].following;
@@ -162,7 +167,8 @@ struct SuffixAutomaton {
         const int32_t link = before < 0 ? 0 : split(before, token);
         states[state].link = link;
         last = state;
-        for (int32_t end = state; end > 0; end = states[end].link) {
+        counted = cut(after(counted, token), deepest + 1);
+        for (int32_t end = counted; end > 0; end = states[end].link) {
             states[end].count++;
             states[end].newest = length;
         }
@@ -186,19 +192,27 @@ struct SuffixAutomaton {
         return states.size() - 1;
     }
 
+    // The state of the last `length` tokens of what `state` stands for.
+    int32_t cut(int32_t state, int32_t length) const {
+        while (states[states[state].link].length >= length) state = states[state].link;
+        return state;
+    }
+
     Match step(Match match, int32_t token) const {
         while (place(match.state, token) < 0) {
             match.state = states[match.state].link;
             if (match.state < 0) return {};
             match.matched = states[match.state].length;
         }
-        return {after(match.state, token), match.matched + 1};
+        const int32_t state = after(match.state, token);
+        return match.matched < deepest ? Match{state, match.matched + 1} : Match{cut(state, deepest), deepest};
     }
 
     // The longest match of the text so far and one more token that also stands elsewhere.
     Match begin(int32_t token) const {
-        const int32_t earlier = states[last].link;
-        return earlier < 0 ? Match{} : step({earlier, states[earlier].length}, token);
+        const int32_t earlier = std::max(0, states[last].link);
+        if (states[earlier].length > deepest) return step({cut(counted, deepest), deepest}, token);
+        return step({earlier, states[earlier].length}, token);
     }
 
     // What followed a match, by how often and how recently it did; nothing where nearly anything did.
@@ -349,7 +363,7 @@ struct Drafting {
     Prediction open;  // of the token that is now drawn and not yet told
 
     Drafting(const DraftingSettings& given, NGramTables* tables)
-        : settings(given), tables(tables), estimates(settings) {}
+        : settings(given), tables(tables), automaton(std::max(DEEPEST, given.suffix_longest)), estimates(settings) {}
     Drafting(const Drafting&) = delete;
 
     void append(int32_t parent, int32_t token, double chance) {
@@ -383,8 +397,11 @@ struct Drafting {
     }
 
     // Fill the tree until no further guess could pay. The request's key and the number of the draw that decides about the
-    // root's children are those of `place_key`; what lies below belongs to the draws behind it.
-    void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key, uint64_t place) {
+    // root's children are those of `place_key`; what lies below belongs to the draws behind it. No path gets longer than
+    // `room`.
+    void grow(
+        int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key, uint64_t place, int64_t room
+    ) {
         if (open.made) estimates.learn(open, root);
         nodes.clear();
         expected.clear();
@@ -401,7 +418,9 @@ struct Drafting {
         if (tables) lock = std::unique_lock<std::mutex>(tables->reading);
         auto add = [&](int32_t parent, int32_t token, double chance, int64_t& number) {
             append(parent, token, chance);
-            queue.push({chance * LIKELIEST_CHILD, ++number, -1, (int32_t)nodes.size() - 1});
+            number++;
+            if (nodes.back().depth < room)
+                queue.push({chance * LIKELIEST_CHILD, number, -1, (int32_t)nodes.size() - 1});
         };
         int64_t number = 0;
         double yields = 1.0, rate = 1.0 / costs[0];

@@ -74,20 +74,23 @@ class Drafting:
         self.handle = self.library.draftwood_drafting_new(byref(settings), tables.handle if tables else None)
         weakref.finalize(self, self.library.draftwood_drafting_free, self.handle).atexit = False
 
-    def grow(self, root: int, costs: Costs, draw: tuple[int, int] | None) -> tuple[list[int], list[int], list[float]]:
+    def grow(
+        self, root: int, costs: Costs, draw: tuple[int, int] | None, room: int
+    ) -> tuple[list[int], list[int], list[float]]:
         """Tokens, parents and chances of acceptance of a tree below ``root``, in falling order of the chances.
 
         Args:
             root: the newest token.
             costs: of runs over such trees.
             draw: key and number of the draw that decides about the root's children; None for greedy texts.
+            room: most guesses in a row.
         """
         key, place = draw or (0, 0)
         count = self.library.draftwood_drafting_grow(
             self.handle,
             root,
             *(costs.costs, costs.slopes),
-            *(draw is not None, key, place),
+            *(draw is not None, key, place, room),
             *(costs.tokens, costs.parents, costs.chances),
         )
         return costs.tokens[:count], costs.parents[:count], costs.chances[:count]

@@ -102,7 +102,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_drafting_free": (None, (c_void_p,)),
     "draftwood_drafting_grow": (
         c_int32,
-        (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_uint64, c_uint64, c_void_p, c_void_p, c_void_p),
+        (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_uint64, c_uint64, c_int64, c_void_p, c_void_p, c_void_p),
     ),
     "draftwood_drafting_proposers": (None, (c_void_p, c_int32, c_void_p)),
     "draftwood_drafting_learn": (

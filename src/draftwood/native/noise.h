@@ -63,14 +63,14 @@ inline Floats arrivals(Words tokens, PlaceKey key) {
     return taken > 0.0f ? -logarithm(rest) * (uniform / taken) : uniform;
 }
 
-// The token that arrives first when each comes at its weight as rate; one of weight 0 never does. `weigh` makes weights
+// The token that arrives first when each comes at its weight as rate, or -1; one of weight 0 never does. `weigh` makes weights
 // of 16 numbers; those behind the row are `beyond`.
 template <typename Weigh>
 int64_t first_to_arrive(const float* row, int64_t size, PlaceKey key, float beyond, Weigh weigh) {
     Words token, unused;
     for (int lane = 0; lane < LANES; lane++) token[lane] = lane;
     float best = 0;
-    int64_t who = 0;
+    int64_t who = -1;
     for (int64_t place = 0; place < size; place += LANES, token += LANES) {
         Floats numbers = all(beyond);
         if (place + LANES <= size) numbers = load(row + place);
@@ -89,14 +89,16 @@ inline int64_t first_to_arrive(const float* weights, int64_t size, PlaceKey key)
     return first_to_arrive(weights, size, key, 0.0f, [](Floats weights) { return weights; });
 }
 
-// The same for logits, whose weights are e^(value / temperature); the largest of them at temperature 0.
+// The same for logits, whose weights are e^(value / temperature); the largest of them at temperature 0. It is -1 where
+// that is infinite or no number.
 inline int64_t first_of_logits(const float* logits, int64_t size, float temperature, PlaceKey key) {
     if (temperature == 0) {
         int64_t place;
         largest_of(logits, size, 1, &place);
-        return place;
+        return std::isfinite(logits[place]) ? place : -1;
     }
     const float most = largest_value(logits, size), inverse = 1 / temperature;
+    if (!std::isfinite(most)) return -1;
     return first_to_arrive(logits, size, key, -INFINITY,
                            [&](Floats logits) { return softened(logits, most, inverse); });
 }

@@ -16,32 +16,49 @@ inline bool any_above(Floats values, float bar) {
 #endif
 }
 
+inline bool any_not_below(Floats values, float bar) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)values, _mm512_set1_ps(bar), _CMP_NLE_UQ);
+#else
+    return sum(Ints(values <= bar)) != -LANES;
+#endif
+}
+
+// Whether a goes before b among the largest. What is no number goes before all numbers, so that it is not overlooked.
+inline bool before(float a, float b) { return a > b || (a != a && b == b); }
+
 // The `count` largest of a row, largest first; of equal ones the first.
 inline void largest_of(const float* row, int64_t size, int count, int64_t* places) {
     int found = 0;
     auto consider = [&](int64_t place) {
-        if (found == count && !(row[place] > row[places[count - 1]])) return;
+        if (found == count && !before(row[place], row[places[count - 1]])) return;
         int at = found < count ? found++ : count - 1;
-        for (; at > 0 && row[place] > row[places[at - 1]]; at--) places[at] = places[at - 1];
+        for (; at > 0 && before(row[place], row[places[at - 1]]); at--) places[at] = places[at - 1];
         places[at] = place;
     };
     int64_t place = 0;
     for (; place < size && found < count; place++) consider(place);
     for (; place + LANES <= size; place += LANES)
-        if (any_above(load(row + place), row[places[count - 1]]))
+        if (any_not_below(load(row + place), row[places[count - 1]]))
             for (int lane = 0; lane < LANES; lane++) consider(place + lane);
     for (; place < size; place++) consider(place);
 }
 
+// Not a number where one of them is none.
 inline float largest_value(const float* row, int64_t size) {
     constexpr int AT_ONCE = 4;  // comparisons that do not wait for each other
     Floats most[AT_ONCE] = {all(row[0]), all(row[0]), all(row[0]), all(row[0])};
+    Ints odd{};  // lanes in which something is no number
     int64_t i = 0;
     for (; i + AT_ONCE * LANES <= size; i += AT_ONCE * LANES)
-        for (int part = 0; part < AT_ONCE; part++) most[part] = larger(most[part], load(row + i + part * LANES));
+        for (int part = 0; part < AT_ONCE; part++) {
+            const Floats values = load(row + i + part * LANES);
+            most[part] = larger(most[part], values), odd |= values != values;
+        }
     float found = maximum(larger(larger(most[0], most[1]), larger(most[2], most[3])));
-    for (; i < size; i++) found = std::max(found, row[i]);
-    return found;
+    for (; i < size; i++)
+        if (before(row[i], found)) found = row[i];
+    return sum(odd) ? NAN : found;
 }
 
 // Weights of logits, of which `most` is the largest. One of minus infinity is never drawn.
@@ -50,10 +67,11 @@ inline Floats softened(Floats logits, float most, float inverse_temperature) {
     return score > -87.0f ? exponential(score) : Floats{};
 }
 
-// Probabilities from logits: e^(value / temperature), divided by the sum over the row.
+// Probabilities from logits: e^(value / temperature), divided by the sum over the row; no numbers where there are none.
 inline void soften_row(const float* row, int64_t size, float temperature, float* probs) {
     const int64_t whole = size / LANES * LANES;
     const float inverse = 1 / temperature, most = largest_value(row, size);
+    if (!std::isfinite(most)) return std::fill(probs, probs + size, NAN);
     float total = 0;
     Floats sums{};
     for (int64_t i = 0; i < whole; i += LANES) {

@@ -22,7 +22,7 @@ def searchable(rows: Tensor) -> bool:
 
 
 def largest(rows: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
-    """The places of the ``count`` largest of each row, largest first; of equal ones the first."""
+    """The places of the ``count`` largest of each row, largest first; of equal ones the first; NaN before all."""
     return _largest(rows, count, 1.0, None)
 
 
@@ -45,7 +45,10 @@ def _largest(rows: Tensor, count: int, temperature: float, shares: Tensor | None
 def softened(
     rows: Float[Tensor, "rows vocab"], temperature: float, out: Float[Tensor, "rows vocab"] | None = None
 ) -> Float[Tensor, "rows vocab"]:
-    """The probabilities of these logits: softmax(rows / temperature), in ``out`` where that is given."""
+    """The probabilities of these logits: softmax(rows / temperature), in ``out`` where that is given.
+
+    As with ``softmax`` a row of NaN comes of one with NaN or plus infinity, or without any finite logit.
+    """
     probs = torch.empty(rows.shape) if out is None else out
     library.library().draftwood_soften(
         rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], temperature, probs.data_ptr()
@@ -77,12 +80,15 @@ def overlap(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], scale: float
 
 
 def first_to_arrive(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> int:
-    """The place whose number of ``arrivals`` over its weight is smallest; one of weight 0 is never it."""
+    """The place whose number of ``arrivals`` over its weight is smallest; -1 where no weight is above 0."""
     return library.library().draftwood_first_to_arrive(weights.data_ptr(), len(weights), *key)
 
 
 def first_of_logits(rows: Float[Tensor, "rows vocab"], row: int, temperature: float, key: tuple[int, int]) -> int:
-    """The same for the weights exp(logit / temperature) of one row; the place of the largest at temperature 0."""
+    """The same for the weights exp(logit / temperature) of one row; the place of the largest at temperature 0.
+
+    It is -1 where the largest logit is NaN or infinite.
+    """
     address = rows.data_ptr() + row * rows.stride(0) * rows.element_size()
     return library.library().draftwood_first_of_logits(address, rows.shape[1], temperature, *key)
 

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.rng import Rng
-from draftwood.tree import DraftTree, Draw
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 Expand = Callable[[DraftTree, int], Float[Tensor, "nodes vocab"]]
 Pick = Callable[[int, Float[Tensor, "leaves vocab"]], tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]]]
@@ -22,14 +22,14 @@ Pick = Callable[[int, Float[Tensor, "leaves vocab"]], tuple[Int[Tensor, " picked
 
 @runtime_checkable
 class Shape(Protocol):
-    """Settings of a tree; ``nodes`` is the most nodes it drafts, the root excluded."""
+    """Settings of a tree; ``nodes`` is the most nodes it drafts, the root excluded, ``room`` the most in a row."""
 
     name: ClassVar[str]
 
     @property
     def nodes(self) -> int: ...
 
-    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree: ...
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree: ...
 
 
 def grow_by_levels(root: int, expand: Expand, depth: int, pick: Pick, draw: Draw, budget: int | None) -> DraftTree:

@@ -7,7 +7,7 @@ import torch
 
 from draftwood.rng import Rng
 from draftwood.shapes.base import Expand, positive
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,12 @@ class BestFirst:
     def nodes(self) -> int:
         return self.size
 
-    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         candidates = DraftTree.of([root], [-1])  # every node seen
         expanded, scores = candidates, torch.zeros(1)  # those the drafter ran; scores of all candidates
         leaves = torch.tensor([0])  # candidates at the frontier, in the order in which they stand in `expanded`
-        for level in range(self.depth):
+        depth = min(self.depth, room)
+        for level in range(depth):
             probs = expand(expanded, len(expanded) - len(leaves))
             best = probs.topk(min(self.width, probs.shape[-1]), dim=-1)
             device, fan = probs.device, best.values.shape[-1]
@@ -46,7 +47,7 @@ class BestFirst:
                 torch.cat([candidates.parents.to(device, non_blocking=True), leaves.repeat_interleave(fan)]),
             )
             scores = torch.cat([scores, values])
-            if level + 1 == self.depth:
+            if level + 1 == depth:
                 break
             chosen = values.topk(min(self.width, len(values))).indices.sort().values
             above = len(expanded) - len(leaves)

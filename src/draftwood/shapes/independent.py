@@ -6,7 +6,7 @@ from typing import ClassVar
 from draftwood.rng import Rng
 from draftwood.shapes.base import Expand, positive
 from draftwood.shapes.widths import Widths
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 @dataclass(frozen=True)
@@ -33,5 +33,5 @@ class Independent:
     def _widths(self) -> Widths:
         return Widths((self.chains,) + (1,) * (self.length - 1), "independent", self.budget)
 
-    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
-        return self._widths.grow(root, expand, rng)
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+        return self._widths.grow(root, expand, rng, room)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftwood.rng import Rng
 from draftwood.shapes.base import Expand, Level, grow_by_levels, levels_of
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 @dataclass(frozen=True)
@@ -49,24 +49,27 @@ class Paths:
         """Parents and ranks of each level as tensors."""
         return [(torch.tensor(level.parents), torch.tensor(level.ranks)) for level in self.levels]
 
-    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
             wanted = self.levels[level]
             ranked = probs.topk(max(wanted.ranks) + 1, dim=-1).indices
             return ranked[list(wanted.parents), list(wanted.ranks)], torch.tensor(wanted.parents, device=probs.device)
 
-        return grow_by_levels(root, expand, len(self.levels), pick, "chosen", None)
+        return grow_by_levels(root, expand, min(len(self.levels), room), pick, "chosen", None)
 
-    def fill(self, root: int, successors: Callable[[Tensor], Int[Tensor, "nodes ranks"]]) -> DraftTree:
+    def fill(
+        self, root: int, successors: Callable[[Tensor], Int[Tensor, "nodes ranks"]], room: int = UNBOUNDED
+    ) -> DraftTree:
         """The tree whose nodes take their tokens from a table of ranked successors.
 
         Args:
             root: token of the root.
             successors: for tokens [nodes], the tokens that may follow each, best first, -1 where none is known; nodes
                 without a token are left out, and so is what would stand below them.
+            room: most nodes in a row.
         """
         tokens, parents, first = [torch.tensor([root])], [torch.tensor([-1])], 0
-        for place, ranks in self._places:
+        for place, ranks in self._places[:room]:
             above = tokens[-1]
             known = successors(above.clamp(min=0)).masked_fill(above[:, None] < 0, -1)
             tokens.append(known[place, ranks])

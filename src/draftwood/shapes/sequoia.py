@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftwood.rng import Rng
 from draftwood.shapes.base import Expand, Level, grow_by_levels, levels_of, positive
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Sequoia:
     def levels(self) -> list[Level]:
         return levels_of(self.paths)
 
-    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
             wanted = self.levels[level]
             drawn = rng.draw_distinct(probs, min(max(wanted.ranks) + 1, probs.shape[-1]))
@@ -66,7 +66,7 @@ class Sequoia:
             parents = torch.tensor([p for p, _ in places], device=probs.device)
             return drawn[parents, [r for _, r in places]], parents
 
-        return grow_by_levels(root, expand, len(self.levels), pick, "distinct", None)
+        return grow_by_levels(root, expand, min(len(self.levels), room), pick, "distinct", None)
 
 
 def plan(

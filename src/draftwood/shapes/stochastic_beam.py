@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.rng import Rng
 from draftwood.shapes.base import Expand, grow_by_levels, positive
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StochasticBeam:
         every = self.width * self.depth
         return every if self.budget is None else min(every, self.budget)
 
-    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         log_prob = torch.zeros(1, dtype=torch.float64)  # of each beam under the drafter
         perturbed = torch.zeros(1, dtype=torch.float64)
 
@@ -54,7 +54,7 @@ class StochasticBeam:
             log_prob = child_log_prob.take(best)
             return drawn.take(best), best // width
 
-        return grow_by_levels(root, expand, self.depth, pick, "distinct", self.budget)
+        return grow_by_levels(root, expand, min(self.depth, room), pick, "distinct", self.budget)
 
 
 def perturbed_values(

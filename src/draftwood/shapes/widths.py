@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftwood.rng import Rng
 from draftwood.shapes.base import Expand, grow_by_levels, positive
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Widths:
         every = sum(prod(self.widths[: level + 1]) for level in range(len(self.widths)))
         return every if self.budget is None else min(every, self.budget)
 
-    def grow(self, root: int, expand: Expand, rng: Rng) -> DraftTree:
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
             width = min(self.widths[level], probs.shape[-1])
             drawn = self._draw(probs, width, rng)
             parents = torch.arange(len(probs), device=probs.device).repeat_interleave(width)
             return drawn.flatten(), parents
 
-        return grow_by_levels(root, expand, len(self.widths), pick, self.draw, self.budget)
+        return grow_by_levels(root, expand, min(len(self.widths), room), pick, self.draw, self.budget)
 
     def _draw(self, probs: Float[Tensor, "rows vocab"], width: int, rng: Rng) -> Int[Tensor, "rows {width}"]:
         if self.draw == "independent":

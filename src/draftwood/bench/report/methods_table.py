@@ -38,4 +38,5 @@ def _place(each: Summary, measured: Measured) -> str:
     draft = "" if run.draft_model is None else f" + {run.draft_model}"
     at = "" if each.at == "default" else f", {each.at}"
     what = f"{run.model}{draft}, {run.dtype}, T = {each.temperature:g}{at}"
-    return f"{what}, {each.prompts} prompts of {run.prompts['source']}"
+    commits = f", at {', '.join(run.dirty)}" if run.dirty else ""
+    return f"{what}, {each.prompts} prompts of {run.prompts['source']}{commits}"

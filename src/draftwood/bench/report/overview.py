@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from draftwood.bench.records import Record, RunInfo
 from draftwood.bench.statistics import Summary, summaries
-from draftwood.bench.tables import Table, best_shape, load_table, name_of, number, proof, speed_up
+from draftwood.bench.tables import Table, best_shape, load_table, marked, name_of, number, proof, speed_up
 
 SPEC_BENCH = "Spec-Bench stands here as its even half: the questions with even numbers."
 HEAD = ("method", "tokens per run [95 %]", "tokens/s", "speed-up over plain [95 %]")
@@ -33,13 +33,13 @@ def facts(run: RunInfo, records: Sequence[Record]) -> dict[str, str]:
 def overview(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
     """One row per method: what it yields, and how it is known to be lossless."""
     if run.protocol == "load":
-        return load_table(records, run, temperature)
+        return marked(load_table(records, run, temperature), run)
     shown = [_row(each, temperature) for each in chosen(records, run, temperature)]
     head = (*HEAD, "law" if temperature else "same text", *BEHIND)
     kept = [place for place in range(len(head)) if any(row[place] for row in shown)]
     rows = tuple(tuple(row[place] for place in kept) for row in shown)
     where = ", at the largest budget each was measured at" if run.protocol == "rsd" else ""
-    return Table(f"T = {temperature:g}{where}", tuple(head[place] for place in kept), rows)
+    return marked(Table(f"T = {temperature:g}{where}", tuple(head[place] for place in kept), rows), run)
 
 
 def chosen(records: Sequence[Record], run: RunInfo, temperature: float) -> list[Summary]:
