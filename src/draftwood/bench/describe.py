@@ -51,7 +51,7 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
             "digest": digest(prompts),
         },
         started=now(),
-        draft_ratio=None if models.draft_model is None else size_ratio(models.draft_model, models.model),
+        draft_ratio=None if models.draft_model is None else size_ratio(models.draft_model, models.model, models.dtype),
     )
 
 
@@ -110,24 +110,18 @@ def matrix_sizes(folder: Path) -> int | None:
     return sum(prod(shape) for shape in shapes.values()) or None
 
 
-def size_ratio(draft_model: str, model: str) -> float | None:
+def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float | None:
     """Numbers in the weights that a token of the draft model needs over those of the target.
 
     None where one of them is not on this machine, or not in safetensors.
     """
+    from draftwood.models import hub
+
     try:
-        draft, target = (matrix_sizes(_folder(name)) for name in (draft_model, model))
+        draft, target = (matrix_sizes(hub.folder_of(name, dtype)) for name in (draft_model, model))
     except (OSError, ValueError):
         return None
     return draft / target if draft and target else None
-
-
-def _folder(name: str) -> Path:
-    from draftwood.models import hub
-    from draftwood.models.gguf_files import gguf_folder
-
-    path = hub.resolve(name)
-    return gguf_folder(path) if path.is_file() else path
 
 
 def _curve(bench: Workbench) -> dict[str, list]:
