@@ -46,7 +46,7 @@ bench-overhead: $(READY)  ## time per step outside model runs
 	$(BIN)/python benchmarks/overhead.py run --output benchmarks/results/overhead.json
 
 bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours; resumable)
-	$(BIN)/python benchmarks/fetch_models.py
+	$(BIN)/draftwood fetch tinyllama-1.1b stories-15m
 	$(BIN)/draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --prompts stories --limit 40 \
 		--temperature 1,0.3 --ignore-eos --dtype bfloat16 --thrifty \
 		--methods "speculative,spectr,specinfer,rsd-c,rsd-s,rsd-c + greedy-plus-one,rsd-c + traversal,rsd-s + traversal" \
@@ -62,7 +62,7 @@ bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (com
 		--peers transformers,llama.cpp,llama.cpp-lookup,openvino,openvino-int8 --output benchmarks/results/peers
 
 bench-larger: $(READY)  ## the same methods on a model of 1.1 billion weights
-	$(BIN)/python benchmarks/fetch_models.py
+	$(BIN)/draftwood fetch tinyllama-1.1b
 	$(BIN)/draftwood bench spec-bench --model tinyllama-1.1b --prompts spec-bench --per-category 1 --methods auto \
 		--temperature 0,1 --max-new-tokens 64 --output benchmarks/results/tinyllama
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,9 @@ from draftwood.bench.peers.entrants import Peers, started, stats_of
 from draftwood.bench.peers.process import Adapter, AdapterError
 from draftwood.bench.peers.protocol import Answer, Request
 from draftwood.bench.peers.systems import System, Target, systems
+from draftwood.models import packages
+from draftwood.models.folders import sha256
+from draftwood.models.origin import weights_digest
 
 FAKE = Path(__file__).with_name("fake_adapter.py")
 MODES = {"plain": "plain", "speculation": "lookup"}
@@ -25,7 +30,7 @@ def command(misbehave: str = "") -> list[str]:
 
 
 def system(name: str, misbehave: str = "", modes: dict[str, str] | None = None) -> System:
-    return System(name, modes or MODES, lambda: command(misbehave))
+    return System(name, modes or MODES, lambda: command(misbehave), "pinned")
 
 
 def answers(folder: Path, *chosen: System, prompts: tuple[int, ...] = (12, 13, 14)) -> tuple[list[dict], Peers]:
@@ -120,7 +125,9 @@ def test_answers_are_fields_of_records(tmp_path: Path) -> None:
     }
     assert plain["seconds_end_to_end"] == 0.59
     assert lookup["stats"]["block_efficiency"] == 2.0
-    assert peers.known == {"one": {"weights": "none", "weight_bytes": 1_000_000, "versions": {"fake": "1"}}}
+    assert peers.known == {
+        "one": {"weights": "none", "weight_bytes": 1_000_000, "versions": {"fake": "1"}, "weights_sha256": "pinned"}
+    }
     assert all(peer.adapter.process.poll() is not None for peer in peers.entrants)
 
 
@@ -161,15 +168,48 @@ def test_a_peer_that_cannot_be_had_is_absent(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_vllm_is_absent_without_a_gpu(tmp_path: Path) -> None:
-    _, peers = answers(tmp_path, *systems(["vllm"], Target("x", tmp_path, 1)))
+    _, peers = answers(tmp_path, *systems(["vllm"], Target("x", tmp_path, None, 1)))
     assert "vLLM runs on a GPU" in peers.known["vllm"]["absent"]
+
+
+@pytest.mark.parametrize("name", ["llama.cpp", "llama.cpp-lookup", "openvino", "openvino-int8"])
+def test_a_peer_that_would_run_other_weights_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A folder of the built-in name that holds another model, as the hub's snapshot was."""
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    folder = tmp_path / "models" / "smollm2-135m"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"the weights on the hub")
+    target = Target("smollm2-135m", folder, weights_digest(folder), 1)
+    _, peers = answers(tmp_path, *systems([name], target))
+    reason = peers.known[name]["absent"]
+    assert "it would run the pinned weights of smollm2-135m (b179c9523d0e) and draftwood runs others" in reason
+    assert f"delete {folder}" in reason
+
+
+def test_a_peer_on_the_same_weights_gets_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"weights")
+
+    def fetch(folder: Path) -> Path:
+        return Path(shutil.copy(file, folder))
+
+    builtin = packages.builtins()["smollm2-135m"]
+    pinned = replace(builtin, weights=sha256(file), file=file.name, fetch=fetch)
+    monkeypatch.setattr(packages, "builtins", lambda: {"smollm2-135m": pinned})
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    for _ in range(2):
+        found = weights.gguf_file("smollm2-135m", sha256(file))
+        assert found == tmp_path / "home" / "peers" / "weights" / "smollm2-135m" / "model.gguf"
+        assert found.read_bytes() == b"weights"
 
 
 def test_bad_options_name_the_cure(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no peer 'slow'; peers are transformers, llama\.cpp"):
-        systems(["slow"], Target("smollm2-135m", tmp_path, 2))
+        systems(["slow"], Target("smollm2-135m", tmp_path, None, 2))
     with pytest.raises(ValueError, match=r"weights of smollm2-135m or tinyllama-1\.1b, not of 'gpt2'"):
-        weights.gguf_file("gpt2")
+        weights.gguf_file("gpt2", None)
 
 
 def test_an_environment_that_fails_tells_the_last_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from making import run_info
 
 from draftwood.bench import workers
 from draftwood.bench.measure import Unit
@@ -44,7 +45,7 @@ def spread(monkeypatch: pytest.MonkeyPatch, ray: Ray, device: torch.device, coun
     """Start the workers; the lines that the user is told."""
     monkeypatch.setattr(workers, "require_ray", lambda: ray)
     order, told = Order(SpecBench(), Models("tiny", threads=2), Path(), workers=count, **more), []
-    with workers.spread(order, UNITS, device, None, told.append):
+    with workers.spread(order, UNITS, device, run_info(), told.append):
         pass
     return told
 
@@ -83,3 +84,13 @@ def test_one_gpu_cannot_be_every_workers(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(workers, "require_ray", Ray)
     with pytest.raises(ValueError, match=r"cuda:1 cannot be for all; say --device cuda, .* CUDA_VISIBLE_DEVICES"):
         run(Order(SpecBench(), Models("tiny", device="cuda:1"), tmp_path, workers=2))
+
+
+def test_a_worker_with_other_weights_of_the_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "digests", lambda bench: {"weights": "other", "draft_weights": None})
+    monkeypatch.setattr(workers, "Workbench", lambda models, settings: SimpleNamespace(use_curve=lambda curve: None))
+    for known in (None, "other"):  # earlier versions did not tell
+        assert workers.Worker(Models("tiny"), SpecBench().settings, run_info(weights=known), 0).bench
+    worker = workers.Worker(Models("tiny"), SpecBench().settings, run_info(weights="pinned"), 0)
+    with pytest.raises(ValueError, match=r"ray-0 on .* has other weights than the run; bring the same files"):
+        _ = worker.bench

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import safetensors.torch
 from command import refused, run
 
 from draftwood.bench import describe
@@ -24,6 +25,7 @@ from draftwood.bench.cells import BUDGET_SHAPES, RSD_METHODS
 from draftwood.bench.peers import entrants
 from draftwood.bench.peers.systems import System
 from draftwood.bench.records import Record, read_records, read_run
+from draftwood.models.origin import weights_digest
 
 FAKE = Path(__file__).parents[1] / "bench" / "fake_adapter.py"
 
@@ -541,3 +543,21 @@ def test_bad_input(target: str, draft: str, prompts: str, tmp_path: Path, monkey
     assert "set DRAFTWOOD_DATA" in line
     Path(prompts).write_text('{"prompt": "fine"}\n{"prompt": \n')
     assert "prompts.jsonl:2" in refused("bench", "spec-bench", *given)
+
+
+def test_a_run_keeps_to_its_weights(target: str, prompts: str, tmp_path: Path) -> None:
+    output, model = tmp_path / "out", tmp_path / "model"
+    shutil.copytree(target, model)
+    arguments = ("bench", "spec-bench", "--methods", "lookup", *options(str(model), prompts, output))
+    assert run(*arguments).exit_code == 0
+    assert read_run(output).weights == weights_digest(model)
+    assert run(*arguments).exit_code == 0
+
+    weights = safetensors.torch.load_file(model / "model.safetensors")
+    weights["model.norm.weight"] += 1
+    safetensors.torch.save_file(weights, model / "model.safetensors", {"format": "pt"})
+    assert "on other weights of the same name (weights" in refused(*arguments)
+
+    told = json.loads((output / "run.json").read_text())  # as earlier versions wrote it
+    (output / "run.json").write_text(json.dumps({name: told[name] for name in told if "weights" not in name}))
+    assert run(*arguments).exit_code == 0

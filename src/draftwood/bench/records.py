@@ -117,6 +117,9 @@ class RunInfo:
         prompts: ``source``, ``note``, ``count``, ``rule``.
         started: date and time.
         draft_ratio: parameters of the draft model over those of the target.
+        weights: SHA-256 that tells the target's weights from others, see ``origin.weights_digest``; None in records of
+            earlier versions, and where they came from no folder.
+        draft_weights: likewise of the draft model.
         peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key`` and a ``reason`` each.
         resumed: later starts: ``command``, ``commit``, ``started``.
     """
@@ -137,6 +140,8 @@ class RunInfo:
     prompts: dict[str, Any]
     started: str
     draft_ratio: float | None = None
+    weights: str | None = None
+    draft_weights: str | None = None
     peers: dict[str, dict[str, Any]] = field(default_factory=dict)
     resumed: list[dict[str, Any]] = field(default_factory=list)
 

@@ -11,6 +11,7 @@ from draftwood.bench.peers import entrants, environments
 from draftwood.bench.peers.systems import System, Target, systems
 from draftwood.bench.records import Key, RunInfo, write_run
 from draftwood.bench.workbench import Workbench
+from draftwood.models.origin import weights_digest
 
 if TYPE_CHECKING:
     from draftwood.bench.runner import Order, Progress
@@ -26,7 +27,8 @@ def invited(order: "Order", bench: Workbench, info: RunInfo) -> list[System]:
         return []
     if bench.folder is None:
         raise ValueError("peers read the weights from a folder; name the model instead of giving it as an object")
-    return systems(order.peers, Target(order.models.model, bench.folder, info.threads))
+    digest = weights_digest(bench.folder)
+    return systems(order.peers, Target(order.models.model, bench.folder, digest, info.threads))
 
 
 def missed(units: Sequence[Unit], chosen: Sequence[System], done: Container[Key]) -> list[Unit]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from draftwood.bench.describe import digests
 from draftwood.bench.measure import Unit, measure
-from draftwood.bench.records import Record
+from draftwood.bench.records import Record, RunInfo
 from draftwood.bench.workbench import Models, Workbench
 
 if TYPE_CHECKING:
@@ -57,15 +58,21 @@ def require_cluster(address: str) -> None:
 class Worker:
     """One process with models of its own, which are loaded with the first unit."""
 
-    def __init__(self, models: Models, settings: "Settings", curve: dict | None, number: int) -> None:
-        self.models, self.settings, self.curve = models, settings, curve
+    def __init__(self, models: Models, settings: "Settings", info: RunInfo, number: int) -> None:
+        self.models, self.settings, self.info = models, settings, info
         self.name, self.warm = f"ray-{number}", False
 
     @cached_property
     def bench(self) -> Workbench:
-        """The models, which all use one curve."""
+        """The models, which all use one curve. Raises ValueError where this machine has other weights of the name."""
         bench = Workbench(self.models, self.settings)
-        bench.use_curve(self.curve)
+        for name, value in digests(bench).items():
+            if getattr(self.info, name) not in (None, value):
+                raise ValueError(
+                    f"{self.name} on {socket.gethostname()} has other {name} than the run; bring the same files to "
+                    "every machine"
+                )
+        bench.use_curve(self.info.curve)
         return bench
 
     def measure(self, unit: Unit) -> list[Record]:
@@ -78,7 +85,7 @@ class Worker:
 
 @contextmanager
 def spread(
-    order: "Order", units: Sequence[Unit], device: torch.device, curve: dict | None, say: Callable[[str], None]
+    order: "Order", units: Sequence[Unit], device: torch.device, info: RunInfo, say: Callable[[str], None]
 ) -> Iterator[Iterator[list[Record]]]:
     """The records of the units in the order in which they are done.
 
@@ -86,7 +93,7 @@ def spread(
         order: what is measured, and by how many workers where.
         units: what is left of it.
         device: what the model runs on; each worker has one of this kind, a GPU for itself alone.
-        curve: cost of a run of the target, the same for all workers.
+        info: of the run; all workers take its curve, the cost of a run of the target, and must have its weights.
         say: told in one line where workers must wait for the cluster.
 
     Raises:
@@ -103,7 +110,7 @@ def spread(
             _tell_of_waiting(ray, count, needs, say)
         remote = ray.remote(num_cpus=needs["CPU"], num_gpus=needs["GPU"])(Worker)
         models = replace(_found_anywhere(order.models), device=device.type)  # Ray says which GPU is a worker's
-        workers = [remote.remote(models, order.protocol.settings, curve, number) for number in range(count)]
+        workers = [remote.remote(models, order.protocol.settings, info, number) for number in range(count)]
         pool = ray.util.ActorPool(workers)
         yield _results(ray, pool, units)
     finally:

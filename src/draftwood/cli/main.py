@@ -15,6 +15,7 @@ from draftwood.cli.chat import chat
 from draftwood.cli.check import check
 from draftwood.cli.compare import compare
 from draftwood.cli.demo import demo
+from draftwood.cli.fetch import fetch
 from draftwood.cli.generate import generate
 from draftwood.cli.methods import methods
 from draftwood.cli.report import report
@@ -147,7 +148,7 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for command in (generate, chat, methods, compare, bench, report, check, tune, demo):
+for command in (generate, chat, methods, fetch, compare, bench, report, check, tune, demo):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_MODEL = "smollm2-135m"  # as in draftwood.language_model, which takes seconds to import
 DEFAULT_METHOD = "auto"
+BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "stories-15m")  # likewise, as in draftwood.models.packages
 
 temperature = click.option(
     "--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy decoding."

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from draftwood.models.support import SLIDING
+from draftwood.models.support import layer_windows
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "StableLmForCausalLM")
 
@@ -140,9 +140,7 @@ def read_decoder(hf_model: PreTrainedModel) -> Decoder:
     if reason is not None:
         raise ValueError(f"the lean path cannot run this model: {reason}; use TransformersModel")
     decoder: Any = hf_model.get_decoder()
-    window = getattr(hf_model.config, "sliding_window", None)
-    kinds = getattr(hf_model.config, "layer_types", None) or [SLIDING] * len(decoder.layers)
-    windows = [window if kind == SLIDING else None for kind in kinds]
+    windows = layer_windows(hf_model)
     return Decoder(
         sizes=_sizes(hf_model),
         embedding=decoder.embed_tokens.weight.detach(),

@@ -19,6 +19,7 @@ from pathlib import Path
 from draftwood.models.progress import progress
 
 MANIFEST = "draftwood.json"
+Facts = dict[str, str | None]  # what a manifest says of the weights, see ``weight_facts``
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "spiece.model", "vocab.json", "vocab.txt")
 CANNOT_WRITE = {
@@ -46,11 +47,12 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def publish(destination: Path, source: str, build: Callable[[Path], None]) -> Path:
+def publish(destination: Path, source: str, build: Callable[[Path], Facts | None]) -> Path:
     """Make the folder `destination` by letting `build` fill an empty folder, then renaming that folder in one step.
 
-    `source` is what the manifest says about the origin. Only one process builds a destination at a time; the others
-    wait and take what the first one made. Raises OSError when the disk cannot take the folder.
+    `source` is what the manifest says about the origin; what `build` returns it says of the weights. Only one process
+    builds a destination at a time; the others wait and take what the first one made. Raises OSError when the disk
+    cannot take the folder.
     """
     with explain_write_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -61,8 +63,8 @@ def publish(destination: Path, source: str, build: Callable[[Path], None]) -> Pa
             partial = _partial(destination)
             partial.mkdir()
             try:
-                build(partial)
-                write_manifest(partial, source)
+                facts = build(partial)
+                write_manifest(partial, source, facts or {})
                 os.replace(partial, destination)
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -126,14 +128,14 @@ def explain_write_errors(destination: Path) -> Iterator[None]:
         raise OSError(reason) from error
 
 
-def write_manifest(folder: Path, source: str) -> None:
+def write_manifest(folder: Path, source: str, facts: Facts) -> None:
     """Write `draftwood.json`: the origin, the size and SHA-256 of every file, and the versions that made them."""
     files = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    manifest = {"source": source, "files": files, "versions": _versions()}
+    manifest = {"source": source, **facts, "files": files, "versions": _versions()}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 

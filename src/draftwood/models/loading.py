@@ -1,7 +1,5 @@
 """From a name to a model that is ready to run, on the fastest path that can run it."""
 
-import json
-import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +10,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from draftwood.models import hub
 from draftwood.models.base import Model
 from draftwood.models.decoder import why_not_lean
-from draftwood.models.folders import MANIFEST
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, has_int8
+from draftwood.models.origin import quantisation
 from draftwood.models.transformers import TransformersModel
 from draftwood.native.library import CompilerError
 
@@ -75,13 +73,3 @@ def model_for(hf_model: PreTrainedModel, int8: bool = False) -> Model:
     except CompilerError as error:
         warnings.warn(f"decoding goes on slower than it could: {error}", stacklevel=2)
         return LeanModel(hf_model)
-
-
-def quantisation(folder: Path) -> str | None:
-    """How the weights in a folder that draftwood made were quantised before, for instance Q4_1; None if not."""
-    try:
-        source = str(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["source"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    found = re.search(r"\b(I?Q\d\w*)\b", source)
-    return found.group(1) if found else None

@@ -1,6 +1,7 @@
 """Which models of Transformers can run trees, and how far."""
 
 import inspect
+import sys
 
 from transformers import PreTrainedModel
 
@@ -44,6 +45,34 @@ def _why_not(hf_model: PreTrainedModel) -> str | None:
             "attn_implementation='sdpa'"
         )
     return None
+
+
+def attention_windows(hf_model: PreTrainedModel) -> dict[str, int | None]:
+    """The kinds of attention that the layers have, each with the length of its window; None sees everything.
+
+    A configuration may name a window that its class ignores: one without code that makes such masks sees everything.
+    """
+    config = hf_model.config.get_text_config()
+    if not _makes_windows(hf_model):
+        return {FULL: None}
+    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    if kinds is None:
+        return {SLIDING if window else FULL: window}
+    return {kind: window if kind == SLIDING else None for kind in kinds}
+
+
+def layer_windows(hf_model: PreTrainedModel) -> list[int | None]:
+    """The length of each layer's window; None sees everything."""
+    windows, config = attention_windows(hf_model), hf_model.config.get_text_config()
+    kinds = (getattr(config, "layer_types", None) if len(windows) > 1 else None) or [next(iter(windows))]
+    return [windows[kind] for kind in kinds] * (config.num_hidden_layers // len(kinds))
+
+
+def _makes_windows(hf_model: PreTrainedModel) -> bool:
+    """Whether one of the files that the model's classes are written in builds masks with a window."""
+    classes = {kind for module in hf_model.modules() for kind in type(module).__mro__}
+    files = {sys.modules.get(kind.__module__) for kind in classes}
+    return any(hasattr(file, "create_sliding_window_causal_mask") for file in files)
 
 
 def _counts_positions(hf_model: PreTrainedModel) -> bool:

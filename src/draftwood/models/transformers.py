@@ -12,7 +12,7 @@ from draftwood.models.base import Keep, Output
 from draftwood.models.cache import CachePool, LayerShape, RunCache
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.session import Part, require_layers_to_skip
-from draftwood.models.support import FULL, SLIDING, end_tokens, require_tree_support
+from draftwood.models.support import attention_windows, end_tokens, require_tree_support
 
 
 class TransformersModel(PoolOfSequences):
@@ -32,7 +32,7 @@ class TransformersModel(PoolOfSequences):
         pool = pool or CachePool(_layer_shapes(hf_model), hf_model.dtype, hf_model.device)
         super().__init__(hf_model.config.get_text_config(), pool)
         self.hf_model = hf_model
-        self.attentions = _attentions(self.config)
+        self.attentions = attention_windows(hf_model)
         self.takes_logits_to_keep = "logits_to_keep" in inspect.signature(hf_model.forward).parameters
 
     @property
@@ -91,15 +91,6 @@ class TransformersModel(PoolOfSequences):
 
 def _padded(rows: Sequence[Tensor]) -> Tensor:
     return rows[0][None] if len(rows) == 1 else nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
-
-
-def _attentions(config: object) -> dict[str, int | None]:
-    """Kinds of attention the layers use, each with the length of its window."""
-    window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None)
-    if kinds is None:
-        return {SLIDING if window else FULL: window}
-    return {kind: window if kind == SLIDING else None for kind in kinds}
 
 
 @torch.no_grad()

@@ -123,7 +123,7 @@ def started(
             except (AdapterError, OSError, ValueError) as error:
                 peers.absent(system.name, " ".join(str(error).split()))
                 continue
-            peers.known[system.name] = adapter.description
+            peers.known[system.name] = {**adapter.description, "weights_sha256": system.weights}
             peers.entrants += [Peer(system, mode, adapter, *settings, peers.failed) for mode in system.modes]
         yield peers
 

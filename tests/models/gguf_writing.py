@@ -1,0 +1,136 @@
+"""GGUF files of tiny models, written as llama.cpp's converter writes them: its names, its layouts, its settings."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from tokenizers import pre_tokenizers
+from transformers import PreTrainedModel
+
+TOKENS = ["<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa", "Ġt"]
+MERGES = ["Ġ a", "Ġ t"]
+TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+SHIFTED_NORMS = ("gemma2", "gemma3", "nemotron")
+
+
+def write_gguf(
+    path: Path,
+    model: PreTrainedModel,
+    architecture: str = "llama",
+    settings: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, np.ndarray] | None = None,
+    kind: gguf.GGMLQuantizationType | None = None,
+    split: int = 0,
+) -> list[Path]:
+    """Write a model; the files that came out.
+
+    Args:
+        path: of the file; the parts of a split one are named after it.
+        settings: more of them, without the architecture in front.
+        tensors: more of them, in float32.
+        kind: how matrices are stored; None for float32.
+        split: most tensors in one file; 0 for one file.
+    """
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
+    for key, value in (shape_of(model.config) | dict(settings or {})).items():
+        _add(writer, f"{architecture}.{key}", value)
+    _add_tokenizer(writer)
+    for name, values in (converted(model, architecture) | dict(tensors or {})).items():
+        if kind is not None and values.ndim > 1:
+            writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))
+    writer.write_header_to_file(path)
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return sorted(path.parent.glob(f"{path.stem}*.gguf"))
+
+
+def shape_of(config: Any) -> dict[str, Any]:
+    """The settings that the converter writes for every decoder."""
+    heads = config.num_attention_heads
+    shape = {
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": 4 * config.hidden_size if config.model_type == "gpt2" else config.intermediate_size,
+        "attention.head_count": heads,
+        "vocab_size": config.vocab_size,
+    }
+    if config.model_type == "gpt2":
+        return shape | {"attention.layer_norm_epsilon": config.layer_norm_epsilon}
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    rope = getattr(config, "rope_parameters", None) or {}
+    rope = rope.get("full_attention", rope)
+    for kind, names in {"rms_": ("rms_norm_eps",), "": ("layer_norm_eps", "norm_eps", "norm_epsilon")}.items():
+        shape |= {
+            f"attention.layer_norm_{kind}epsilon": getattr(config, name) for name in names if hasattr(config, name)
+        }
+    return shape | {
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        "rope.dimension_count": int(head_dim * rope.get("partial_rotary_factor", 1.0)),
+        "rope.freq_base": float(rope["rope_theta"]),
+    }
+
+
+def converted(model: PreTrainedModel, architecture: str) -> dict[str, np.ndarray]:
+    """The weights under llama.cpp's names and in its layouts."""
+    config: Any = model.config
+    arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
+    found = {}
+    for name, tensor in model.state_dict().items():
+        values = tensor.float().numpy()
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        if name.endswith("experts.gate_up_proj"):
+            layer, half = name.split(".")[2], values.shape[1] // 2
+            found[f"blk.{layer}.ffn_gate_exps.weight"] = values[:, :half]
+            found[f"blk.{layer}.ffn_up_exps.weight"] = values[:, half:]
+        elif name.endswith("experts.down_proj"):
+            found[f"blk.{name.split('.')[2]}.ffn_down_exps.weight"] = values
+        else:
+            told = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            assert told is not None, name
+            found[told] = _laid_out(name, values, architecture, config)
+    return found
+
+
+def _laid_out(name: str, values: np.ndarray, architecture: str, config: Any) -> np.ndarray:
+    if architecture == "llama" and name.split(".")[-2] in ("q_proj", "k_proj"):
+        heads = config.num_attention_heads if ".q_proj" in name else config.num_key_value_heads
+        return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+    if architecture in SHIFTED_NORMS and name.endswith("norm.weight"):
+        return values + 1
+    if architecture == "gpt2" and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+        return values.T
+    return values[0] if name.endswith("shared_expert_gate.weight") else values
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    else:
+        writer.add_array(key, value)
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(TOKENS)
+    writer.add_token_types([3, 3, 3, *[1] * (len(TOKENS) - 3)])
+    writer.add_token_merges(MERGES)
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_unk_token_id(2)
+    writer.add_chat_template(TEMPLATE)
