@@ -79,7 +79,14 @@ def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
     """One row per cell: whether the text is the model's own, how near the figures come to what is possible, quality."""
     found = summaries([record for record in records if record.temperature == temperature], run)
     scores = list(dict.fromkeys(name for each in found for name in each.quality))
-    head = ("method", "law" if temperature else "same text", "accepted", "alpha*", "of the roofline", *scores)
+    head = (
+        "method",
+        "same text or law" if temperature else "same text",
+        "accepted",
+        "alpha*",
+        "of the roofline",
+        *scores,
+    )
     rows = tuple(
         (
             name_of(each),
@@ -123,7 +130,8 @@ def rsd_tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
             if not here:
                 continue
             where = f"T = {temperature:g}, at fixed {kind}"
-            found.append(_best_table(f"{where}: block efficiency [95 % interval]", here, kind))
+            chosen = "" if kind == "length" else ", best shape for these prompts; held out: chosen on the other half"
+            found.append(_best_table(f"{where}: block efficiency [95 % interval]{chosen}", here, kind))
             plain = [r for r in records if r.temperature == temperature and r.method == "plain"]
             found += _other_figures(where, [*plain, *here], run, kind)
     return found
@@ -137,7 +145,9 @@ def _best_table(title: str, records: Sequence[Record], kind: str) -> Table:
         for column in columns:
             best = best_shape(records, method, f"{kind} {column}")
             shape = "" if best is None or kind == "length" else f" {short(best[0].shape or '')}"
-            cells.append("" if best is None else f"{block_efficiency(best)}{shape}")
+            other = held_out(records, method, f"{kind} {column}")
+            beside = "" if other is None else f"; held out {other.value:.2f}"
+            cells.append("" if best is None else f"{block_efficiency(best)}{shape}{beside}")
         rows.append((method, *cells))
     return Table(title, ("method", *(f"{kind} {column}" for column in columns)), tuple(_in_order(rows)))
 
@@ -173,6 +183,24 @@ def _other_figures(where: str, records: Sequence[Record], run: RunInfo, kind: st
 
 def _score(name: str) -> Callable[[Summary], str]:
     return lambda each: number(each.quality.get(name), 3)
+
+
+def held_out(records: Sequence[Record], method: str, at: str) -> Estimate | None:
+    """Block efficiency where the shape is chosen on other prompts than those that count; None without a choice.
+
+    The prompts are halved, every other one in the order of the records. Each half counts with the shape that was best
+    on the other.
+    """
+    here = [record for record in records if (record.method, record.at) == (method, at)]
+    if len({record.cell for record in here}) < 2:
+        return None
+    prompts = list(dict.fromkeys(record.prompt for record in here))
+    halves = [[record for record in here if record.prompt in prompts[side::2]] for side in (0, 1)]
+    counted: list[Record] = []
+    for mine, other in (halves, halves[::-1]):
+        if best := best_shape(other, method, at):
+            counted += [record for record in mine if record.cell == best[0].cell]
+    return block_efficiency(counted)
 
 
 def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] | None:
@@ -247,7 +275,7 @@ def over_plain(each: Summary, records: Sequence[Record]) -> float | None:
 def proof(each: Summary) -> str:
     """How it is known that the text is the model's own."""
     if each.same is not None:
-        return f"{each.same}/{each.answers}" + (f", {each.ties} ties" if each.ties else "")
+        return f"{each.same}/{each.compared}" + (f", {each.ties} ties" if each.ties else "")
     return "" if each.law is None else f"p = {each.law:.2g}"
 
 

@@ -35,7 +35,7 @@ def overview(records: Sequence[Record], run: RunInfo, temperature: float) -> Tab
     if run.protocol == "load":
         return load_table(records, run, temperature)
     shown = [_row(each, temperature) for each in chosen(records, run, temperature)]
-    head = (*HEAD, "law" if temperature else "same text", *BEHIND)
+    head = (*HEAD, "same text or law" if temperature else "same text", *BEHIND)
     kept = [place for place in range(len(head)) if any(row[place] for row in shown)]
     rows = tuple(tuple(row[place] for place in kept) for row in shown)
     where = ", at the largest budget each was measured at" if run.protocol == "rsd" else ""
