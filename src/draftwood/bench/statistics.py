@@ -10,7 +10,8 @@ from functools import cache
 
 import numpy as np
 
-from draftwood.bench.proof import LEAST_SAMPLES, STRICT, joint
+from draftwood.bench.judging import compared_texts, law_of
+from draftwood.bench.proof import STRICT
 from draftwood.bench.records import Record, RunInfo
 
 DRAWS = 2000
@@ -110,7 +111,7 @@ def summaries(records: Sequence[Record], run: RunInfo, by_category: bool = False
 def summary(group: Sequence[Record], plain: Sequence[Record], run: RunInfo, category: str | None = None) -> Summary:
     """The summary of one cell's records, beside those of plain decoding on the same prompts."""
     first = group[0]
-    compared = _compared(group, plain)
+    compared = compared_texts(group, plain)
     different = [record for record, same in compared if not same and not record.is_peer]
     ties = [record for record in different if record.divergence and record.divergence["tie"]]
     excused = different if first.temperature and run.dtype not in STRICT else ties
@@ -150,28 +151,8 @@ def summary(group: Sequence[Record], plain: Sequence[Record], run: RunInfo, cate
         ties=len(ties),
         failures=len(failures),
         divergence=None if shown is None else {"prompt": shown.prompt, "turn": shown.turn, **(shown.divergence or {})},
-        law=_law(group),
+        law=law_of(group),
     )
-
-
-def _compared(group: Sequence[Record], plain: Sequence[Record]) -> list[tuple[Record, bool]]:
-    """Records whose text has to be plain decoding's, and whether it is."""
-    first = group[0]
-    if not first.temperature:
-        return [(record, record.identical_to_plain is True) for record in group]
-    if first.verifier != "match" or first.method == "plain":
-        return []
-    texts = {(*each.key[1:], each.seed): each.token_ids for each in plain}
-    own = [(record, texts.get((*record.key[1:], record.seed))) for record in group]
-    return [(record, record.token_ids == text) for record, text in own if None not in (record.token_ids, text)]
-
-
-def _law(group: Sequence[Record]) -> float | None:
-    """The joint p-value of the tests that can tell something, None without any."""
-    if group[0].verifier == "match":
-        return None  # the token is plain decoding's own draw, whatever was guessed: its texts are compared instead
-    values = [record.law["p_value"] for record in group if record.law and record.law["samples"] >= LEAST_SAMPLES]
-    return joint(values) if values else None
 
 
 Part = Callable[[Record], tuple[float, float] | None]

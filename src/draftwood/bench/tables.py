@@ -4,21 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from draftwood.bench.best_shapes import best_shape, held_out
 from draftwood.bench.records import Record, RunInfo
 from draftwood.bench.statistics import (
     Estimate,
     Summary,
     block_efficiency,
-    block_efficiency_ratio,
-    per_run,
-    pooled,
     summaries,
     throughput,
-)
-
-CLAIMS = (  # published orderings of block efficiency
-    *(("rsd-s", "rsd-c"), ("rsd-c", "spectr"), ("rsd-c", "specinfer"), ("spectr", "speculative")),
-    *(("rsd-c + greedy-plus-one", "rsd-c"), ("rsd-c + traversal", "rsd-c"), ("rsd-s + traversal", "rsd-s")),
 )
 
 
@@ -183,59 +176,6 @@ def _other_figures(where: str, records: Sequence[Record], run: RunInfo, kind: st
 
 def _score(name: str) -> Callable[[Summary], str]:
     return lambda each: number(each.quality.get(name), 3)
-
-
-def held_out(records: Sequence[Record], method: str, at: str) -> Estimate | None:
-    """Block efficiency where the shape is chosen on other prompts than those that count; None without a choice.
-
-    The prompts are halved, every other one in the order of the records. Each half counts with the shape that was best
-    on the other.
-    """
-    here = [record for record in records if (record.method, record.at) == (method, at)]
-    if len({record.cell for record in here}) < 2:
-        return None
-    prompts = list(dict.fromkeys(record.prompt for record in here))
-    halves = [[record for record in here if record.prompt in prompts[side::2]] for side in (0, 1)]
-    counted: list[Record] = []
-    for mine, other in (halves, halves[::-1]):
-        if best := best_shape(other, method, at):
-            counted += [record for record in mine if record.cell == best[0].cell]
-    return block_efficiency(counted)
-
-
-def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] | None:
-    """The records of the shape with the greatest block efficiency; None where nothing is measured."""
-    shapes: dict[str, list[Record]] = {}
-    for record in records:
-        if (record.method, record.at) == (method, at):
-            shapes.setdefault(record.cell, []).append(record)
-    known = {cell: found for cell, group in shapes.items() if (found := pooled(group, per_run))}
-    return shapes[max(known, key=lambda cell: known[cell])] if known else None
-
-
-def orderings(records: Sequence[Record]) -> Table:
-    """For each published ordering, where it holds, with paired bootstrap intervals of the ratio."""
-    head = ("claim", "T", "compared at", "holds", "clearly", "against it clearly", "mean ratio")
-    rows = []
-    for better, worse in CLAIMS:
-        for temperature in sorted({r.temperature for r in records}, reverse=True):
-            for kind in ("length", "budget"):
-                here = [r for r in records if r.temperature == temperature and r.at.startswith(kind)]
-                known = [
-                    found for at in dict.fromkeys(r.at for r in here) if (found := _ratio(here, better, worse, at))
-                ]
-                if known:
-                    counts = (sum(r.value >= 1 for r in known), sum(r.low > 1 for r in known))
-                    counts += (sum(r.high < 1 for r in known),)
-                    shares = (f"{count} of {len(known)}" for count in counts)
-                    mean = sum(ratio.value for ratio in known) / len(known)
-                    rows.append((f"{better} >= {worse}", f"{temperature:g}", f"fixed {kind}", *shares, f"{mean:.3f}"))
-    return Table("published orderings", head, tuple(rows))
-
-
-def _ratio(records: Sequence[Record], better: str, worse: str, at: str) -> Estimate | None:
-    one, other = best_shape(records, better, at), best_shape(records, worse, at)
-    return block_efficiency_ratio(one, other) if one and other else None
 
 
 def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from draftwood.bench.best_shapes import held_out
 from draftwood.bench.report.overview import chosen, is_refused
 from draftwood.bench.report.reading import Measured
 from draftwood.bench.statistics import Estimate, Summary
-from draftwood.bench.tables import Table, held_out, proof, speed_up, temperatures
+from draftwood.bench.tables import Table, proof, speed_up, temperatures
 
 HEAD = (
     *("method", "what it does", "T", "tokens per run [95 %]", "x plain, decoding alone [95 %]"),
