@@ -174,7 +174,7 @@ def test_a_law_that_is_wrong_by_so_much_is_caught() -> None:
     assert p_value(target, texts) < LEVEL
 
 
-@pytest.mark.parametrize("cells", [2, VOCAB, 25])
+@pytest.mark.parametrize("cells", [2, VOCAB])
 def test_so_many_draws_find_the_hardest_law_as_often_as_promised(cells: int) -> None:
     right = np.full(cells, 0.5 / (cells - 1))
     right[0] = 0.5

@@ -170,6 +170,12 @@ def test_laws_are_joined() -> None:
     assert found.law == pytest.approx(0.0561, abs=1e-4)
 
 
+def test_a_law_that_is_not_the_models_fails_the_run() -> None:
+    wrong = drawn(AUTO, verifier="rejection", law={"p_value": 1e-9, "samples": 1000})
+    assert failures([*drawn(PLAIN), *wrong], run_info())
+    assert "the next token does not follow the model's law" in " ".join(remarks([*drawn(PLAIN), *wrong], run_info()))
+
+
 def test_no_p_value_is_told_of_few_samples_or_of_a_method_that_matches() -> None:
     assert summary_of(drawn(AUTO, verifier="rejection", law={"p_value": 0.1, "samples": 999})).law is None
     assert summary_of(drawn(AUTO, law={"p_value": 1e-9, "samples": 1000})).law is None

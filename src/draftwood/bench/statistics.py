@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 
 from draftwood.bench.judging import compared_texts, law_of
+from draftwood.bench.machine import roofline, weight_bytes
 from draftwood.bench.proof import STRICT
 from draftwood.bench.records import Record, RunInfo
 
@@ -246,18 +247,6 @@ def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> flo
     if draft_steps is None:
         return efficiency
     return None if ratio is None else efficiency / (draft_steps * ratio + 1)
-
-
-def roofline(speed: float | None, bandwidth: float | None, weight_bytes: int | None) -> float | None:
-    """Tokens per second over the speed at which one reading of the weights per token fills the memory bus."""
-    return speed * weight_bytes / bandwidth if speed and bandwidth and weight_bytes else None
-
-
-def weight_bytes(record: Record, run: RunInfo) -> int | None:
-    """Bytes of weights that the record's system reads for every token."""
-    if record.is_peer:
-        return run.peers.get(record.method.removeprefix("peer:"), {}).get("weight_bytes")
-    return run.weight_bytes
 
 
 def throughput(records: Sequence[Record]) -> float | None:
