@@ -12,6 +12,7 @@ from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_deco
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.session import Part
 from draftwood.native import library
+from draftwood.native.threads import threads
 
 Products = Literal["float32", "bfloat16", "int8"]
 
@@ -91,7 +92,7 @@ class NativeModel(DecoderModel):
             cache_slots=self.pool.slots,
             capacity=self.pool.capacity,
         )
-        self.library.draftwood_run(self._structure, run, torch.get_num_threads())
+        self.library.draftwood_run(self._structure, run, threads())
         return outputs(logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep)
 
     def _decoder(self, decoder: Decoder, halves: torch.dtype) -> library.Decoder:
@@ -135,7 +136,7 @@ class NativeModel(DecoderModel):
         """The matrix as the library reads it: tiles of 16 outputs, groups of 32 inputs."""
         weight, kind = part.weight.float().contiguous(), _KINDS[self.products]
         outputs, inputs = weight.shape
-        if kind == library.INT8 and self.library.draftwood_fits_int4(weight.data_ptr(), outputs, inputs):
+        if kind == library.INT8 and self.library.draftwood_fits_int4(weight.data_ptr(), outputs, inputs, threads()):
             kind = library.INT4
         groups = -(-outputs // library.TILE) * -(-inputs // library.GROUP)
         stored = torch.empty(int(groups * library.TILE * library.GROUP * _BYTES[kind]), dtype=torch.uint8)
@@ -149,7 +150,7 @@ class NativeModel(DecoderModel):
             offsets=self._address(torch.empty_like(scales)) if kind == library.INT4 else None,
             bias=None if part.bias is None else self._address(part.bias.float()),
         )
-        self.library.draftwood_pack(weight.data_ptr(), matrix)
+        self.library.draftwood_pack(weight.data_ptr(), matrix, threads())
         vectors = {library.INT8: 1, library.INT4: 2}.get(kind, 0)  # scales, and offsets
         self.weight_bytes += stored.numel() + vectors * scales.numel() * scales.element_size()
         return matrix

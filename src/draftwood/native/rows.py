@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.native import library
+from draftwood.native.threads import threads
 
 
 def searchable(rows: Tensor) -> bool:
@@ -38,7 +39,7 @@ def _largest(rows: Tensor, count: int, temperature: float, shares: Tensor | None
     places = torch.empty(len(rows), count, dtype=torch.int64)
     address = None if shares is None else shares.data_ptr()
     sizes = (len(rows), rows.stride(0), rows.shape[1], count)
-    library.library().draftwood_largest(rows.data_ptr(), *sizes, places.data_ptr(), temperature, address)
+    library.library().draftwood_largest(rows.data_ptr(), *sizes, places.data_ptr(), temperature, address, threads())
     return places
 
 
@@ -48,7 +49,7 @@ def softened(
     """The probabilities of these logits: softmax(rows / temperature), in ``out`` where that is given."""
     probs = torch.empty(rows.shape) if out is None else out
     library.library().draftwood_soften(
-        rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], temperature, probs.data_ptr()
+        rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], temperature, probs.data_ptr(), threads()
     )
     return probs
 
@@ -66,7 +67,7 @@ def places_of_shares(
     places = torch.empty(shares.shape, dtype=torch.int64)
     sizes = (len(rows), rows.stride(0), rows.shape[1])
     library.library().draftwood_places_of_shares(
-        rows.data_ptr(), *sizes, shares.data_ptr(), shares.shape[1], distinct, places.data_ptr()
+        rows.data_ptr(), *sizes, shares.data_ptr(), shares.shape[1], distinct, places.data_ptr(), threads()
     )
     return places
 

@@ -1,0 +1,79 @@
+"""How many threads may run at once: what PyTorch is told, the CPUs this process may use, and what its container is given."""
+
+import functools
+import math
+import os
+from pathlib import Path
+
+import torch
+
+MOST = 256  # as many as the library takes
+
+
+def threads() -> int:
+    """Threads for the next call of the library: PyTorch's number, but no more than there is CPU time for."""
+    return min(torch.get_num_threads(), cpus(), of_quota())
+
+
+def cpus() -> int:
+    """CPUs that the system lets this thread run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@functools.cache
+def of_quota() -> int:
+    """Threads that the quota of this process's container keeps busy; looked up once."""
+    limit = quota(Path("/"))
+    return MOST if math.isinf(limit) else math.ceil(limit)
+
+
+def quota(root: Path) -> float:
+    """CPU seconds per second that the control groups of this process allow, in either version; infinite for no limit.
+
+    Args:
+        root: where the system's files lie.
+    """
+    try:
+        own = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        mounts = (root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return math.inf
+    groups = {controllers: path for _, controllers, path in (line.split(":", 2) for line in own if line.count(":") > 1)}
+    limits = [math.inf]
+    for line in mounts:
+        place, _, kind = line.partition(" - ")
+        top, mounted = place.split()[3:5]
+        for controllers, path in groups.items():
+            is_new = controllers == "" and kind.startswith("cgroup2 ")
+            is_old = "cpu" in controllers.split(",") and kind.startswith("cgroup ") and "cpu" in kind.split()[-1].split(",")
+            if is_new or is_old:
+                limits += _limits(root / mounted.lstrip("/"), _within(path, top))
+    return min(limits)
+
+
+def _within(path: str, top: str) -> Path:
+    """A group's path below the one that is mounted; that one itself where the group lies elsewhere, as in containers."""
+    try:
+        return Path(path).relative_to(top)
+    except ValueError:
+        return Path()
+
+
+def _limits(mounted: Path, path: Path) -> list[float]:
+    """What a group and each group around it is given."""
+    return [_limit(mounted / group) for group in (path, *path.parents)]
+
+
+def _limit(group: Path) -> float:
+    """What one group is given: ``cpu.max`` of version 2, or the two files of version 1."""
+    try:
+        if (group / "cpu.max").is_file():
+            given, period = (group / "cpu.max").read_text(encoding="utf-8").split()
+        else:
+            given, period = ((group / f"cpu.cfs_{part}_us").read_text(encoding="utf-8") for part in ("quota", "period"))
+        return math.inf if given == "max" or int(given) <= 0 else int(given) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return math.inf
+
