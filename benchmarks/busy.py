@@ -5,7 +5,7 @@
     python benchmarks/busy.py report benchmarks/results/busy.json
 
 Every process loads its model once and answers when it is asked, so that all cases and both versions take turns. The
-processes and the loops are of one session: elsewhere Linux would share out time by sessions before it looks at niceness.
+processes and the loops are of one session: else Linux would share out time by sessions before it looks at niceness.
 """
 
 import argparse

@@ -70,8 +70,9 @@ class NativeModel(DecoderModel):
         counts = [place.count for place in places]
         self.pool.reserve(max(place.start + place.count for place in places))
         masks = [part.within(window).contiguous() for window in self.windows for part in parts]
-        states = {layer: torch.empty(sum(counts), self.sizes.hidden) for layer in hidden}
-        logits = torch.empty(len(parts) if keep == "last" else sum(counts), self.vocab_size)
+        states = {layer: torch.empty(sum(counts), self.sizes.hidden, dtype=torch.float32) for layer in hidden}
+        wanted = len(parts) if keep == "last" else sum(counts)
+        logits = torch.empty(wanted, self.vocab_size, dtype=torch.float32)
         tokens, positions = _joined([part.tokens for part in parts]), _joined([part.positions for part in parts])
         numbers = [number for place in places for number in (place.slot, place.start, place.count)]
         run = library.Run(
@@ -92,7 +93,8 @@ class NativeModel(DecoderModel):
             cache_slots=self.pool.slots,
             capacity=self.pool.capacity,
         )
-        self.library.draftwood_run(self._structure, run, threads())
+        if self.library.draftwood_run(self._structure, run, threads()) >= 0:
+            raise ValueError(_beyond(tokens, self.vocab_size))
         return outputs(logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep)
 
     def _decoder(self, decoder: Decoder, halves: torch.dtype) -> library.Decoder:
@@ -163,5 +165,14 @@ class NativeModel(DecoderModel):
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
-    """One tensor of several; of one alone itself."""
-    return pieces[0].contiguous() if len(pieces) == 1 else torch.cat(list(pieces))
+    """64-bit integers, one tensor of several."""
+    return (pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))).to(torch.int64).contiguous()
+
+
+def _beyond(tokens: Tensor, vocabulary: int) -> str:
+    found = sorted(set(tokens[(tokens < 0) | (tokens >= vocabulary)].tolist()))
+    some = ", ".join(map(str, found[:8])) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+    return (
+        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the prompt with the "
+        "model's own tokenizer"
+    )

@@ -432,8 +432,11 @@ void for_each(int64_t count, int threads, Act act) {
 
 extern "C" {
 
-void draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* run, int32_t threads) {
+// The first row whose token is none of the vocabulary, in which case nothing was run; else -1.
+int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* run, int32_t threads) {
     using namespace draftwood;
+    for (int32_t row = 0; row < run->rows; row++)
+        if (run->tokens[row] < 0 || run->tokens[row] >= decoder->vocabulary) return row;
     std::lock_guard<std::mutex> lock(workshop->busy);
     workshop->scratch.reserve(*decoder, *run);
     if (decoder->halves) {
@@ -443,6 +446,7 @@ void draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* run,
         Forward<float> forward(*decoder, *run, workshop->scratch, threads);
         workshop->team.run(forward, threads);
     }
+    return -1;
 }
 
 int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t inputs, int32_t threads) {

@@ -87,7 +87,7 @@ class Run(Structure):
 ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and width
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "draftwood_run": (None, (POINTER(Decoder), POINTER(Run), c_int32)),
+    "draftwood_run": (c_int32, (POINTER(Decoder), POINTER(Run), c_int32)),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
     "draftwood_pack": (None, (c_void_p, POINTER(Matrix), c_int32)),
     "draftwood_multiply": (None, (POINTER(Matrix), c_void_p, c_int32, c_void_p)),

@@ -31,7 +31,7 @@ def largest_with_shares(
     rows: Float[Tensor, "rows vocab"], count: int, temperature: float
 ) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"]]:
     """The same, and their probabilities: shares in the sum of exp(value / temperature) over the whole row."""
-    shares = torch.empty(len(rows), count)
+    shares = torch.empty(len(rows), count, dtype=torch.float32)
     return _largest(rows, count, temperature, shares), shares
 
 
@@ -47,7 +47,7 @@ def softened(
     rows: Float[Tensor, "rows vocab"], temperature: float, out: Float[Tensor, "rows vocab"] | None = None
 ) -> Float[Tensor, "rows vocab"]:
     """The probabilities of these logits: softmax(rows / temperature), in ``out`` where that is given."""
-    probs = torch.empty(rows.shape) if out is None else out
+    probs = torch.empty(rows.shape, dtype=torch.float32) if out is None else out
     library.library().draftwood_soften(
         rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], temperature, probs.data_ptr(), threads()
     )

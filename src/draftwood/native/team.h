@@ -115,31 +115,38 @@ private:
     static constexpr Time LONG_PATIENCE{1000};  // between jobs: longer than a step takes outside of them
     static constexpr int CALM = 50;             // jobs without a long wait, after which the machine counts as idle
 
-    std::vector<std::unique_ptr<Bed>> beds;  // of this thread and the hired ones
+    // One thread's place in the team.
+    struct Member {
+        alignas(64) std::atomic<uint64_t> ticket{0};  // for its share of a phase's tasks, which others may take from
+        int end = 0;  // of its share
+        Bed bed;
+    };
+
+    std::vector<std::unique_ptr<Member>> members;  // the first is whoever runs a job
     std::atomic<int> wanted_threads{0};
-    std::atomic<uint64_t> ticket{0};  // phases have numbers of their own for ever, so an old ticket is worth nothing
+    std::atomic<uint64_t> opened{0};  // grows whenever there may be something to do
     std::atomic<bool> done{true};
     std::atomic<int> unfinished{0};   // tasks of the phase
     std::atomic<int> calm{CALM};      // jobs since somebody was waited for in vain
     Job* job = nullptr;               // this and what follows changes only while no task is taken
-    int phase = 0, count = 0;
+    int phase = 0;
+    uint64_t number = 0;  // of the phase, for ever its own, so that an old ticket is worth nothing
 
     static int left(uint64_t ticket) { return (int)(ticket & ((1u << BITS) - 1)); }
 
     // Have so many threads; returns how many there are.
     int hire(int threads) {
-        if (beds.empty()) beds.reserve(MOST), beds.push_back(std::make_unique<Bed>());
+        if (members.empty()) members.reserve(MOST), members.push_back(std::make_unique<Member>());
         threads = std::min(threads, MOST);
         try {
-            while ((int)beds.size() < threads) {
-                const int member = (int)beds.size();
-                auto bed = std::make_unique<Bed>();
-                std::thread([this, member, bed = bed.get()] { serve(member, *bed); }).detach();
-                beds.push_back(std::move(bed));
+            while ((int)members.size() < threads) {
+                auto member = std::make_unique<Member>();
+                std::thread([this, place = (int)members.size(), own = member.get()] { serve(place, *own); }).detach();
+                members.push_back(std::move(member));
             }
         } catch (const std::system_error&) {  // the system gives no more threads: fewer do the work
         }
-        return std::min(threads, (int)beds.size());
+        return std::min(threads, (int)members.size());
     }
 
     void share(Job& wanted, int threads) {
@@ -149,54 +156,70 @@ private:
         done.store(false);
         open_next();
         while (!done.load()) {
-            const uint64_t seen = ticket.load();
-            if (!take(seen) && left(seen) == 0) wait(*beds[0], seen, [&] { return done.load(); });
+            const uint64_t seen = opened.load();
+            if (!take_all(0)) wait(members[0]->bed, seen, [&] { return done.load(); });
         }
     }
 
-    void serve(int member, Bed& bed) {
+    void serve(int place, Member& own) {
         for (;;) {
-            const uint64_t seen = ticket.load();
-            const auto invited = [&] { return member < wanted_threads.load(); };
-            if (!invited()) bed.sleep(invited);
-            else if (!take(seen) && left(seen) == 0) wait(bed, seen, [] { return false; });
+            const uint64_t seen = opened.load();
+            const auto invited = [&] { return place < wanted_threads.load(); };
+            if (!invited()) own.bed.sleep(invited);
+            else if (!take_all(place)) wait(own.bed, seen, [] { return false; });
         }
     }
 
-    // Do one task, if this ticket is still good for one.
-    bool take(uint64_t seen) {
-        if (left(seen) == 0 || !ticket.compare_exchange_strong(seen, seen - 1)) return false;
-        job->perform(phase, count - left(seen));
-        if (unfinished.fetch_sub(1) == 1) open_next();
-        return true;
+    // Do tasks while there are any, first one's own and then those of others; whether there were.
+    bool take_all(int place) {
+        int finished = 0;
+        for (int i = 0, threads = wanted_threads.load(); i < threads; i++) {
+            Member& member = *members[(place + i) % threads];
+            while (take(member)) finished++;
+        }
+        if (finished && unfinished.fetch_sub(finished) == finished) open_next();
+        return finished > 0;
+    }
+
+    bool take(Member& from) {
+        uint64_t ticket = from.ticket.load();
+        while (left(ticket) > 0)
+            if (from.ticket.compare_exchange_weak(ticket, ticket - 1)) {
+                job->perform(phase, from.end - left(ticket));
+                return true;
+            }
+        return false;
     }
 
     // The next phase that has tasks; if there is none, the end.
     void open_next() {
         do phase++;
         while (phase < job->phases() && job->tasks(phase) == 0);
-        if (phase == job->phases()) return end();
-        count = job->tasks(phase);
-        unfinished.store(count);
-        const int threads = wanted_threads.load();
-        const int others = count - 1;
-        ticket.store(next_ticket() | (uint64_t)count);  // from here on the job may be done by others at any time
-        for (int member = 0, woken = 0; member < threads && woken < others; member++) woken += beds[member]->wake();
+        if (phase == job->phases()) {
+            done.store(true);  // from here on there may be another job
+            opened.fetch_add(1);
+            members[0]->bed.wake();
+            return;
+        }
+        const int64_t count = job->tasks(phase), threads = wanted_threads.load();
+        const uint64_t name = ++number << BITS;
+        unfinished.store((int)count);
+        for (int64_t i = 0, first = 0; i < threads; i++) {
+            Member& member = *members[i];
+            const int64_t end = count * (i + 1) / threads;
+            member.end = (int)end;
+            member.ticket.store(name | (uint64_t)(end - first));  // from here on the phase may change at any time
+            first = end;
+        }
+        opened.fetch_add(1);
+        for (int64_t i = 0, woken = 0; i < threads && woken < count - 1; i++) woken += members[i]->bed.wake();
     }
 
-    void end() {
-        ticket.store(next_ticket());
-        done.store(true);  // from here on there may be another job
-        beds[0]->wake();
-    }
-
-    uint64_t next_ticket() const { return ((ticket.load() >> BITS) + 1) << BITS; }
-
-    // Until there is another ticket or it is over. Whoever outwaits its patience within a job has found the machine busy,
+    // Until another phase is open or it is over. Whoever outwaits its patience within a job has found the machine busy,
     // where waiting takes time from those that are waited for.
     template <class Over>
     void wait(Bed& bed, uint64_t seen, Over over) {
-        const auto changed = [&] { return ticket.load() != seen || over(); };
+        const auto changed = [&] { return opened.load() != seen || over(); };
         const bool within = !done.load();
         const Time patience = within || calm.load() < CALM ? PATIENCE : LONG_PATIENCE;
         const auto until = std::chrono::steady_clock::now() + patience;
@@ -206,7 +229,7 @@ private:
                 pause();
             }
         while (std::chrono::steady_clock::now() < until);
-        if (within) calm.store(0);
+        if (within && !done.load()) calm.store(0);
         bed.sleep(changed);
     }
 

@@ -1,4 +1,4 @@
-"""How many threads may run at once: what PyTorch is told, the CPUs this process may use, and what its container is given."""
+"""How many threads run at once, by what PyTorch is told, the CPUs of this process and its container's quota."""
 
 import functools
 import math
@@ -30,7 +30,7 @@ def of_quota() -> int:
 
 
 def quota(root: Path) -> float:
-    """CPU seconds per second that the control groups of this process allow, in either version; infinite for no limit.
+    """CPU seconds per second that this process's control groups allow, in either version; infinite for no limit.
 
     Args:
         root: where the system's files lie.
@@ -40,21 +40,26 @@ def quota(root: Path) -> float:
         mounts = (root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return math.inf
-    groups = {controllers: path for _, controllers, path in (line.split(":", 2) for line in own if line.count(":") > 1)}
+    groups = [line.split(":", 2)[1:] for line in own if line.count(":") > 1]
     limits = [math.inf]
     for line in mounts:
         place, _, kind = line.partition(" - ")
         top, mounted = place.split()[3:5]
-        for controllers, path in groups.items():
-            is_new = controllers == "" and kind.startswith("cgroup2 ")
-            is_old = "cpu" in controllers.split(",") and kind.startswith("cgroup ") and "cpu" in kind.split()[-1].split(",")
-            if is_new or is_old:
+        for controllers, path in groups:
+            if _belong(controllers, kind):
                 limits += _limits(root / mounted.lstrip("/"), _within(path, top))
     return min(limits)
 
 
+def _belong(controllers: str, mount: str) -> bool:
+    """Whether groups with these controllers are the ones on a mount, and limit CPU time."""
+    if mount.startswith("cgroup2 "):
+        return controllers == ""
+    return mount.startswith("cgroup ") and all("cpu" in names.split(",") for names in (controllers, mount.split()[-1]))
+
+
 def _within(path: str, top: str) -> Path:
-    """A group's path below the one that is mounted; that one itself where the group lies elsewhere, as in containers."""
+    """A group's path below the one that is mounted; that one itself where the group lies elsewhere (containers)."""
     try:
         return Path(path).relative_to(top)
     except ValueError:
@@ -76,4 +81,3 @@ def _limit(group: Path) -> float:
         return math.inf if given == "max" or int(given) <= 0 else int(given) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return math.inf
-
