@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-rsd bench-spec bench-peers bench-larger bench-cost clean
+.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-rsd bench-spec bench-peers bench-larger bench-cost bench-busy clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -70,6 +70,9 @@ bench-cost: $(READY)  ## what runs cost by nodes and by context, and what 8 bits
 	$(BIN)/python benchmarks/verify_cost.py run --models smollm2-135m tinyllama-1.1b --output benchmarks/results/verify_cost.json
 	$(BIN)/python benchmarks/verify_cost.py growth --output benchmarks/results/growth.json
 	$(BIN)/python benchmarks/int8_quality.py run --output benchmarks/results/int8_quality.json
+
+bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
+	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json
 
 clean:  ## forget the virtual environment
 	rm -rf $(VENV)

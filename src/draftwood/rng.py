@@ -165,7 +165,7 @@ class Rng:
 
 _BLOCK = 256
 _WORD = (1 << 64) - 1
-_ONE = torch.ones(1)
+_ONE = torch.ones(1, dtype=torch.float32)
 
 
 def _table(numbers: Sequence[float], columns: int) -> Float[Tensor, "rows columns"]:

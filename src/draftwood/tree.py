@@ -114,9 +114,10 @@ class DraftTree:
                 rows.append(rows[parent].copy() if node else [False] * size)
                 rows[node][node] = True
             return torch.tensor(rows)
-        steps = torch.zeros(size, size + 1, device=device)  # the root steps to the extra column, cut off below
+        # The root steps to the extra column, cut off below.
+        steps = torch.zeros(size, size + 1, dtype=torch.float32, device=device)
         steps.scatter_(1, self.parents.where(self.parents >= 0, size)[:, None], 1.0)
-        reach = steps[:, :size] + torch.eye(size, device=device)
+        reach = steps[:, :size] + torch.eye(size, dtype=torch.float32, device=device)
         length = 1  # steps that `reach` covers; squaring doubles them
         while length < size - 1:
             reach = (reach @ reach).clamp(max=1.0)
@@ -167,7 +168,7 @@ class DraftTree:
         """The tree without its rows, which take megabytes, for those who keep the trees of a whole text."""
         if self.probs is None:
             return self
-        chances = torch.ones(len(self))
+        chances = torch.ones(len(self), dtype=torch.float32)
         chances[1:] = self.probs[self.parents[1:], self.tokens[1:]]
         return replace(self, probs=None, chances=chances)
 

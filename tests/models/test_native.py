@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from draftwood.models.lean import LeanModel
 from draftwood.models.loading import load_model, model_for
@@ -93,6 +94,33 @@ def test_weights_that_came_in_four_bits_are_kept_in_four_bits() -> None:
     model = load_model("smollm2-135m", "int8").model
     assert isinstance(model, NativeModel)
     assert 5.5 < 8 * model.weight_bytes / 134.5e6 < 6.0  # bits per weight, scales included; the head came in eight
+
+
+@pytest.mark.parametrize("ids", [[3, -1], [40], [2**40], [7, 10**9, 41]])
+def test_tokens_beyond_the_vocabulary_are_refused_and_nothing_is_run(ids: list[int]) -> None:
+    model = NativeModel(tiny_llama(0, vocab=40))
+    session, fresh = model.start(), model.start()
+    session.extend(CHAIN)
+    fresh.extend(CHAIN)
+    named = ", ".join(map(str, sorted({i for i in ids if not 0 <= i < 40})))
+    with pytest.raises(ValueError, match=f"token ids must be 0 to 39, the model's vocabulary, got {named};"):
+        session.extend(ids)
+    with pytest.raises(ValueError, match=named):
+        session.forward(DraftTree.chain([1, *ids]))
+    assert torch.equal(session.extend([0, 39]).logits, fresh.extend([0, 39]).logits)  # the first and the last
+
+
+@pytest.mark.parametrize("saved", [torch.bfloat16, torch.float16])
+def test_weights_saved_in_halves_run_in_float32_as_in_transformers(saved: torch.dtype, tmp_path) -> None:
+    tiny_llama(0, layers=4).to(saved).save_pretrained(tmp_path)
+    hf_model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    assert hf_model.dtype == torch.float32
+    with torch.no_grad():
+        exact = hf_model(torch.tensor([CHAIN * 4])).logits[0]
+    own = NativeModel(hf_model).start().extend(CHAIN * 4).logits
+    rounded = NativeModel(hf_model, "bfloat16").start().extend(CHAIN * 4).logits
+    assert (own - exact).abs().max() <= 1e-5 * exact.std()
+    assert (rounded - exact).abs().max() > 1e-3 * exact.std()  # what rounding anywhere would show
 
 
 def test_a_cpu_without_fast_products_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

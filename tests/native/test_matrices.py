@@ -29,7 +29,7 @@ def four_bit_weights(outputs: int, inputs: int) -> torch.Tensor:
 
 
 def fits_int4(weight: torch.Tensor) -> bool:
-    return bool(library.library().draftwood_fits_int4(weight.data_ptr(), *weight.shape))
+    return bool(library.library().draftwood_fits_int4(weight.data_ptr(), *weight.shape, 2))
 
 
 def product(kind: int, weight: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
@@ -41,7 +41,7 @@ def product(kind: int, weight: torch.Tensor, bias: torch.Tensor | None, rows: to
     addresses = dict(zip(("weights", "scales", "offsets"), (part.data_ptr() for part in memory), strict=True))
     own_bias = None if bias is None else bias.data_ptr()
     matrix = library.Matrix(kind=kind, outputs=outputs, inputs=inputs, bias=own_bias, **addresses)
-    library.library().draftwood_pack(weight.data_ptr(), ctypes.byref(matrix))
+    library.library().draftwood_pack(weight.data_ptr(), ctypes.byref(matrix), 2)
     result = torch.full((len(rows), outputs), torch.nan)
     library.library().draftwood_multiply(ctypes.byref(matrix), rows.data_ptr(), len(rows), result.data_ptr())
     return result

@@ -67,9 +67,9 @@ class _StandSession:
         while node < len(grown.tokens) and grown.depths[node] < context.room:  # depths never fall
             self._branch(grown, node)
             node += 1
-        probs = torch.zeros(max(grown.rows, default=-1) + 1, self.vocab)
+        probs = torch.zeros(max(grown.rows, default=-1) + 1, self.vocab, dtype=torch.float32)
         for node, row in grown.rows.items():
-            probs[node, list(row)] = torch.tensor(list(row.values()))
+            probs[node, list(row)] = torch.tensor(list(row.values()), dtype=torch.float32)
         return DraftTree(torch.tensor(grown.tokens), torch.tensor(grown.parents), probs, "distinct")
 
     def _branch(self, grown: "_Drawn", node: int) -> None:
@@ -82,7 +82,7 @@ class _StandSession:
         shares = halves(share, min(self.config.width, len(row)))
         if not shares:
             return
-        tokens, weights = list(row), torch.tensor([list(row.values())])
+        tokens, weights = list(row), torch.tensor([list(row.values())], dtype=torch.float32)
         grown.rows[node] = row
         for place, given in zip(draw(weights, len(shares), self.rng), shares, strict=True):
             grown.tokens.append(tokens[place])

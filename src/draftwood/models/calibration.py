@@ -27,6 +27,7 @@ from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.models.progress import progress
 from draftwood.native import library
+from draftwood.native.threads import threads
 from draftwood.version import __version__
 
 STORED_SECONDS = 3.0  # for a curve that later loads find again
@@ -49,7 +50,7 @@ class Key:
         dtype: of the weights in memory.
         runner: the class that runs them, and how, where it can do so in several ways.
         device: name of the GPU or the CPU.
-        threads: that PyTorch uses on the CPU.
+        threads: that runs use on the CPU.
         versions: of the packages that decide how fast a run is.
     """
 
@@ -71,7 +72,7 @@ class Key:
             dtype=dtype,
             runner=_runner(model),
             device=device_name(model.device),
-            threads=torch.get_num_threads(),
+            threads=threads() if isinstance(model, NativeModel) else torch.get_num_threads(),
             versions=f"draftwood {__version__}, {packages}",
         )
 

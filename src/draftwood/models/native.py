@@ -12,6 +12,7 @@ from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_deco
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.session import Part
 from draftwood.native import library
+from draftwood.native.threads import threads
 
 Products = Literal["float32", "bfloat16", "int8"]
 
@@ -68,8 +69,9 @@ class NativeModel(DecoderModel):
         places = [part.place for part in parts]
         counts = [place.count for place in places]
         masks = [part.within(window).contiguous() for window in self.windows for part in parts]
-        states = {layer: torch.empty(sum(counts), self.sizes.hidden) for layer in hidden}
-        logits = torch.empty(len(parts) if keep == "last" else sum(counts), self.vocab_size)
+        states = {layer: torch.empty(sum(counts), self.sizes.hidden, dtype=torch.float32) for layer in hidden}
+        wanted = len(parts) if keep == "last" else sum(counts)
+        logits = torch.empty(wanted, self.vocab_size, dtype=torch.float32)
         tokens, positions = _joined([part.tokens for part in parts]), _joined([part.positions for part in parts])
         numbers = [number for place in places for number in (place.slot, place.start, place.count)]
         run = library.Run(
@@ -90,7 +92,8 @@ class NativeModel(DecoderModel):
             cache_slots=self.pool.slots,
             capacity=self.pool.capacity,
         )
-        self.library.draftwood_run(self._structure, run, torch.get_num_threads())
+        if self.library.draftwood_run(self._structure, run, threads()) >= 0:
+            raise ValueError(_beyond(tokens, self.vocab_size))
         return outputs(logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep)
 
     def _decoder(self, decoder: Decoder, halves: torch.dtype) -> library.Decoder:
@@ -134,7 +137,7 @@ class NativeModel(DecoderModel):
         """The matrix as the library reads it: tiles of 16 outputs, groups of 32 inputs."""
         weight, kind = part.weight.float().contiguous(), _KINDS[self.products]
         outputs, inputs = weight.shape
-        if kind == library.INT8 and self.library.draftwood_fits_int4(weight.data_ptr(), outputs, inputs):
+        if kind == library.INT8 and self.library.draftwood_fits_int4(weight.data_ptr(), outputs, inputs, threads()):
             kind = library.INT4
         groups = -(-outputs // library.TILE) * -(-inputs // library.GROUP)
         stored = torch.empty(int(groups * library.TILE * library.GROUP * _BYTES[kind]), dtype=torch.uint8)
@@ -148,7 +151,7 @@ class NativeModel(DecoderModel):
             offsets=self._address(torch.empty_like(scales)) if kind == library.INT4 else None,
             bias=None if part.bias is None else self._address(part.bias.float()),
         )
-        self.library.draftwood_pack(weight.data_ptr(), matrix)
+        self.library.draftwood_pack(weight.data_ptr(), matrix, threads())
         vectors = {library.INT8: 1, library.INT4: 2}.get(kind, 0)  # scales, and offsets
         self.weight_bytes += stored.numel() + vectors * scales.numel() * scales.element_size()
         return matrix
@@ -161,5 +164,14 @@ class NativeModel(DecoderModel):
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
-    """One tensor of several; of one alone itself."""
-    return pieces[0].contiguous() if len(pieces) == 1 else torch.cat(list(pieces))
+    """64-bit integers, one tensor of several."""
+    return (pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))).to(torch.int64).contiguous()
+
+
+def _beyond(tokens: Tensor, vocabulary: int) -> str:
+    found = sorted(set(tokens[(tokens < 0) | (tokens >= vocabulary)].tolist()))
+    some = ", ".join(map(str, found[:8])) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+    return (
+        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the prompt with the "
+        "model's own tokenizer"
+    )

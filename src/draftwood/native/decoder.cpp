@@ -1,19 +1,16 @@
 // A Llama-shaped decoder (Llama, Mistral, Qwen2, Qwen3, StableLM) run over the rows of draft trees, for CPUs.
 //
-// One call runs all layers; the threads meet at barriers and nowhere else. A row is a token of some sequence: it writes
+// One call runs all layers, as a list of phases that threads share (team.h). A row is a token of some sequence: it writes
 // its key and value to a place in that sequence's slot of the cache and sees the places that its mask names. Whatever is
 // added up for a row is added up in an order that does not depend on the other rows.
-#include <atomic>
-#include <mutex>
-#include <thread>
-
 #include "attention.h"
 #include "noise.h"
 #include "packing.h"
 #include "rows.h"
+#include "team.h"
 
-#if defined(_OPENMP)
-#include <omp.h>
+#if !defined(_WIN32)
+#include <pthread.h>
 #endif
 
 namespace draftwood {
@@ -62,59 +59,6 @@ struct Run {
 
 namespace {
 
-struct Share {
-    int first, last;
-};
-
-int thread() {
-#if defined(_OPENMP)
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
-
-int threads() {
-#if defined(_OPENMP)
-    return omp_get_num_threads();
-#else
-    return 1;
-#endif
-}
-
-// This thread's share of so many things.
-Share share(int count) {
-    return {(int)((int64_t)count * thread() / threads()), (int)((int64_t)count * (thread() + 1) / threads())};
-}
-
-// Where threads wait for each other, a dozen times per layer. Waiting threads spin, since their wait is shorter than a
-// sleep; where the CPU is wanted elsewhere they give it away.
-class Barrier {
-public:
-    void wait() {
-        const int round = rounds.load(std::memory_order_relaxed);
-        if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == threads()) {
-            arrived.store(0, std::memory_order_relaxed);
-            rounds.store(round + 1, std::memory_order_release);
-            return;
-        }
-        for (int spins = 0; rounds.load(std::memory_order_acquire) == round; spins++) {
-            if (spins > PATIENCE) std::this_thread::yield();
-#if defined(__x86_64__)
-            else __builtin_ia32_pause();
-#endif
-        }
-    }
-
-private:
-    static constexpr int PATIENCE = 2000;
-    std::atomic<int> arrived{0}, rounds{0};
-};
-
-Barrier meeting;
-
-void barrier() { meeting.wait(); }
-
 // RMSNorm, or LayerNorm where centred. The results may take the place of the values.
 void normed(const Decoder& decoder, const float* values, int count, const Norm& norm, bool centred, float* results) {
     float mean = 0;
@@ -145,7 +89,7 @@ void rotate(float* head, int dim, const float* cosines, const float* sines) {
     }
 }
 
-// What lives between two barriers, kept from run to run.
+// What phases hand to each other, kept from run to run.
 struct Scratch {
     std::vector<float> stream, mixed, attended, gated, cosines, sines;
     Rows narrow, attention, wide;  // encoded rows of width hidden, heads * head_dim and inner
@@ -186,52 +130,74 @@ struct Scratch {
     }
 };
 
-template <class Number>  // of the cache and the embedding
-class Forward {
-public:
-    Forward(const Decoder& decoder, const Run& run, Scratch& scratch)
-        : decoder(decoder), run(run), scratch(scratch),
-          mixed_width((decoder.heads + 2 * decoder.shared_heads) * decoder.head_dim) {}
+// Things of a phase that one thread does together.
+struct Some {
+    int first, last;
+};
 
-    void operator()() {
-        begin();
-        for (int i = 0; i < run.kept_layers; i++) {
-            int index = (int)run.kept[i];
-            const Layer& layer = decoder.layers[index];
-            if (run.hidden[index]) copy_stream(run.hidden[index]);
-            norm_stream(layer.attention_norm);
-            barrier();
-            project(layer.query_key_value, scratch.narrow, scratch.mixed.data(), mixed_width);
-            barrier();
-            store_keys_and_values(layer, index);
-            barrier();
-            attend(layer, index);
-            barrier();
-            if (!whole_heads) encode_attended(), barrier();
-            add(layer.output, scratch.attention);
-            barrier();
-            norm_stream(layer.network_norm);
-            barrier();
-            gate(layer);
-            barrier();
-            add(layer.down, scratch.wide);
-            barrier();
-        }
-        finish();
+template <class Number>  // of the cache and the embedding
+class Forward final : public Job {
+public:
+    Forward(const Decoder& decoder, const Run& run, Scratch& scratch, int threads)
+        : decoder(decoder), run(run), scratch(scratch), threads(threads),
+          mixed_width((decoder.heads + 2 * decoder.shared_heads) * decoder.head_dim) {
+        plan();
+    }
+
+    int phases() const override { return (int)list.size(); }
+    int tasks(int phase) const override { return list[phase].tasks; }
+
+    void perform(int number, int task) override {
+        const Phase& phase = list[number];
+        const int64_t things = phase.things;
+        (this->*phase.act)({(int)(things * task / phase.tasks), (int)(things * (task + 1) / phase.tasks)}, phase.layer);
     }
 
 private:
+    static constexpr int TASKS_PER_THREAD = 4;  // so that threads end together though some are slower
+
+    struct Phase {
+        void (Forward::*act)(Some, int layer);
+        int layer, things, tasks;
+    };
+
     const Decoder& decoder;
     const Run& run;
     Scratch& scratch;
-    const int mixed_width;
+    const int threads, mixed_width;
     const bool whole_heads = decoder.head_dim % GROUP == 0;  // so that a head's results can be encoded by themselves
+    std::vector<Phase> list;
+
+    void plan() {
+        list.reserve(9 * run.kept_layers + 4);
+        add_phase(&Forward::begin, 0, run.rows);
+        for (int i = 0; i < run.kept_layers; i++) {
+            const int index = (int)run.kept[i];
+            const Layer& layer = decoder.layers[index];
+            add_phase(&Forward::norm_for_attention, index, run.rows);
+            add_phase(&Forward::project, index, tiles(layer.query_key_value));
+            add_phase(&Forward::store_keys_and_values, index, run.rows);
+            add_phase(&Forward::attend, index, run.rows * decoder.shared_heads * pieces_of_group());
+            if (!whole_heads)
+                add_phase(&Forward::encode_attended, index, run.rows * whole(decoder.heads * decoder.head_dim, GROUP));
+            add_phase(&Forward::add_attended, index, tiles(layer.output));
+            add_phase(&Forward::norm_for_network, index, run.rows);
+            add_phase(&Forward::gate, index, whole(decoder.inner, GROUP));
+            add_phase(&Forward::add_gated, index, tiles(layer.down));
+        }
+        if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, 0, run.rows);
+        add_phase(&Forward::norm_for_head, 0, (int)scratch.wanted.size());
+        add_phase(&Forward::make_logits, 0, tiles(decoder.head));
+    }
+
+    void add_phase(void (Forward::*act)(Some, int), int layer, int things) {
+        list.push_back({act, layer, things, threads == 1 ? 1 : std::min(things, TASKS_PER_THREAD * threads)});
+    }
 
     float* stream(int row) { return &scratch.stream[(size_t)row * decoder.hidden]; }
 
-    void begin() {
-        Share mine = share(run.rows);
-        for (int row = mine.first; row < mine.last; row++) {
+    void begin(Some rows, int) {
+        for (int row = rows.first; row < rows.last; row++) {
             const Number* embedded = (const Number*)decoder.embedding + (size_t)run.tokens[row] * decoder.hidden;
             for (int i = 0; i < decoder.hidden; i++) stream(row)[i] = to_float(embedded[i]);
             for (int i = 0; i < decoder.rotary_dim / 2; i++) {
@@ -240,21 +206,28 @@ private:
                 scratch.sines[(size_t)row * decoder.rotary_dim / 2 + i] = std::sin(angle) * decoder.rotary_scale;
             }
         }
-        barrier();
     }
 
-    void copy_stream(float* to) {
-        Share mine = share(run.rows);
-        std::copy(stream(mine.first), stream(mine.last), to + (size_t)mine.first * decoder.hidden);
+    void norm_for_attention(Some rows, int layer) {
+        if (float* to = run.hidden[layer])
+            std::copy(stream(rows.first), stream(rows.last), to + (size_t)rows.first * decoder.hidden);
+        for (int row = rows.first; row < rows.last; row++) norm_row(row, decoder.layers[layer].attention_norm, row);
     }
 
-    void norm_stream(const Norm& norm) {
-        Share mine = share(run.rows);
-        std::vector<float> row_normed(decoder.hidden);
-        for (int row = mine.first; row < mine.last; row++) {
-            normed(decoder, stream(row), decoder.hidden, norm, decoder.centred, row_normed.data());
-            encode(scratch.narrow, row, row_normed.data(), decoder.hidden);
-        }
+    void norm_for_network(Some rows, int layer) {
+        for (int row = rows.first; row < rows.last; row++) norm_row(row, decoder.layers[layer].network_norm, row);
+    }
+
+    void norm_for_head(Some wanted, int) {
+        for (int i = wanted.first; i < wanted.last; i++) norm_row(scratch.wanted[i], decoder.norm, i);
+    }
+
+    // A row of the stream, normed, becomes a row of what products read.
+    void norm_row(int row, const Norm& norm, int to) {
+        static thread_local std::vector<float> row_normed;
+        row_normed.resize(decoder.hidden);
+        normed(decoder, stream(row), decoder.hidden, norm, decoder.centred, row_normed.data());
+        encode(scratch.narrow, to, row_normed.data(), decoder.hidden);
     }
 
     void encode(Rows& rows, int row, const float* values, int width) {
@@ -262,10 +235,10 @@ private:
             rows.encode(row, from, values + from, std::min(GROUP, width - from));
     }
 
-    void project(const Matrix& matrix, const Rows& rows, float* results, int width) {
-        Share mine = share(tiles(matrix));
-        products(matrix, rows, run.rows, mine.first, mine.last, [&](int row, int tile, Floats values) {
-            put_tile(results + (size_t)row * width, tile, width, values);
+    void project(Some tiles, int layer) {
+        const Matrix& matrix = decoder.layers[layer].query_key_value;
+        products(matrix, scratch.narrow, run.rows, tiles.first, tiles.last, [&](int row, int tile, Floats values) {
+            put_tile(&scratch.mixed[(size_t)row * mixed_width], tile, mixed_width, values);
         });
     }
 
@@ -274,9 +247,11 @@ private:
         for (int i = tile * LANES; i < width; i++) row[i] = values[i - tile * LANES];
     }
 
-    void add(const Matrix& matrix, const Rows& rows) {
-        Share mine = share(tiles(matrix));
-        products(matrix, rows, run.rows, mine.first, mine.last, [&](int row, int tile, Floats values) {
+    void add_attended(Some tiles, int layer) { add(decoder.layers[layer].output, scratch.attention, tiles); }
+    void add_gated(Some tiles, int layer) { add(decoder.layers[layer].down, scratch.wide, tiles); }
+
+    void add(const Matrix& matrix, const Rows& rows, Some tiles) {
+        products(matrix, rows, run.rows, tiles.first, tiles.last, [&](int row, int tile, Floats values) {
             float* to = stream(row);
             if ((tile + 1) * LANES <= decoder.hidden) return store(to + tile * LANES, load(to + tile * LANES) + values);
             for (int i = tile * LANES; i < decoder.hidden; i++) to[i] += values[i - tile * LANES];
@@ -288,10 +263,10 @@ private:
         return (Number*)run.cache + at * decoder.shared_heads * decoder.head_dim;
     }
 
-    void store_keys_and_values(const Layer& layer, int index) {
+    void store_keys_and_values(Some rows, int index) {
+        const Layer& layer = decoder.layers[index];
         const int dim = decoder.head_dim, pairs = decoder.rotary_dim / 2;
-        Share mine = share(run.rows);
-        for (int row = mine.first; row < mine.last; row++) {
+        for (int row = rows.first; row < rows.last; row++) {
             float* head = &scratch.mixed[(size_t)row * mixed_width];
             const float *cosines = &scratch.cosines[(size_t)row * pairs], *sines = &scratch.sines[(size_t)row * pairs];
             float scale = 1.0f / std::sqrt((float)dim);
@@ -310,19 +285,24 @@ private:
         }
     }
 
+    int group() const { return decoder.heads / decoder.shared_heads; }
+
     // Heads that share keys are attended to together, unless there are too few rows to keep all threads busy.
-    void attend(const Layer& layer, int index) {
-        const int group = decoder.heads / decoder.shared_heads;
-        const int piece = run.rows * decoder.shared_heads >= threads() ? std::min(group, MOST_HEADS) : 1;
-        const int pieces = whole(group, piece), tasks_of_row = decoder.shared_heads * pieces;
-        Share mine = share(run.rows * tasks_of_row);
-        std::vector<float> weights;
-        for (int task = mine.first; task < mine.last; task++) {
+    int heads_together() const {
+        return run.rows * decoder.shared_heads >= threads ? std::min(group(), MOST_HEADS) : 1;
+    }
+    int pieces_of_group() const { return whole(group(), heads_together()); }
+
+    void attend(Some tasks, int index) {
+        const Layer& layer = decoder.layers[index];
+        const int piece = heads_together(), pieces = pieces_of_group(), tasks_of_row = decoder.shared_heads * pieces;
+        static thread_local std::vector<float> weights;
+        for (int task = tasks.first; task < tasks.last; task++) {
             Heads heads;
             heads.row = task / tasks_of_row, heads.shared = task % tasks_of_row / pieces;
             int first = task % pieces * piece;
-            heads.first = heads.shared * group + first;
-            switch (std::min(piece, group - first)) {
+            heads.first = heads.shared * group() + first;
+            switch (std::min(piece, group() - first)) {
                 case 1: attend_heads<1>(layer, index, heads, weights); break;
                 case 2: attend_heads<2>(layer, index, heads, weights); break;
                 case 3: attend_heads<3>(layer, index, heads, weights); break;
@@ -372,10 +352,9 @@ private:
     }
 
     // Where a group of 32 spans several heads.
-    void encode_attended() {
+    void encode_attended(Some tasks, int) {
         const int width = decoder.heads * decoder.head_dim, groups = whole(width, GROUP);
-        Share mine = share(run.rows * groups);
-        for (int task = mine.first; task < mine.last; task++) {
+        for (int task = tasks.first; task < tasks.last; task++) {
             int row = task / groups, from = task % groups * GROUP;
             const float* values = &scratch.attended[(size_t)row * width + from];
             scratch.attention.encode(row, from, values, std::min(GROUP, width - from));
@@ -383,10 +362,10 @@ private:
     }
 
     // SwiGLU. A thread makes whole groups of 32, which are encoded at once.
-    void gate(const Layer& layer) {
+    void gate(Some groups, int index) {
+        const Layer& layer = decoder.layers[index];
         const int width = decoder.inner, padded = whole(width, LANES) * LANES, per_group = GROUP / LANES;
-        Share mine = share(whole(width, GROUP));
-        const int first = mine.first * per_group, last = std::min(mine.last * per_group, tiles(layer.gate));
+        const int first = groups.first * per_group, last = std::min(groups.last * per_group, tiles(layer.gate));
         float* gated = scratch.gated.data();
         products(layer.gate, scratch.narrow, run.rows, first, last, [&](int row, int tile, Floats values) {
             Floats silu = values / (1.0f + exponential_of_minus(values));
@@ -397,7 +376,7 @@ private:
             store(to, load(to) * values);
         });
         for (int row = 0; row < run.rows; row++)
-            for (int from = mine.first * GROUP; from < std::min(mine.last * GROUP, width); from += GROUP)
+            for (int from = groups.first * GROUP; from < std::min(groups.last * GROUP, width); from += GROUP)
                 scratch.wide.encode(row, from, gated + (size_t)row * padded + from, std::min(GROUP, width - from));
     }
 
@@ -406,52 +385,85 @@ private:
         return values < 0.0f ? 1.0f / small : small;
     }
 
-    void finish() {
-        if (run.hidden[run.layers]) {  // as Transformers has it: the last hidden state is behind the norm
-            Share mine = share(run.rows);
-            for (int row = mine.first; row < mine.last; row++)
-                normed(decoder, stream(row), decoder.hidden, decoder.norm, decoder.centred,
-                       run.hidden[run.layers] + (size_t)row * decoder.hidden);
-        }
-        Share mine = share((int)scratch.wanted.size());
-        std::vector<float> row_normed(decoder.hidden);
-        for (int i = mine.first; i < mine.last; i++) {
-            normed(decoder, stream(scratch.wanted[i]), decoder.hidden, decoder.norm, decoder.centred, row_normed.data());
-            encode(scratch.narrow, i, row_normed.data(), decoder.hidden);
-        }
-        barrier();
-        Share columns = share(tiles(decoder.head));
-        products(decoder.head, scratch.narrow, (int)scratch.wanted.size(), columns.first, columns.last,
-                 [&](int row, int tile, Floats values) {
-                     put_tile(run.logits + (size_t)row * decoder.vocabulary, tile, decoder.vocabulary, values);
-                 });
+    // As Transformers has it: the last hidden state is behind the norm.
+    void put_last_hidden(Some rows, int) {
+        for (int row = rows.first; row < rows.last; row++)
+            normed(decoder, stream(row), decoder.hidden, decoder.norm, decoder.centred,
+                   run.hidden[run.layers] + (size_t)row * decoder.hidden);
+    }
+
+    void make_logits(Some tiles, int) {
+        const int count = (int)scratch.wanted.size();
+        products(decoder.head, scratch.narrow, count, tiles.first, tiles.last, [&](int row, int tile, Floats values) {
+            put_tile(run.logits + (size_t)row * decoder.vocabulary, tile, decoder.vocabulary, values);
+        });
     }
 };
 
-std::mutex busy;  // the threads serve one run at a time
-Scratch scratch;
+}  // namespace
+
+// What the process has once.
+struct Workshop {
+    std::mutex busy;  // one run at a time; whoever waits for it sleeps
+    Team team;
+    Scratch scratch;
+};
+
+namespace {
+
+Workshop* workshop = new Workshop;  // never deleted: at the process's end the team may be at work
+
+// A forked process has none of its parent's threads, and what they were at is left as it was. So it gets its own.
+#if !defined(_WIN32)
+[[maybe_unused]] const int forks = pthread_atfork(nullptr, nullptr, [] { workshop = new Workshop; });
+#endif
+
+// act(i) for every i below count, by the team unless it is at work for another thread.
+template <class Act>
+void for_each(int64_t count, int threads, Act act) {
+    std::unique_lock<std::mutex> lock(workshop->busy, std::defer_lock);
+    if (count < 2 || threads < 2 || !lock.try_lock()) threads = 1;
+    Loop<Act> loop(count, threads, act);
+    workshop->team.run(loop, threads);
+}
 
 }  // namespace
 }  // namespace draftwood
 
 extern "C" {
 
-void draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* run, int32_t threads) {
+// The first row whose token is none of the vocabulary, in which case nothing was run; else -1.
+int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* run, int32_t threads) {
     using namespace draftwood;
-    std::lock_guard<std::mutex> lock(busy);
-    scratch.reserve(*decoder, *run);
-#pragma omp parallel num_threads(threads)
-    {
-        if (decoder->halves) Forward<bfloat16>(*decoder, *run, scratch)();
-        else Forward<float>(*decoder, *run, scratch)();
+    for (int32_t row = 0; row < run->rows; row++)
+        if (run->tokens[row] < 0 || run->tokens[row] >= decoder->vocabulary) return row;
+    std::lock_guard<std::mutex> lock(workshop->busy);
+    workshop->scratch.reserve(*decoder, *run);
+    if (decoder->halves) {
+        Forward<bfloat16> forward(*decoder, *run, workshop->scratch, threads);
+        workshop->team.run(forward, threads);
+    } else {
+        Forward<float> forward(*decoder, *run, workshop->scratch, threads);
+        workshop->team.run(forward, threads);
     }
+    return -1;
 }
 
-int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t inputs) {
-    return draftwood::fits_int4(weights, outputs, inputs);
+int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t inputs, int32_t threads) {
+    using namespace draftwood;
+    if (inputs % GROUP) return false;
+    std::atomic<bool> fit{true};
+    for_each(outputs, threads, [&](int64_t output) {
+        if (fit.load(std::memory_order_relaxed) && !fits_int4(weights + output * inputs, inputs)) fit = false;
+    });
+    return fit;
 }
 
-void draftwood_pack(const float* weights, draftwood::Matrix* matrix) { draftwood::pack(weights, *matrix); }
+void draftwood_pack(const float* weights, draftwood::Matrix* matrix, int32_t threads) {
+    using namespace draftwood;
+    set_factor(weights, *matrix);
+    for_each(tiles(*matrix), threads, [&](int64_t tile) { pack_tile(weights, *matrix, (int)tile); });
+}
 
 // results [rows outputs] of values [rows inputs]
 void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, int32_t rows, float* results) {
@@ -471,33 +483,33 @@ void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, in
 // places [rows count], and shares [rows count] unless they are null
 void draftwood_largest(
     const float* values, int64_t rows, int64_t stride, int64_t size, int32_t count, int64_t* places, float temperature,
-    float* shares
+    float* shares, int32_t threads
 ) {
-#pragma omp parallel for if (rows > 1)
-    for (int64_t row = 0; row < rows; row++) {
+    draftwood::for_each(rows, threads, [&](int64_t row) {
         const float* own = values + row * stride;
         draftwood::largest_of(own, size, count, places + row * count);
         if (shares) draftwood::shares_of(own, size, places + row * count, count, temperature, shares + row * count);
-    }
+    });
 }
 
 void draftwood_soften(
-    const float* values, int64_t rows, int64_t stride, int64_t size, float temperature, float* probs
+    const float* values, int64_t rows, int64_t stride, int64_t size, float temperature, float* probs,
+    int32_t threads
 ) {
-#pragma omp parallel for if (rows > 1)
-    for (int64_t row = 0; row < rows; row++)
+    draftwood::for_each(rows, threads, [&](int64_t row) {
         draftwood::soften_row(values + row * stride, size, temperature, probs + row * size);
+    });
 }
 
 // shares and places [rows count]
 void draftwood_places_of_shares(
     const float* weights, int64_t rows, int64_t stride, int64_t size, const double* shares, int32_t count,
-    int32_t distinct, int64_t* places
+    int32_t distinct, int64_t* places, int32_t threads
 ) {
-#pragma omp parallel for if (rows > 1)
-    for (int64_t row = 0; row < rows; row++)
+    draftwood::for_each(rows, threads, [&](int64_t row) {
         draftwood::places_of_shares(weights + row * stride, size, shares + row * count, count, distinct,
                                     places + row * count);
+    });
 }
 
 double draftwood_overlap(const float* p, const float* q, int64_t size, float scale) {

@@ -12,7 +12,7 @@ from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_ui
 from pathlib import Path
 from typing import Any
 
-import torch  # its OpenMP threads are the ones the library runs on, so it must be in memory first
+import torch
 
 from draftwood.models.folders import home, publish
 from draftwood.models.progress import progress
@@ -20,7 +20,7 @@ from draftwood.models.progress import progress
 SOURCES = Path(__file__).parent
 LIBRARY = "decoder.so"
 MOST_KEPT = 8
-FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-fPIC", "-shared")
+FLAGS = ("-std=c++17", "-O3", "-pthread", "-fno-math-errno", "-ffp-contract=off", "-fPIC", "-shared")
 TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
 
 FLOAT32, BFLOAT16, INT8, INT4 = range(4)  # kinds of matrices
@@ -84,14 +84,16 @@ class Run(Structure):
     )
 
 
+ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and width
+
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "draftwood_run": (None, (POINTER(Decoder), POINTER(Run), c_int32)),
-    "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32)),
-    "draftwood_pack": (None, (c_void_p, POINTER(Matrix))),
+    "draftwood_run": (c_int32, (POINTER(Decoder), POINTER(Run), c_int32)),
+    "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
+    "draftwood_pack": (None, (c_void_p, POINTER(Matrix), c_int32)),
     "draftwood_multiply": (None, (POINTER(Matrix), c_void_p, c_int32, c_void_p)),
-    "draftwood_largest": (None, (c_void_p, c_int64, c_int64, c_int64, c_int32, c_void_p, c_float, c_void_p)),
-    "draftwood_soften": (None, (c_void_p, c_int64, c_int64, c_int64, c_float, c_void_p)),
-    "draftwood_places_of_shares": (None, (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int32, c_int32, c_void_p)),
+    "draftwood_largest": (None, (*ROWS, c_int32, c_void_p, c_float, c_void_p, c_int32)),
+    "draftwood_soften": (None, (*ROWS, c_float, c_void_p, c_int32)),
+    "draftwood_places_of_shares": (None, (*ROWS, c_void_p, c_int32, c_int32, c_void_p, c_int32)),
     "draftwood_overlap": (c_double, (c_void_p, c_void_p, c_int64, c_float)),
     "draftwood_first_to_arrive": (c_int64, (c_void_p, c_int64, c_uint32, c_uint32)),
     "draftwood_first_of_logits": (c_int64, (c_void_p, c_int64, c_float, c_uint32, c_uint32)),
@@ -168,8 +170,7 @@ def _compile(folder: Path) -> None:
     path = compiler()
     if path is None:
         raise CompilerError("there is no C++ compiler; install one (for instance: apt install g++)")
-    threads = map(str, Path(torch.__file__).parent.glob("lib/libgomp*.so*"))  # PyTorch's, not a second set of them
-    command = [path, *FLAGS, TARGET, *map(str, SOURCES.glob("*.cpp")), *threads, "-o", str(folder / LIBRARY)]
+    command = [path, *FLAGS, TARGET, *map(str, SOURCES.glob("*.cpp")), "-o", str(folder / LIBRARY)]
     with progress("compiling the decoder for this CPU (once, a few seconds)"):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

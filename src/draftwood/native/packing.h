@@ -38,19 +38,15 @@ inline float largest(const float* weights, size_t count) {
     return most;
 }
 
-// Whether every group of 32 weights lies on 16 evenly spaced values, up to what rounding to bfloat16 leaves of them.
-inline bool fits_int4(const float* weights, int outputs, int inputs) {
-    if (inputs % GROUP) return false;
-    bool fits = true;
-#pragma omp parallel for schedule(static) reduction(&& : fits)
-    for (int output = 0; output < outputs; output++)
-        for (int from = 0; fits && from < inputs; from += GROUP) {
-            const float* group = weights + (size_t)output * inputs + from;
-            int32_t nibbles[GROUP];
-            float scale, offset;
-            fits = fit_nibbles(group, nibbles, scale, offset) <= largest(group, GROUP) / 128;
-        }
-    return fits;
+// Whether every group of 32 weights of an output lies on 16 evenly spaced values, up to what rounding to bfloat16 leaves
+// of them. There are whole groups.
+inline bool fits_int4(const float* weights, int inputs) {
+    for (const float* group = weights; group < weights + inputs; group += GROUP) {
+        int32_t nibbles[GROUP];
+        float scale, offset;
+        if (!(fit_nibbles(group, nibbles, scale, offset) <= largest(group, GROUP) / 128)) return false;
+    }
+    return true;
 }
 
 // Scales are stored as 16-bit floats in units that put the largest of them at about 1024.
@@ -85,30 +81,31 @@ inline void pack_group(const Corner& corner, Matrix& matrix, int tile, int group
     }
 }
 
-// Fill the memory that `matrix` points to.
-inline void pack(const float* weights, Matrix& matrix) {
-    Corner corner{weights, matrix.outputs, matrix.inputs};
+inline void set_factor(const float* weights, Matrix& matrix) {
     matrix.factor = 1;
     if (matrix.kind == INT8 || matrix.kind == INT4)
         matrix.factor = unit_of_scales(weights, matrix.outputs, matrix.inputs, (Kind)matrix.kind);
+}
+
+// Fill a tile of the memory that `matrix` points to.
+inline void pack_tile(const float* weights, Matrix& matrix, int tile) {
+    Corner corner{weights, matrix.outputs, matrix.inputs};
     const int width = groups(matrix) * GROUP;
-#pragma omp parallel for schedule(static)
-    for (int tile = 0; tile < tiles(matrix); tile++)
-        for (int lane = 0; lane < LANES; lane++)
-            for (int group = 0; group < groups(matrix); group++) {
-                if (matrix.kind == INT8 || matrix.kind == INT4) {
-                    pack_group(corner, matrix, tile, group, lane);
-                    continue;
-                }
-                for (int input = group * GROUP; input < (group + 1) * GROUP; input++) {
-                    float weight = corner(tile * LANES + lane, input);
-                    if (matrix.kind == FLOAT32)
-                        ((float*)matrix.weights)[((size_t)tile * width + input) * LANES + lane] = weight;
-                    else
-                        ((bfloat16*)matrix.weights)
-                            [(((size_t)tile * width + input) / 2 * LANES + lane) * 2 + input % 2] = to_bfloat16(weight);
-                }
+    for (int lane = 0; lane < LANES; lane++)
+        for (int group = 0; group < groups(matrix); group++) {
+            if (matrix.kind == INT8 || matrix.kind == INT4) {
+                pack_group(corner, matrix, tile, group, lane);
+                continue;
             }
+            for (int input = group * GROUP; input < (group + 1) * GROUP; input++) {
+                float weight = corner(tile * LANES + lane, input);
+                if (matrix.kind == FLOAT32)
+                    ((float*)matrix.weights)[((size_t)tile * width + input) * LANES + lane] = weight;
+                else
+                    ((bfloat16*)matrix.weights)
+                        [(((size_t)tile * width + input) / 2 * LANES + lane) * 2 + input % 2] = to_bfloat16(weight);
+            }
+        }
 }
 
 }  // namespace draftwood

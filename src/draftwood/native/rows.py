@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.native import library
+from draftwood.native.threads import threads
 
 
 def searchable(rows: Tensor) -> bool:
@@ -30,7 +31,7 @@ def largest_with_shares(
     rows: Float[Tensor, "rows vocab"], count: int, temperature: float
 ) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"]]:
     """The same, and their probabilities: shares in the sum of exp(value / temperature) over the whole row."""
-    shares = torch.empty(len(rows), count)
+    shares = torch.empty(len(rows), count, dtype=torch.float32)
     return _largest(rows, count, temperature, shares), shares
 
 
@@ -38,7 +39,7 @@ def _largest(rows: Tensor, count: int, temperature: float, shares: Tensor | None
     places = torch.empty(len(rows), count, dtype=torch.int64)
     address = None if shares is None else shares.data_ptr()
     sizes = (len(rows), rows.stride(0), rows.shape[1], count)
-    library.library().draftwood_largest(rows.data_ptr(), *sizes, places.data_ptr(), temperature, address)
+    library.library().draftwood_largest(rows.data_ptr(), *sizes, places.data_ptr(), temperature, address, threads())
     return places
 
 
@@ -49,9 +50,9 @@ def softened(
 
     As with ``softmax`` a row of NaN comes of one with NaN or plus infinity, or without any finite logit.
     """
-    probs = torch.empty(rows.shape) if out is None else out
+    probs = torch.empty(rows.shape, dtype=torch.float32) if out is None else out
     library.library().draftwood_soften(
-        rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], temperature, probs.data_ptr()
+        rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], temperature, probs.data_ptr(), threads()
     )
     return probs
 
@@ -69,7 +70,7 @@ def places_of_shares(
     places = torch.empty(shares.shape, dtype=torch.int64)
     sizes = (len(rows), rows.stride(0), rows.shape[1])
     library.library().draftwood_places_of_shares(
-        rows.data_ptr(), *sizes, shares.data_ptr(), shares.shape[1], distinct, places.data_ptr()
+        rows.data_ptr(), *sizes, shares.data_ptr(), shares.shape[1], distinct, places.data_ptr(), threads()
     )
     return places
 

@@ -32,7 +32,8 @@ class BestFirst:
 
     def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         candidates = DraftTree.of([root], [-1])  # every node seen
-        expanded, scores = candidates, torch.zeros(1)  # those the drafter ran; scores of all candidates
+        expanded = candidates  # those the drafter ran
+        scores = torch.zeros(1, dtype=torch.float32)  # of all candidates
         leaves = torch.tensor([0])  # candidates at the frontier, in the order in which they stand in `expanded`
         depth = min(self.depth, room)
         for level in range(depth):

@@ -58,7 +58,7 @@ class _Open:
         self._tree, self._target_probs = tree, target_probs
         self._children: list[int] = []
         self._p: Float[Tensor, " vocab"] | None = None
-        self._q = torch.empty(0)  # never read where there are no children
+        self._q = torch.empty(0, dtype=torch.float32)  # never read where there are no children
         if tree.probs is not None:
             self._children = [child for node in nodes for child in tree.children[node]]
             self._q = tree.probs[self.node] if self._children else self._q

@@ -1,0 +1,245 @@
+// Threads that share work and sleep when there is none.
+//
+// A job is a list of phases, and a phase is a number of tasks. Tasks are handed out one by one to whoever asks, and the
+// thread that finishes a phase's last task opens the next, so a thread that is not running holds back the one task that
+// it has taken and nothing else. Whoever finds no task waits a little, then sleeps: on a busy machine a waiting thread
+// must not use up time that the one it waits for needs.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace draftwood {
+
+class Job {
+public:
+    virtual int phases() const = 0;
+    virtual int tasks(int phase) const = 0;
+    virtual void perform(int phase, int task) = 0;  // gives the same whoever does it, in whatever order
+
+protected:
+    ~Job() = default;
+};
+
+// act(i) for every i below count.
+template <class Act>
+class Loop final : public Job {
+public:
+    Loop(int64_t count, int threads, Act& act)
+        : count(count), pieces(threads == 1 ? 1 : (int)std::min<int64_t>(count, PIECES_PER_THREAD * threads)), act(act) {}
+
+    int phases() const override { return 1; }
+    int tasks(int) const override { return pieces; }
+
+    void perform(int, int piece) override {
+        for (int64_t i = count * piece / pieces; i < count * (piece + 1) / pieces; i++) act(i);
+    }
+
+private:
+    static constexpr int PIECES_PER_THREAD = 8;
+
+    const int64_t count;
+    const int pieces;
+    Act& act;
+};
+
+// Where one thread sleeps until another wakes it.
+class Bed {
+public:
+    // Sleep, unless `awake` says by now that there is a reason to be awake. May return early.
+    template <class Awake>
+    void sleep(Awake awake) {
+        asleep.store(1);
+        if (awake()) asleep.store(0);
+        else wait();
+    }
+
+    // Whether there was somebody to wake.
+    bool wake() {
+        if (!asleep.load() || !asleep.exchange(0)) return false;
+        notify();
+        return true;
+    }
+
+private:
+    std::atomic<uint32_t> asleep{0};
+
+#if defined(__linux__)
+    void wait() {
+        while (asleep.load()) syscall(SYS_futex, &asleep, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+    }
+    void notify() { syscall(SYS_futex, &asleep, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
+#else
+    std::mutex mutex;
+    std::condition_variable changed;
+
+    void wait() {
+        std::unique_lock<std::mutex> lock(mutex);
+        changed.wait(lock, [&] { return !asleep.load(); });
+    }
+    void notify() {
+        { std::lock_guard<std::mutex> lock(mutex); }  // not between the sleeper's look and its sleep
+        changed.notify_one();
+    }
+#endif
+};
+
+class Team {
+public:
+    // Do a job with so many threads, this one included. One job at a time.
+    void run(Job& wanted, int threads) {
+        if (threads > 1 && (threads = hire(threads)) > 1) return share(wanted, threads);
+        for (int phase = 0; phase < wanted.phases(); phase++)
+            for (int task = 0, count = wanted.tasks(phase); task < count; task++) wanted.perform(phase, task);
+    }
+
+private:
+    static constexpr int MOST = 256;
+    static constexpr int BITS = 24;  // of a ticket for the tasks that nobody has taken; above them the phase's number
+    using Time = std::chrono::microseconds;
+    static constexpr Time PATIENCE{100};        // longer than nearly all waits within a job on an idle machine
+    static constexpr Time LONG_PATIENCE{1000};  // between jobs: longer than a step takes outside of them
+    static constexpr int CALM = 50;             // jobs without a long wait, after which the machine counts as idle
+
+    // One thread's place in the team.
+    struct Member {
+        alignas(64) std::atomic<uint64_t> ticket{0};  // for its share of a phase's tasks, which others may take from
+        int end = 0;  // of its share
+        Bed bed;
+    };
+
+    std::vector<std::unique_ptr<Member>> members;  // the first is whoever runs a job
+    std::atomic<int> wanted_threads{0};
+    std::atomic<uint64_t> opened{0};  // grows whenever there may be something to do
+    std::atomic<bool> done{true};
+    std::atomic<int> unfinished{0};   // tasks of the phase
+    std::atomic<int> calm{CALM};      // jobs since somebody was waited for in vain
+    Job* job = nullptr;               // this and what follows changes only while no task is taken
+    int phase = 0;
+    uint64_t number = 0;  // of the phase, for ever its own, so that an old ticket is worth nothing
+
+    static int left(uint64_t ticket) { return (int)(ticket & ((1u << BITS) - 1)); }
+
+    // Have so many threads; returns how many there are.
+    int hire(int threads) {
+        if (members.empty()) members.reserve(MOST), members.push_back(std::make_unique<Member>());
+        threads = std::min(threads, MOST);
+        try {
+            while ((int)members.size() < threads) {
+                auto member = std::make_unique<Member>();
+                std::thread([this, place = (int)members.size(), own = member.get()] { serve(place, *own); }).detach();
+                members.push_back(std::move(member));
+            }
+        } catch (const std::system_error&) {  // the system gives no more threads: fewer do the work
+        }
+        return std::min(threads, (int)members.size());
+    }
+
+    void share(Job& wanted, int threads) {
+        job = &wanted, phase = -1;
+        wanted_threads.store(threads);
+        calm.store(std::min(CALM, calm.load() + 1));
+        done.store(false);
+        open_next();
+        while (!done.load()) {
+            const uint64_t seen = opened.load();
+            if (!take_all(0)) wait(members[0]->bed, seen, [&] { return done.load(); });
+        }
+    }
+
+    void serve(int place, Member& own) {
+        for (;;) {
+            const uint64_t seen = opened.load();
+            const auto invited = [&] { return place < wanted_threads.load(); };
+            if (!invited()) own.bed.sleep(invited);
+            else if (!take_all(place)) wait(own.bed, seen, [] { return false; });
+        }
+    }
+
+    // Do tasks while there are any, first one's own and then those of others; whether there were.
+    bool take_all(int place) {
+        int finished = 0;
+        for (int i = 0, threads = wanted_threads.load(); i < threads; i++) {
+            Member& member = *members[(place + i) % threads];
+            while (take(member)) finished++;
+        }
+        if (finished && unfinished.fetch_sub(finished) == finished) open_next();
+        return finished > 0;
+    }
+
+    bool take(Member& from) {
+        uint64_t ticket = from.ticket.load();
+        while (left(ticket) > 0)
+            if (from.ticket.compare_exchange_weak(ticket, ticket - 1)) {
+                job->perform(phase, from.end - left(ticket));
+                return true;
+            }
+        return false;
+    }
+
+    // The next phase that has tasks; if there is none, the end.
+    void open_next() {
+        do phase++;
+        while (phase < job->phases() && job->tasks(phase) == 0);
+        if (phase == job->phases()) {
+            done.store(true);  // from here on there may be another job
+            opened.fetch_add(1);
+            members[0]->bed.wake();
+            return;
+        }
+        const int64_t count = job->tasks(phase), threads = wanted_threads.load();
+        const uint64_t name = ++number << BITS;
+        unfinished.store((int)count);
+        for (int64_t i = 0, first = 0; i < threads; i++) {
+            Member& member = *members[i];
+            const int64_t end = count * (i + 1) / threads;
+            member.end = (int)end;
+            member.ticket.store(name | (uint64_t)(end - first));  // from here on the phase may change at any time
+            first = end;
+        }
+        opened.fetch_add(1);
+        for (int64_t i = 0, woken = 0; i < threads && woken < count - 1; i++) woken += members[i]->bed.wake();
+    }
+
+    // Until another phase is open or it is over. Whoever outwaits its patience within a job has found the machine busy,
+    // where waiting takes time from those that are waited for.
+    template <class Over>
+    void wait(Bed& bed, uint64_t seen, Over over) {
+        const auto changed = [&] { return opened.load() != seen || over(); };
+        const bool within = !done.load();
+        const Time patience = within || calm.load() < CALM ? PATIENCE : LONG_PATIENCE;
+        const auto until = std::chrono::steady_clock::now() + patience;
+        do
+            for (int spins = 0; spins < 32; spins++) {
+                if (changed()) return;
+                pause();
+            }
+        while (std::chrono::steady_clock::now() < until);
+        if (within && !done.load()) calm.store(0);
+        bed.sleep(changed);
+    }
+
+    static void pause() {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        asm volatile("yield");
+#endif
+    }
+};
+
+}  // namespace draftwood

@@ -1,0 +1,83 @@
+"""How many threads run at once, by what PyTorch is told, the CPUs of this process and its container's quota."""
+
+import functools
+import math
+import os
+from pathlib import Path
+
+import torch
+
+MOST = 256  # as many as the library takes
+
+
+def threads() -> int:
+    """Threads for the next call of the library: PyTorch's number, but no more than there is CPU time for."""
+    return min(torch.get_num_threads(), cpus(), of_quota())
+
+
+def cpus() -> int:
+    """CPUs that the system lets this thread run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@functools.cache
+def of_quota() -> int:
+    """Threads that the quota of this process's container keeps busy; looked up once."""
+    limit = quota(Path("/"))
+    return MOST if math.isinf(limit) else math.ceil(limit)
+
+
+def quota(root: Path) -> float:
+    """CPU seconds per second that this process's control groups allow, in either version; infinite for no limit.
+
+    Args:
+        root: where the system's files lie.
+    """
+    try:
+        own = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        mounts = (root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return math.inf
+    groups = [line.split(":", 2)[1:] for line in own if line.count(":") > 1]
+    limits = [math.inf]
+    for line in mounts:
+        place, _, kind = line.partition(" - ")
+        top, mounted = place.split()[3:5]
+        for controllers, path in groups:
+            if _belong(controllers, kind):
+                limits += _limits(root / mounted.lstrip("/"), _within(path, top))
+    return min(limits)
+
+
+def _belong(controllers: str, mount: str) -> bool:
+    """Whether groups with these controllers are the ones on a mount, and limit CPU time."""
+    if mount.startswith("cgroup2 "):
+        return controllers == ""
+    return mount.startswith("cgroup ") and all("cpu" in names.split(",") for names in (controllers, mount.split()[-1]))
+
+
+def _within(path: str, top: str) -> Path:
+    """A group's path below the one that is mounted; that one itself where the group lies elsewhere (containers)."""
+    try:
+        return Path(path).relative_to(top)
+    except ValueError:
+        return Path()
+
+
+def _limits(mounted: Path, path: Path) -> list[float]:
+    """What a group and each group around it is given."""
+    return [_limit(mounted / group) for group in (path, *path.parents)]
+
+
+def _limit(group: Path) -> float:
+    """What one group is given: ``cpu.max`` of version 2, or the two files of version 1."""
+    try:
+        if (group / "cpu.max").is_file():
+            given, period = (group / "cpu.max").read_text(encoding="utf-8").split()
+        else:
+            given, period = ((group / f"cpu.cfs_{part}_us").read_text(encoding="utf-8") for part in ("quota", "period"))
+        return math.inf if given == "max" or int(given) <= 0 else int(given) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return math.inf
