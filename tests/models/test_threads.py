@@ -18,6 +18,8 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 import draftwood
 from draftwood import methods
 from draftwood.drafters import Combined, EarlierTexts, NGrams, Suffix, TokenRecycling
+from draftwood.drafters.base import Accepted, Request
+from draftwood.drafters.sources import News
 from draftwood.language_model import LanguageModel
 from draftwood.methods import Method
 from draftwood.models import calibration
@@ -28,6 +30,7 @@ from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
 from draftwood.rng import Rng
+from draftwood.sampling import Sampling
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Verifier
@@ -251,3 +254,25 @@ def test_the_built_in_model_writes_the_same_texts_in_threads() -> None:
 
     in_threads([partial(task, number) for number in range(THREADS)])
     assert not wrong
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_earlier_texts_are_read_while_others_are_taken_in() -> None:
+    drafter, usual = EarlierTexts(), sys.getswitchinterval()
+    request = Request(Sampling(), Rng(0), LeanModel(tiny_llama(layers=1)).start())
+
+    def task(number: int) -> None:
+        chance = random.Random(number)
+        for _ in range(12):
+            session = drafter.start(request)
+            for _ in range(20):
+                session.learn(
+                    News(Accepted(DraftTree.chain([chance.randrange(60) for _ in range(30)]), range(30)), Sampling())
+                )
+                [session.opinions(session.advance((0, 2), token)) for token in range(60)]
+
+    sys.setswitchinterval(1e-6)
+    try:
+        in_threads([partial(task, number) for number in range(THREADS)])
+    finally:
+        sys.setswitchinterval(usual)
