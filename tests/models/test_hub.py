@@ -179,6 +179,29 @@ def test_truncated_weights_are_named(folder: Path) -> None:
         load_pretrained(str(folder))
 
 
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_missing_shard_is_named(folder: Path, model: LlamaForCausalLM, safe: bool) -> None:
+    (folder / "model.safetensors").unlink()
+    if safe:
+        model.save_pretrained(folder, max_shard_size="20KB")
+    else:
+        names = list(model.state_dict())
+        shards = {name: f"pytorch_model-0000{1 + number % 2}-of-00002.bin" for number, name in enumerate(names)}
+        for shard in set(shards.values()):
+            torch.save({name: model.state_dict()[name] for name in names if shards[name] == shard}, folder / shard)
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    load_pretrained(str(folder), device="cpu")
+    shard = sorted(folder.glob("*-00002-of-*"))[0]
+    shard.unlink()
+    message = rf"{folder} lacks 1 of the \d files that .*index\.json names, the first is {shard.name}; fetch it again"
+    with pytest.raises(FileNotFoundError, match=message):
+        load_pretrained(str(folder))
+    for index in folder.glob("*.index.json"):
+        index.write_text("{")
+    with pytest.raises(ValueError, match=r"index\.json cannot be read as an index of weights; fetch"):
+        resolve(str(folder))
+
+
 def test_missing_weights_are_an_error_and_not_random_numbers(folder: Path) -> None:
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     del weights["model.norm.weight"]

@@ -163,11 +163,32 @@ def check_folder(folder: Path) -> None:
     weights = [path for pattern in WEIGHTS for path in folder.glob(pattern)]
     if not weights:
         raise FileNotFoundError(f"{folder} has no weights: a model folder needs one of {', '.join(WEIGHTS)}")
+    _check_shards(folder)
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise FileNotFoundError(f"{folder} has no tokenizer: a model folder needs one of {', '.join(TOKENIZERS)}")
     for path in weights:
         if path.suffix == ".safetensors":
             _check_safetensors(path)
+
+
+def _check_shards(folder: Path) -> None:
+    """Look for the files that an index of sharded weights names."""
+    for path in folder.glob("*.index.json"):
+        try:
+            named = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"{path} cannot be read as an index of weights; fetch the file again") from None
+        missing = [name for name in named if not (folder / name).is_file()]
+        if missing and not _is_copy(path, folder):
+            raise FileNotFoundError(
+                f"{folder} lacks {len(missing)} of the {len(named)} files that {path.name} names, the first is "
+                f"{missing[0]}; fetch it again and put it there"
+            )
+
+
+def _is_copy(index: Path, folder: Path) -> bool:
+    """Whether an index belongs to a second copy of the weights, which is left out where safetensors are whole."""
+    return ".bin." in index.name and any(folder.glob("*.safetensors"))
 
 
 def verify(folder: Path) -> None:

@@ -8,11 +8,21 @@ from transformers import PreTrainedModel
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def require_tree_support(hf_model: PreTrainedModel) -> None:
+def require_tree_support(hf_model: object) -> None:
     """Raise ValueError, saying which architecture and why, unless this model can run trees and drop their nodes."""
-    reason = _why_not(hf_model)
+    reason = _why_not(hf_model) if isinstance(hf_model, PreTrainedModel) else _why_no_model(hf_model)
     if reason is not None:
         raise ValueError(f"{type(hf_model).__name__} {reason}")
+
+
+def _why_no_model(given: object) -> str:
+    """Why something else than a model of Transformers cannot be used."""
+    if hasattr(given, "merge_and_unload") or hasattr(given, "get_base_model"):
+        return (
+            "wraps a model with adapters or learned prompts; merge adapters with "
+            "model.merge_and_unload() and give what comes back; learned prompts are not supported"
+        )
+    return "is no model of Transformers; give a PreTrainedModel, or a name"
 
 
 def _why_not(hf_model: PreTrainedModel) -> str | None:
@@ -20,7 +30,7 @@ def _why_not(hf_model: PreTrainedModel) -> str | None:
     config = hf_model.config.get_text_config()
     takes = inspect.signature(hf_model.forward).parameters
     strange = sorted(set(getattr(config, "layer_types", None) or ()) - {FULL, SLIDING})
-    if config.is_encoder_decoder:
+    if hf_model.config.is_encoder_decoder or config.is_encoder_decoder:
         return "is an encoder-decoder; draftwood decodes causal language models"
     if strange or getattr(hf_model, "_is_stateful", False):
         return (
@@ -64,8 +74,9 @@ def attention_windows(hf_model: PreTrainedModel) -> dict[str, int | None]:
 def layer_windows(hf_model: PreTrainedModel) -> list[int | None]:
     """The length of each layer's window; None sees everything."""
     windows, config = attention_windows(hf_model), hf_model.config.get_text_config()
-    kinds = (getattr(config, "layer_types", None) if len(windows) > 1 else None) or [next(iter(windows))]
-    return [windows[kind] for kind in kinds] * (config.num_hidden_layers // len(kinds))
+    if len(windows) == 1:
+        return list(windows.values()) * config.num_hidden_layers
+    return [windows[kind] for kind in config.layer_types]
 
 
 def _makes_windows(hf_model: PreTrainedModel) -> bool:
