@@ -23,9 +23,11 @@ torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
 
 
 @pytest.fixture
-def unchecked() -> Iterator[None]:
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No shape checks while tens of thousands of tiny trees are drawn; other tests check these shapes."""
     jaxtyping.config.update("jaxtyping_disable", True)
+    # functions inside functions would still be compiled anew at every call, for three quarters of all time
+    monkeypatch.setattr(jaxtyping, "jaxtyped", lambda typechecker: lambda function: function)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
 
@@ -61,7 +63,7 @@ def data_folder() -> Path:
 # `make test-core` leaves these out: whole model families, long statistics, commands run as processes.
 BEYOND_THE_CORE = (
     *("tests/bench/", "tests/cli/", "tests/models/", "tests/shapes/"),
-    *("test_laws.py", "test_hooks.py", "test_docs.py"),
+    *("test_laws.py", "test_enumerated_laws.py", "test_sampled_laws.py", "test_hooks.py", "test_docs.py"),
 )
 
 

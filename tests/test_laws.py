@@ -31,43 +31,14 @@ from draftwood.engine import Options, generate
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
-from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
+from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, chi_square, target_law, tiny_llama
 from draftwood.tree import DraftTree
-from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, NodeProbs, Rejection, Traversal, Verdict, Verifier
+from draftwood.verifiers import KSeq, Match, NodeProbs, Rejection, Traversal, Verdict, Verifier
+from law_cases import SHAPES, exact_pairs
 
-SHAPES: list[Shape] = [
-    Widths((1, 1)),
-    Widths((2, 2)),
-    Widths((3, 1), budget=5),
-    Widths((2, 2), "independent"),
-    Widths((3, 2), "greedy-plus-one"),
-    Independent(2, 2),
-    StochasticBeam(2, 2),
-    StochasticBeam(3, 2, budget=5),
-    Paths(((0,), (1,), (0, 0), (0, 1))),
-    BestFirst(2, 2, 4),
-    Sequoia((0.5, 0.2, 0.1), budget=5, depth=2),
-]
-VERIFIERS: list[Verifier] = [Match(), Rejection(), KSeq(), GreedyPlusOne(), Traversal(), Block()]
-
-
-def drawn(shape: Shape) -> str:
-    table = torch.full((4, 4), 0.25)
-    return shape.grow(0, lambda tree, first: table[tree.tokens[first:]], Rng(0)).draw
-
-
-def is_chain(shape: Shape) -> bool:
-    return shape == Widths((1, 1))
-
-
-PAIRS = [
-    pytest.param(shape, verifier, id=f"{shape}-{verifier.name}")
-    for shape in SHAPES
-    for verifier in VERIFIERS
-    if drawn(shape) in verifier.exact_for and (verifier.name != "block" or is_chain(shape))
-]
+PAIRS = [pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SHAPES)]
 
 TOKENS, LENGTH, LEVEL = 3, 3000, 1e-3
 

@@ -1,3 +1,4 @@
+import math
 from collections import Counter
 
 import pytest
@@ -6,6 +7,7 @@ from scipy import stats
 
 from draftwood.models.base import Run
 from draftwood.rng import Rng
+from draftwood.sampling import Context, Sampling
 from draftwood.shapes.widths import Widths
 from draftwood.testing import (
     TableModel,
@@ -16,6 +18,8 @@ from draftwood.testing import (
     mean_accepted,
     outcomes,
     plain_tree,
+    ranked_chi_square,
+    sampled_law,
     target_law,
     tiny_llama,
     walks,
@@ -163,7 +167,50 @@ class TestChiSquare:
             chi_square({}, {"a": 1.0})
 
 
+class TestRankedChiSquare:
+    laws = torch.stack([tables(seed, 5) for seed in range(2000)])  # every token has a law of its own
+
+    def p_value(self, seed: int, laws: torch.Tensor) -> float:
+        rng = torch.Generator().manual_seed(seed)
+        return ranked_chi_square(laws.multinomial(1, generator=rng)[:, 0], self.laws)
+
+    def test_is_uniform_for_tokens_that_follow_their_laws(self) -> None:
+        values = [self.p_value(seed, self.laws) for seed in range(100)]
+        assert 0.4 < sum(values) / len(values) < 0.6
+        assert 0.02 <= sum(value < 0.1 for value in values) / len(values) <= 0.2
+
+    def test_is_tiny_where_what_is_likely_comes_too_often(self) -> None:
+        assert self.p_value(0, self.laws**1.3 / (self.laws**1.3).sum(-1, keepdim=True)) < 1e-4
+
+    def test_equals_the_plain_test_where_all_laws_are_one(self) -> None:
+        law, tokens = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0] * 55 + [1] * 20 + [2] * 25)
+        assert ranked_chi_square(tokens, law.expand(100, -1)) == pytest.approx(
+            stats.chisquare([55, 20, 25], [50, 30, 20]).pvalue, abs=1e-6
+        )
+
+    def test_something_impossible_gives_0_and_certain_tokens_give_1(self) -> None:
+        law = torch.tensor([[1.0, 0.0]]).expand(20, -1)
+        assert ranked_chi_square(torch.zeros(20, dtype=torch.long), law) == 1.0
+        assert ranked_chi_square(torch.tensor([0] * 19 + [1]), law) == 0.0
+        with pytest.raises(ValueError, match="at least one token"):
+            ranked_chi_square(torch.zeros(0, dtype=torch.long), law[:0])
+
+
 class TestTableModel:
+    def test_may_look_at_several_tokens_in_texts_and_in_trees(self) -> None:
+        logits = torch.arange(27.0).reshape(3, 3, 3)
+        session = TableModel(logits).start()
+        assert torch.equal(session.extend([1, 2, 0]).logits, torch.stack([logits[1, 1], logits[1, 2], logits[2, 0]]))
+        tree = DraftTree.of([1, 2, 0, 1], [-1, 0, 0, 2])
+        rows = session.forward(tree).logits
+        assert torch.equal(rows, torch.stack([logits[0, 1], logits[1, 2], logits[1, 0], logits[0, 1]]))
+        assert torch.equal(TableModel(logits).start().forward(tree, 0).logits[0], logits[1, 1])
+
+    def test_its_law_under_sampling_options_counts_the_text_written(self) -> None:
+        model, prompt = TableModel(torch.zeros(2, 2)), Context([0], 1)
+        law = sampled_law(model, Sampling(1.0, presence_penalty=math.log(3)), prompt, 2)
+        assert law == pytest.approx({(0, 0): 1 / 8, (0, 1): 3 / 8, (1, 0): 3 / 8, (1, 1): 1 / 8})
+
     def test_logits_follow_the_last_token(self) -> None:
         model = TableModel(torch.arange(9.0).reshape(3, 3))
         session = model.start()

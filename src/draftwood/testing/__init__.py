@@ -13,12 +13,13 @@ from draftwood.testing.laws import (
     law_of,
     mean_accepted,
     plain_tree,
+    sampled_law,
     target_law,
     walks,
 )
 from draftwood.testing.models import TableModel, TableSession, tiny_llama
 from draftwood.testing.outcomes import ScriptedRng, outcomes
-from draftwood.testing.statistics import chi_square
+from draftwood.testing.statistics import chi_square, ranked_chi_square
 
 __all__ = [
     "Law",
@@ -39,6 +40,8 @@ __all__ = [
     "mean_accepted",
     "outcomes",
     "plain_tree",
+    "ranked_chi_square",
+    "sampled_law",
     "target_law",
     "tiny_llama",
     "walks",

@@ -7,7 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.models.base import Model
 from draftwood.rng import Rng
+from draftwood.sampling import Context, Sampler
 from draftwood.shapes.base import Expand, Shape
 from draftwood.testing.outcomes import outcomes
 from draftwood.tree import DraftTree, Draw
@@ -108,6 +110,26 @@ def target_law(target: Table, length: int, start: tuple[int, ...] = (0,)) -> Law
             for token, chance in enumerate(after(target, (*start, *tokens)).tolist())
             if chance > 0.0
         }
+    return law
+
+
+def sampled_law(model: Model, sampler: Sampler, context: Context, length: int) -> Law:
+    """Exact law of the ``length`` tokens that a model writes behind a context under sampling options.
+
+    The model reads each text anew and as a whole, and each text is a context of its own, so that penalties are counted
+    as in plain decoding.
+    """
+    law: Law = {(): 1.0}
+    for _ in range(length):
+        longer: Law = {}
+        for tokens, probability in law.items():
+            text = context.extended(tokens)
+            session = model.start()
+            row = session.extend(text.tokens, "last").logits
+            session.close()
+            chances = enumerate(sampler.probs(row, [text])[0].tolist())
+            longer |= {(*tokens, token): probability * chance for token, chance in chances if chance > 0.0}
+        law = longer
     return law
 
 

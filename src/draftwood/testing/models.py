@@ -17,16 +17,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A language model whose next token depends on the last one alone: ``logits[i]`` are the logits after token i.
+    """A language model whose next token depends on the last few alone: ``logits[..., i, j]`` are the logits after i, j.
 
     It has no layers and no cache, but its sessions insist on the order of calls that models with a cache need.
+
+    Args:
+        logits: one axis for each token that is looked at, the newest last, then one for the next token. Where a text
+            is shorter, its first token is taken to stand before it too.
     """
 
-    logits: Float[Tensor, "vocab vocab"]
+    logits: Float[Tensor, "*before vocab"]
 
     @property
     def vocab_size(self) -> int:
-        return len(self.logits)
+        return self.logits.shape[-1]
+
+    @property
+    def order(self) -> int:
+        """How many tokens are looked at."""
+        return self.logits.ndim - 1
 
     @property
     def context_length(self) -> int | None:
@@ -50,6 +59,11 @@ class TableModel:
     def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
         return [run.session.forward(run.tree, run.first, hidden) for run in runs]
 
+    def after(self, tails: Sequence[tuple[int, ...]]) -> Float[Tensor, "tails vocab"]:
+        """Logits after these ends of texts, each at least as long as is looked at."""
+        places = torch.tensor([tail[-self.order :] for tail in tails])
+        return self.logits[tuple(places.T)]
+
 
 @dataclass(eq=False)
 class TableSession:
@@ -72,9 +86,12 @@ class TableSession:
         _no_hidden(hidden)
         if len(tokens) == 0:
             raise ValueError("extend needs at least one token")
+        tails = [self._tail(tokens[0])]
+        for token in tokens:
+            tails.append((*tails[-1], token)[-self.model.order :])
         self.tokens += list(tokens)
         self.run = []
-        return Output(self.model.logits[torch.tensor(list(tokens) if keep == "all" else [tokens[-1]])])
+        return Output(self.model.after(tails[1:] if keep == "all" else tails[-1:]))
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
         _no_hidden(hidden)
@@ -82,7 +99,11 @@ class TableSession:
         if nodes[:first] != self.run[:first]:
             raise ValueError(f"nodes before {first} must have been run since the last commit, {self.run} were")
         self.run = nodes
-        return Output(self.model.logits[tree.tokens[first:]])
+        tails: list[tuple[int, ...]] = []
+        for token, parent in nodes:
+            above = self._tail(token) if parent < 0 else tails[parent]
+            tails.append((*above, token)[-self.model.order :])
+        return Output(self.model.after(tails[first:]))
 
     def commit(self, path: Sequence[int]) -> None:
         chosen = [self.run[node] for node in path]
@@ -104,6 +125,11 @@ class TableSession:
 
     def close(self) -> None:
         self.tokens, self.run = [], []
+
+    def _tail(self, token: int) -> tuple[int, ...]:
+        """The newest tokens before this one, as many as are looked at."""
+        order = self.model.order
+        return (*((self.tokens or [token])[:1] * order), *self.tokens[-order:])[-order:]
 
 
 def _no_hidden(layers: Sequence[int]) -> None:

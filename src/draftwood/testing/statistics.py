@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 Amounts = Mapping[Any, float] | Shaped[Tensor, " outcomes"]
@@ -34,6 +34,40 @@ def chi_square(counts: Amounts, law: Amounts) -> float:
     statistic = sum((seen - expected) ** 2 / expected for expected, seen in cells)
     half = torch.tensor([(len(cells) - 1) / 2, statistic / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1])) if len(cells) > 1 else 1.0
+
+
+def ranked_chi_square(tokens: Int[Tensor, " tokens"], laws: Float[Tensor, "tokens vocab"]) -> float:
+    """Probability that tokens, each drawn from a law of its own, are at least this far from their laws.
+
+    What is counted is how often the likeliest token of its law was drawn, the second likeliest, and so on: a rule that
+    takes what is likely or what was guessed too often shows there, in whatever contexts it does so. Each law may depend
+    on all tokens before, as it does in a text. Ranks that expect fewer than 5 are merged.
+
+    Args:
+        tokens: drawn.
+        laws: of each.
+
+    Raises:
+        ValueError: for no tokens.
+    """
+    if len(tokens) == 0:
+        raise ValueError("ranked_chi_square needs at least one token, got none")
+    chances, order = laws.double().sort(stable=True, dim=-1, descending=True)
+    drawn = (order == tokens[:, None]).double()
+    if bool((chances[drawn > 0] <= 0.0).any()):
+        return 0.0
+    expected_from = chances.sum(0).flip(0).cumsum(0).flip(0)  # of each rank and those behind it
+    ranks = max(1, int((expected_from >= 5.0).sum()))
+    drawn, chances = (
+        torch.cat([t[:, : ranks - 1], t[:, ranks - 1 :].sum(-1, keepdim=True)], -1) for t in (drawn, chances)
+    )
+    off = (drawn - chances).sum(0)[:-1]  # the last rank follows from the others
+    spread = torch.diag(chances.sum(0)) - chances.T @ chances
+    if ranks == 1 or not bool(spread.diagonal()[:-1].min() > 0.0):
+        return 1.0
+    statistic = float(off @ torch.linalg.solve(spread[:-1, :-1], off))
+    half = torch.tensor([(ranks - 1) / 2, statistic / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1]))
 
 
 def _by_outcome(amounts: Amounts) -> dict[Hashable, float]:

@@ -1,0 +1,122 @@
+"""What the tests of laws share: every pair of shape and verifier, sampling options, models that read contexts."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from scipy.stats import chi2, ncx2
+
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
+from draftwood.testing import TableModel
+from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers import (
+    Block,
+    GreedyPlusOne,
+    KSeq,
+    Match,
+    NodeProbs,
+    Rejection,
+    Traversal,
+    Verdict,
+    Verifier,
+)
+
+SHAPES: list[Shape] = [
+    Widths((1, 1)),
+    Widths((2, 2)),
+    Widths((3, 1), budget=5),
+    Widths((2, 2), "independent"),
+    Widths((3, 2), "greedy-plus-one"),
+    Independent(2, 2),
+    StochasticBeam(2, 2),
+    StochasticBeam(3, 2, budget=5),
+    Paths(((0,), (1,), (0, 0), (0, 1))),
+    BestFirst(2, 2, 4),
+    Sequoia((0.5, 0.2, 0.1), budget=5, depth=2),
+]
+VERIFIERS: list[Verifier] = [Match(), Rejection(), KSeq(), GreedyPlusOne(), Traversal(), Block()]
+
+DISTANCE, POWER = 0.02, 0.95  # what a test must catch, and how often
+LEVEL = 1e-5  # of one sampled test: how often it calls what is right wrong
+
+
+def drawn(shape: Shape) -> str:
+    """How siblings of a shape come about."""
+    table = torch.full((4, 4), 0.25)
+    return shape.grow(0, lambda tree, first: table[tree.tokens[first:]], Rng(0)).draw
+
+
+def exact_pairs(shapes: Sequence[Shape]) -> Iterator[tuple[Shape, Verifier]]:
+    """Every verifier on every shape for which it is exact."""
+    for shape, verifier in product(shapes, VERIFIERS):
+        if drawn(shape) in verifier.exact_for and (verifier.name != "block" or shape == Widths((1, 1))):
+            yield shape, verifier
+
+
+def options(temperature: float = 0.9, top_k: int = 3, top_p: float = 0.8) -> dict[str, Sampling]:
+    """Every subset of three kinds of options, by name, for vocabularies of at least three tokens."""
+    kinds = {
+        "top-p": {"top_p": top_p},
+        "top-k + min-p": {"top_k": top_k, "min_p": 0.1},
+        "penalties + bias": {
+            **{"repetition_penalty": 1.3, "presence_penalty": 0.3, "frequency_penalty": 0.2},
+            "logit_bias": {0: 0.6, 1: -0.4},
+        },
+    }
+    found = {}
+    for chosen in product((False, True), repeat=len(kinds)):
+        names = [name for name, taken in zip(kinds, chosen, strict=True) if taken]
+        arguments = {key: value for name in names for key, value in kinds[name].items()}
+        found[", ".join(names) or "temperature alone"] = Sampling(temperature, **arguments)
+    return found
+
+
+def contextual(vocab: int, order: int = 3, seed: int = 0) -> tuple[TableModel, TableModel]:
+    """A target that looks at the last ``order`` tokens, and a draft model that is often right about it."""
+    rng = torch.Generator().manual_seed(seed)
+    target, other = (torch.randn((vocab,) * (order + 1), generator=rng) * 1.2 for _ in range(2))
+    return TableModel(target), TableModel(0.6 * target + 0.8 * other)
+
+
+@dataclass(frozen=True)
+class Slipping:
+    """A wrong rule: now and then the likeliest token instead of a drawn one, so that each step's law is ``by`` off."""
+
+    rule: Verifier
+    by: float = DISTANCE
+    name = "slipping"
+
+    @property
+    def exact_for(self) -> frozenset[Draw]:
+        return self.rule.exact_for
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        verdict = self.rule(tree, target_probs, rng)
+        row = target_probs[0]
+        others = 1.0 - float(row.max())
+        if others > self.by and rng.accept(self.by / others):
+            return Verdict([], int(row.argmax()))
+        return verdict
+
+
+def sample_size(cells: int, distance: float = DISTANCE, level: float = LEVEL, power: float = POWER) -> int:
+    """Draws with which a chi-square test over so many cells finds every law at this total variation so often.
+
+    A law that puts ``distance`` more on half of the mass and as much less on the other half is the hardest to find: it
+    adds 4 distance^2 for every draw to the test's noncentrality.
+    """
+    freedom, low, high = cells - 1, 1.0, 1e6
+    critical = chi2.isf(level, freedom)
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (low, middle) if ncx2.sf(critical, freedom, middle) >= power else (middle, high)
+    return math.ceil(high / (4 * distance**2))
+
+
+def coupled_size(distance: float = DISTANCE, power: float = POWER) -> int:
+    """Pairs of draws among which, if their laws are this far apart, two differ so often, however they are coupled."""
+    return math.ceil(math.log(1 - power) / math.log(1 - distance))

@@ -1,0 +1,145 @@
+"""The law of texts through the whole engine, under every sequence of random choices: to 1e-5, not up to noise.
+
+Target and draft look at the last three tokens, penalties at the whole text, so that a wrong context shows.
+"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from draftwood.drafters import Drafter, DraftModel, LayerSkip, Stand
+from draftwood.engine import Options, generate
+from draftwood.models.base import Model
+from draftwood.models.transformers import TransformersModel
+from draftwood.rng import Rng
+from draftwood.sampling import Context, LazyProbs, Sampling
+from draftwood.shapes import Independent, Sequoia, Shape, Widths
+from draftwood.testing import TableModel, distance, outcomes, sampled_law, tiny_llama
+from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
+from law_cases import DISTANCE, Slipping, contextual, exact_pairs, options
+
+PROMPT, TOKENS, TOLERANCE = [2, 0, 1, 1, 2], 3, 1e-5
+SMALL: list[Shape] = [  # branching and two deep, with as few outcomes as that can have
+    Widths((1, 1)),
+    Widths((2, 1)),
+    Widths((1, 2), budget=3),
+    Widths((2, 1), "independent"),
+    Widths((2, 1), "greedy-plus-one"),
+    Independent(2, 2),
+    Sequoia((0.5, 0.2), budget=3, depth=2),
+]
+PAIRS = [pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SMALL) if rule != Match()]
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+Written = Callable[..., float]
+
+
+@pytest.fixture
+def off(monkeypatch: pytest.MonkeyPatch) -> Written:
+    """How far the law of a method's text is from the model's own.
+
+    The first token comes from the prompt's run and is certain here; behind it so many steps are enumerated, with what
+    drafter and model remember of the first in the second. The model itself writes what is left of ``TOKENS``.
+    """
+
+    def measured(model: Model, drafter: Drafter, rule: Verifier, sampling: Sampling, steps: int = 1) -> float:
+        def write(rng: Rng) -> tuple[int, ...]:
+            monkeypatch.setattr("draftwood.engine.Rng", lambda seed, noise: rng)
+            text = generate(model, drafter, rule, PROMPT, Options(sampling, 12))
+            emitted = [token for _, step in zip(range(1 + steps), text, strict=False) for token in step.tokens]
+            text.close()  # type: ignore[attr-defined]
+            return tuple(emitted[: 1 + TOKENS])
+
+        law: dict[tuple[int, ...], float] = {}
+        starts: dict[tuple[int, ...], float] = {}
+        for probability, start in outcomes(write):
+            starts[start] = starts.get(start, 0.0) + probability
+        for start, probability in starts.items():
+            context = Context([*PROMPT, *start], len(PROMPT))
+            for rest, chance in sampled_law(model, sampling, context, 1 + TOKENS - len(start)).items():
+                law[(*start, *rest)] = law.get((*start, *rest), 0.0) + probability * chance
+        return distance(law, sampled_law(model, sampling, Context(PROMPT, len(PROMPT)), 1 + TOKENS))
+
+    return measured
+
+
+VOCAB, SEED = 3, 8
+
+
+def tables() -> tuple[TableModel, TableModel]:
+    """Target and draft; what follows the prompt is certain."""
+    target, draft = contextual(VOCAB, seed=SEED)
+    target.logits[tuple(PROMPT[-3:])] = torch.tensor([0.0] + [-1e4] * (VOCAB - 1))
+    return target, draft
+
+
+OPTIONS = options(top_k=2, top_p=0.9)
+MOST = {name: OPTIONS[name] for name in ("penalties + bias", "top-p, top-k + min-p, penalties + bias")}
+
+
+@pytest.mark.parametrize(("shape", "rule"), PAIRS)
+def test_law_under_every_subset_of_options(shape: Shape, rule: Verifier, off: Written) -> None:
+    target, draft = tables()
+    for name, sampling in (MOST if isinstance(shape, Independent) else OPTIONS).items():  # the most outcomes
+        assert off(target, DraftModel(draft, shape), rule, sampling) < TOLERANCE, name
+
+
+@pytest.mark.parametrize("rule", [Rejection(), Traversal(), Block()], ids=lambda rule: rule.name)
+def test_law_of_two_steps(rule: Verifier, off: Written) -> None:
+    target, draft = tables()
+    sampling = OPTIONS["top-k + min-p, penalties + bias"]
+    assert off(target, DraftModel(draft, Widths((1, 1))), rule, sampling, steps=2) < TOLERANCE
+
+
+@pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
+def test_law_of_stand(rule: Verifier, off: Written) -> None:
+    target, _ = tables()
+    for name, sampling in OPTIONS.items():
+        assert off(target, Stand(3, order=2, width=2), rule, sampling) < TOLERANCE, name
+    for name, sampling in MOST.items():
+        assert off(target, Stand(2, order=2, width=1), rule, sampling, steps=2) < TOLERANCE, name
+
+
+@pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
+def test_law_of_skipped_layers(rule: Verifier, off: Written) -> None:
+    model = TransformersModel(tiny_llama(3, layers=4, vocab=VOCAB))
+    sampling = MOST["penalties + bias"]
+    for drafter in (LayerSkip(frozenset({1, 2}), Widths((1, 1))), LayerSkip(frozenset({2}), Widths((2,)))):
+        assert off(model, drafter, rule, sampling) < TOLERANCE
+
+
+def test_a_law_that_is_wrong_by_as_much_as_must_be_caught_is_measured_as_that(off: Written) -> None:
+    target, draft = tables()
+    sampling = Sampling(1.0)
+    found = off(target, DraftModel(draft, Widths((1, 1))), Slipping(Rejection()), sampling)
+    assert found == pytest.approx(DISTANCE, rel=1e-3)
+
+
+def test_penalties_that_miss_the_tokens_of_the_tree_are_caught(off: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, draft = tables()
+    drafter, sampling = DraftModel(draft, Widths((1, 1))), OPTIONS["penalties + bias"]
+
+    def at_the_root(probs: LazyProbs, node: int) -> torch.Tensor:
+        before = probs.before.extended(probs.tree.token_list[:1])
+        return probs.sampler.probs(probs.logits[node : node + 1], [before])[0]
+
+    assert off(target, drafter, Rejection(), sampling) < TOLERANCE
+    monkeypatch.setattr(LazyProbs, "__getitem__", at_the_root)
+    assert off(target, drafter, Rejection(), sampling) > DISTANCE
+
+
+@pytest.mark.parametrize("tail", [1, 2])
+def test_a_target_that_reads_too_short_a_context_in_trees_is_caught(
+    tail: int, off: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, draft = tables()
+    drafter = DraftModel(draft, Widths((2, 1)))
+    whole = TableModel.after
+
+    def short(model: TableModel, tails: list[tuple[int, ...]]) -> torch.Tensor:
+        lost = len(tails) > 1 and model is target  # several at once: a tree
+        return whole(model, [(0,) * (3 - tail) + each[-tail:] for each in tails] if lost else tails)
+
+    monkeypatch.setattr(TableModel, "after", short)
+    assert off(target, drafter, Rejection(), Sampling(1.0)) > DISTANCE
