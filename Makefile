@@ -48,7 +48,7 @@ bench-overhead: $(READY)  ## time per step outside model runs
 bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours; resumable)
 	$(BIN)/python benchmarks/fetch_models.py
 	$(BIN)/draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --prompts stories --limit 40 \
-		--temperature 1,0.3 --ignore-eos --dtype bfloat16 --thrifty \
+		--temperature 1,0.3 --ignore-eos --dtype bfloat16 --thrifty --law-samples 64 \
 		--methods "speculative,spectr,specinfer,rsd-c,rsd-s,rsd-c + greedy-plus-one,rsd-c + traversal,rsd-s + traversal" \
 		--output benchmarks/results/rsd
 

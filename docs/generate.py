@@ -6,12 +6,15 @@ python docs/generate.py --check    # exit code 1 where a page is out of date
 
 import argparse
 import io
+import json
 import os
 import runpy
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
@@ -19,7 +22,10 @@ sys.path.insert(0, str(BENCHMARKS))
 
 from data import markdown  # noqa: E402
 
-BEGIN, END = "<!-- written by `make docs` -->\n", "<!-- end -->\n"
+if TYPE_CHECKING:
+    from draftwood.bench.report.reading import Measured
+
+END = "<!-- end -->\n"
 
 
 def methods_page() -> str:
@@ -60,22 +66,59 @@ def results_page() -> str:
     return "".join(page)
 
 
-def readme() -> str:
-    """README with its table of methods: those that a run in ``benchmarks/results`` measured, best figures of each."""
+def headlines() -> str:
+    """What stands in front: figures of the runs in ``benchmarks/results``, decoding alone and end to end."""
+    from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
+
+    runs = {name: measured(name) for name in ("methods", "tinyllama", "peers")}
+    quality = json.loads((BENCHMARKS / "results" / "int8_quality.json").read_text())
+    sentences = [
+        *speed_sentences(runs["methods"], "auto"),
+        *speed_sentences(runs["tinyllama"], "auto"),
+        peer_sentence(runs["peers"], "auto"),
+        quality_sentence(quality),
+        "**Nothing here has run on a GPU.** The CUDA path is tested on CPUs, except for recording its graphs.",
+    ]
+    return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def table_of_methods() -> str:
+    """Methods that a run in ``benchmarks/results`` measured, and the names of the others."""
     from draftwood.bench.records import RUN
-    from draftwood.bench.report.methods_table import methods_table
+    from draftwood.bench.report.methods_table import methods_table, unmeasured
+
+    runs = [measured(path.parent.name) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))]
+    others = ", ".join(f"`{name}`" for name in unmeasured(runs))
+    return f"{methods_table(runs).markdown()}\n\nNot measured yet: {others}."
+
+
+@cache
+def measured(name: str) -> "Measured":
+    """A run in ``benchmarks/results``."""
     from draftwood.bench.report.reading import read
 
-    runs = [read(path.parent) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))]
-    text = (ROOT / "README.md").read_text()
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{methods_table(runs).markdown()}\n\n{END}{rest.split(END)[1]}"
+    return read(BENCHMARKS / "results" / name)
+
+
+def filled(path: Path) -> str:
+    """A page with its generated parts as they should be."""
+    text = path.read_text()
+    for name, part in PARTS.items():
+        begin = f"<!-- {name}, written by `make docs` -->\n"
+        if begin in text:
+            before, rest = text.split(begin)
+            text = f"{before}{begin}\n{part()}\n\n{END}{rest.split(END, 1)[1]}"
+    return text
+
+
+PARTS = {"figures": headlines, "table of methods": table_of_methods}
 
 
 def pages() -> dict[Path, str]:
     """Every generated page as it should be."""
     docs = ROOT / "docs"
-    return {docs / "methods.md": methods_page(), docs / "results.md": results_page(), ROOT / "README.md": readme()}
+    found = {docs / "methods.md": methods_page(), docs / "results.md": results_page()}
+    return found | {path: filled(path) for path in (ROOT / "README.md", docs / "findings.md")}
 
 
 def _printed(command: list[str]) -> str:

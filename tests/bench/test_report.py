@@ -9,7 +9,8 @@ from making import record, run_info
 from draftwood.bench.records import Record
 from draftwood.bench.report import trees
 from draftwood.bench.report.findings import accepted, findings, per_token
-from draftwood.bench.report.methods_table import methods_table
+from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
+from draftwood.bench.report.methods_table import methods_table, unmeasured
 from draftwood.bench.report.overview import chosen, facts, overview
 from draftwood.bench.report.page import headline, page
 from draftwood.bench.report.reading import Measured
@@ -36,10 +37,12 @@ def measured(records: list[Record], **more) -> Measured:
 
 def test_one_row_per_method_and_no_empty_columns() -> None:
     table = overview([*PLAIN, *AUTO], run_info(), 0.0)
-    assert table.head[:4] == ("method", "tokens per run [95 %]", "tokens/s", "speed-up over plain [95 %]")
+    alone, whole = "speed-up over plain, decoding alone [95 %]", "speed-up, end to end [95 %]"
+    assert table.head[:6] == (*("method", "tokens per run [95 %]", "tokens/s", alone), "tokens/s, end to end", whole)
     assert "accepted at the root / alpha*" not in table.head
     assert [row[0] for row in table.rows] == ["plain", "auto"]
     assert table.rows[1][3].startswith("2.50 [")
+    assert table.rows[1][5].startswith("1.67 [")  # 1.5 seconds over 0.9 on the prompt in the middle
 
 
 def test_a_refused_speed_up_shows_the_place_instead_of_a_number() -> None:
@@ -47,7 +50,8 @@ def test_a_refused_speed_up_shows_the_place_instead_of_a_number() -> None:
     shown = overview([*PLAIN, *wrong], run_info(), 0.0).rows[1][3]
     assert shown == "none: 1 texts differ, first at token 3 of 1, top logits 0.25 apart"
     assert headline(measured([*PLAIN, *wrong])) == "auto: texts differ from plain decoding's, so no speed-up is told"
-    assert "2.50 times" in headline(measured([*PLAIN, *AUTO]))
+    told = headline(measured([*PLAIN, *AUTO]))
+    assert told.startswith("auto decodes 2.50 times as fast as plain decoding (1.67 times end to end)")
 
 
 def test_a_refused_method_takes_no_part_in_the_figure_by_category() -> None:
@@ -111,9 +115,37 @@ def test_what_comes_from_outside_is_escaped() -> None:
 
 def test_the_table_of_methods_names_every_method_and_where_it_was_measured() -> None:
     table = methods_table([measured([*PLAIN, *AUTO])])
-    known = {row[0]: row for row in table.rows}
-    assert known["`auto`"][3].startswith("2.50")
-    assert known["`auto`"][5] == "tiny, float32, T = 0, 3 prompts of built-in"
-    assert known["`rsd-s`"][2:] == ("", "", "", "")
-    assert table.rows[0][5]
-    assert not table.rows[-1][5]
+    (row,) = table.rows  # plain decoding has none
+    assert (row[0], row[2], row[6]) == ("`auto`", "0", "3/3")
+    assert (row[4][:4], row[5][:4]) == ("2.50", "1.67")
+    assert row[7] == "tiny, float32, 3 prompts of built-in"
+    assert "rsd-s" in unmeasured([measured([*PLAIN, *AUTO])])
+
+
+def test_a_method_stands_once_for_each_setting() -> None:
+    lookup = [record("lookup", prompt, runs=6) for prompt in "123"]
+    larger = measured([*PLAIN, *AUTO], model="larger")
+    rows = methods_table([larger, measured([*PLAIN, *AUTO, *lookup])]).rows
+    assert [(row[0], row[7].split(",")[0]) for row in rows] == [("`auto`", "tiny"), ("`lookup`", "tiny")]
+    drawn = [replace(r, temperature=1.0, identical_to_plain=None) for r in [*PLAIN, *AUTO]]
+    both = methods_table([measured([*PLAIN, *AUTO, *drawn])]).rows
+    assert [(row[0], row[2], bool(row[1])) for row in both] == [("`auto`", "0", True), ("`auto`", "1", False)]
+
+
+def test_figures_in_front_tell_whole_requests_too() -> None:
+    speeds = {"peer:slow": (4, 0.1), "peer:quick": (2, 3.0)}
+    peers = [
+        replace(record(name, runs=runs, at="plain", cell=name, identical_to_plain=False), seconds_end_to_end=seconds)
+        for name, (runs, seconds) in speeds.items()
+    ]
+    found = measured([*PLAIN, *AUTO, *peers], hardware={"device": "fake", "cores": 2})
+    (speed,) = speed_sentences(found, "auto")
+    assert "`auto` decodes 2.50 [" in speed
+    assert "run 1.67 [" in speed
+    beside = peer_sentence(found, "auto")  # who decodes fastest is not who answers fastest
+    assert "0.5 times the tokens per second of the fastest peer, quick with plain (27 against 50)" in beside
+    assert "end to end 0.1 times (13 against 110) (slow with plain)" in beside
+    with pytest.raises(ValueError, match="no speeds of peers"):
+        peer_sentence(measured([*PLAIN, *AUTO]), "auto")
+    quality = {"model": "tiny", "types": {"int8": {"same_likeliest": 0.9646}, "bfloat16": {"same_likeliest": 0.993}}}
+    assert "96.5 % of places (bfloat16: 99.3 %)" in quality_sentence(quality)

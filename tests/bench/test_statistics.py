@@ -1,6 +1,7 @@
 """Every figure, from records written down by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from making import record, run_info
 
 from draftwood.bench import statistics
 from draftwood.bench.records import Record
+from draftwood.bench.remarks import failures, remarks
 from draftwood.bench.statistics import mbsu, median_ratio, paired, pooled, pooled_ratio, summaries, throughput
 
 TIE = {"position": 3, "plain_token": 1, "other_token": 2, "margin": 0.01, "tolerance": 0.1, "tie": True}
@@ -157,11 +159,46 @@ def test_acceptance_is_weighed_by_runs() -> None:
     assert (found.acceptance, found.bound) == (pytest.approx(0.65), pytest.approx(0.85))
 
 
+def drawn(records: list[Record], **more: Any) -> list[Record]:
+    return [replace(each, temperature=1.0, identical_to_plain=None, **more) for each in records]
+
+
 def test_laws_are_joined() -> None:
-    drawn = [replace(each, temperature=1.0, identical_to_plain=None, law={"p_value": 0.1}) for each in AUTO[:2]]
-    found = summary_of(drawn)
-    assert found.same is None
+    law = {"p_value": 0.1, "samples": 1000}
+    found = summary_of(drawn(AUTO[:2], verifier="rejection", law=law))
+    assert (found.same, found.compared) == (None, 0)
     assert found.law == pytest.approx(0.0561, abs=1e-4)
+
+
+def test_a_law_that_is_not_the_models_fails_the_run() -> None:
+    wrong = drawn(AUTO, verifier="rejection", law={"p_value": 1e-9, "samples": 1000})
+    assert failures([*drawn(PLAIN), *wrong], run_info())
+    assert "the next token does not follow the model's law" in " ".join(remarks([*drawn(PLAIN), *wrong], run_info()))
+
+
+def test_no_p_value_is_told_of_few_samples_or_of_a_method_that_matches() -> None:
+    assert summary_of(drawn(AUTO, verifier="rejection", law={"p_value": 0.1, "samples": 999})).law is None
+    assert summary_of(drawn(AUTO, law={"p_value": 1e-9, "samples": 1000})).law is None
+
+
+def test_drawn_texts_of_a_method_that_matches_are_compared() -> None:
+    plain = drawn(PLAIN)
+    found = summary_of([*plain, *drawn(AUTO)])
+    assert (found.same, found.compared, found.failures) == (3, 3, 0)
+    assert found.speed_up is not None
+    wrong = [*drawn(AUTO[:2]), *drawn(AUTO[2:], token_ids=[1] * 10 + [2])]
+    found = summary_of([*plain, *wrong])
+    assert (found.same, found.compared, found.failures, found.speed_up) == (2, 3, 1, None)
+    assert failures([*plain, *wrong], run_info())  # so the run fails
+    assert not failures([*plain, *wrong], run_info(dtype="bfloat16"))
+    assert "1 of 3 texts are not plain decoding's" in " ".join(remarks([*plain, *wrong], run_info(dtype="bfloat16")))
+
+
+def test_what_cannot_be_compared_is_not() -> None:
+    plain = drawn(PLAIN)
+    assert summary_of([*plain, *drawn(AUTO, verifier="rejection")]).same is None
+    assert summary_of([*plain, *drawn(AUTO, token_ids=None)]).same is None
+    assert summary_of([*plain, *drawn(AUTO, seed=9)]).same is None
 
 
 def test_throughput_counts_from_the_first_arrival_to_the_last_token() -> None:

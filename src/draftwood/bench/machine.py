@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from draftwood.bench.records import Record, RunInfo
+
 
 def processor() -> str:
     """The processor's name and the vector extensions that matter here."""
@@ -29,3 +31,15 @@ def bandwidth(numbers: torch.Tensor, threads: int, rounds: int = 5) -> float:
     finally:
         torch.set_num_threads(before)
     return numbers.nbytes / min(times)
+
+
+def roofline(speed: float | None, bandwidth: float | None, weight_bytes: int | None) -> float | None:
+    """Tokens per second over the speed at which one reading of the weights per token fills the memory bus."""
+    return speed * weight_bytes / bandwidth if speed and bandwidth and weight_bytes else None
+
+
+def weight_bytes(record: Record, run: RunInfo) -> int | None:
+    """Bytes of weights that the record's system reads for every token."""
+    if record.is_peer:
+        return run.peers.get(record.method.removeprefix("peer:"), {}).get("weight_bytes")
+    return run.weight_bytes

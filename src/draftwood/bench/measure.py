@@ -14,6 +14,7 @@ from draftwood.bench.workbench import Answer, Workbench
 from draftwood.models.base import Model
 from draftwood.sampling import Sampling
 from draftwood.stats import Stats
+from draftwood.verifiers import Match
 
 Kind = Literal["turns", "thrifty", "load"]
 
@@ -181,7 +182,7 @@ def _judged(
     if first and drafts and number < settings.bound_prompts:
         stats |= bench.bound(cell, tokens, unit.temperature, unit.seed(settings.seed, number))
     law = None
-    if first and drafts and not greedy and number < settings.law_prompts:
+    if first and drafts and not greedy and number < settings.law_prompts and cell.rule != Match():
         method, sampling = bench.using(cell).method, Sampling(unit.temperature)
         seed = 1_000 * (1 + unit.seed(settings.seed, number))
         args = (bench.plain.model, method, sampling, tokens, plain.token_ids, settings.law_samples, seed)

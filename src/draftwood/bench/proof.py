@@ -1,4 +1,7 @@
-"""Is a measured text the model's own? At temperature 0 by identity, above it by a two-sample test of token laws."""
+"""Is a measured text the model's own?
+
+At temperature 0 by identity, and above it too where a method matches; of others by a two-sample test of token laws.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +23,7 @@ from draftwood.verifiers.optimal import optimal_acceptance
 STRICT = ("float32", "float64", "int8")  # where no difference of two greedy texts is excused
 CANDIDATES = 8  # places looked at for the one where the model is least sure
 SHUFFLES = 19_999
+LEAST_SAMPLES = 1000  # of a test whose p-value is told: with fewer a law that is wrong by a tenth goes unseen
 SIGNIFICANCE = 1e-3  # of the joint test of a cell: a lossless method falls below it once in a thousand cells
 
 

@@ -32,8 +32,9 @@ class Settings:
         ignore_eos: go on after the model's own end of text.
         prompts: see ``prompts.load_prompts``; so are the next three.
         max_prompt_tokens: longer prompts are left out; None leaves out what does not fit the model.
-        law_prompts: at a temperature above 0, on how many prompts the law of the next token is tested.
-        law_samples: how many tokens are drawn for that at each place.
+        law_prompts: at a temperature above 0, on how many prompts the law of the next token is tested, of methods that
+            do not match.
+        law_samples: how many tokens are drawn for that at each place; of fewer than 1,000 no p-value is told.
         bound_prompts: on how many prompts the greatest possible acceptance is computed.
         bound_tokens: over how many tokens of each.
 
@@ -53,7 +54,7 @@ class Settings:
     limit: int | None = None
     max_prompt_tokens: int | None = None
     law_prompts: int = 2
-    law_samples: int = 64
+    law_samples: int = 1000
     bound_prompts: int = 1
     bound_tokens: int = 8
 

@@ -47,7 +47,7 @@ class Record:
         seconds_end_to_end: of the whole request, prompt included; None where several requests shared runs.
         identical_to_plain: whether a greedy text is plain decoding's; None where texts are drawn or nothing is known.
         divergence: where it is not: the fields of ``checking.Divergence``.
-        law: two-sample test of next-token laws: ``samples``, ``positions``, ``p_value``.
+        law: two-sample test of next-token laws: ``samples``, ``position``, ``p_value``.
         quality: ``{"name": ..., "value": ...}``, see ``bench.quality``.
         worker: who measured it; ``local`` without Ray.
         nodes: most guesses per run, where a shape says so.

@@ -20,6 +20,10 @@ def remarks(records: Sequence[Record], run: RunInfo) -> list[str]:
             kind = "no speed-up is told" if each.failures else "these prompts take no part in its speed-up"
             verb = "differ" if each.failures else "part at a tie within rounding"
             found.append(f"{place}: {each.failures or each.ties} texts {verb}, {kind}; {told(each.divergence)}")
+        if each.temperature and each.same is not None and each.same < each.compared and not each.failures:
+            count = f"{each.compared - each.same} of {each.compared}"
+            rounding = f"rounding in {run.dtype} may do that, in float32 it would be a fault"
+            found.append(f"{place}: {count} texts are not plain decoding's for their seeds; {rounding}")
         if each.law is not None and each.law < SIGNIFICANCE:
             found.append(f"{place}: the next token does not follow the model's law (p = {each.law:.2g})")
     for name in run.peers:

@@ -10,7 +10,9 @@ from functools import cache
 
 import numpy as np
 
-from draftwood.bench.proof import joint
+from draftwood.bench.judging import compared_texts, law_of
+from draftwood.bench.machine import roofline, weight_bytes
+from draftwood.bench.proof import STRICT
 from draftwood.bench.records import Record, RunInfo
 
 DRAWS = 2000
@@ -52,11 +54,15 @@ class Summary:
         bound: alpha*, the greatest share possible.
         roofline: tokens per second over the rate at which memory can give the weights.
         quality: mean score by name.
-        same: greedy texts that are plain decoding's; None at other temperatures.
+        same: texts that are plain decoding's: greedy ones, and drawn ones of methods that match, for the same seed;
+            None where no text has to be.
+        compared: of so many.
         ties: greedy texts that leave it where two tokens tie within rounding; they take no part in ratios.
-        failures: greedy texts that differ without excuse; from a lossless cell, which is a bug, or a lossy one.
+        failures: texts that had to be the same and differ without excuse; from a lossless cell, which is a bug, or a
+            lossy one. Of drawn texts in 8- and 11-bit precision none is called a failure: what rounding does to a draw
+            is not known.
         divergence: the first of these, or else of the ties.
-        law: joint p-value of the tests of the next token's law.
+        law: joint p-value of the tests of the next token's law that drew enough samples.
     """
 
     cell: str
@@ -82,6 +88,7 @@ class Summary:
     roofline: float | None
     quality: dict[str, float]
     same: int | None
+    compared: int
     ties: int
     failures: int
     divergence: dict | None
@@ -105,9 +112,11 @@ def summaries(records: Sequence[Record], run: RunInfo, by_category: bool = False
 def summary(group: Sequence[Record], plain: Sequence[Record], run: RunInfo, category: str | None = None) -> Summary:
     """The summary of one cell's records, beside those of plain decoding on the same prompts."""
     first = group[0]
-    different = [record for record in group if record.identical_to_plain is False and not record.is_peer]
+    compared = compared_texts(group, plain)
+    different = [record for record, same in compared if not same and not record.is_peer]
     ties = [record for record in different if record.divergence and record.divergence["tie"]]
-    failures = [record for record in different if record not in ties]
+    excused = different if first.temperature and run.dtype not in STRICT else ties
+    failures = [record for record in different if record not in excused]
     shown = (failures or ties or [None])[0]
     comparable = [record for record in group if record not in ties]
     pairs = [] if failures or first.method == "plain" else paired(comparable, plain)
@@ -138,11 +147,12 @@ def summary(group: Sequence[Record], plain: Sequence[Record], run: RunInfo, cate
         bound=_weighed(bounded, "root_acceptance_bound", runs),
         roofline=roofline(speed, run.bandwidth, weight_bytes(first, run)),
         quality=mean_quality(group),
-        same=None if first.temperature else sum(record.identical_to_plain is True for record in group),
+        same=sum(same for _, same in compared) if compared else None,
+        compared=len(compared),
         ties=len(ties),
         failures=len(failures),
         divergence=None if shown is None else {"prompt": shown.prompt, "turn": shown.turn, **(shown.divergence or {})},
-        law=joint([record.law["p_value"] for record in group if record.law]) if any(r.law for r in group) else None,
+        law=law_of(group),
     )
 
 
@@ -237,18 +247,6 @@ def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> flo
     if draft_steps is None:
         return efficiency
     return None if ratio is None else efficiency / (draft_steps * ratio + 1)
-
-
-def roofline(speed: float | None, bandwidth: float | None, weight_bytes: int | None) -> float | None:
-    """Tokens per second over the speed at which one reading of the weights per token fills the memory bus."""
-    return speed * weight_bytes / bandwidth if speed and bandwidth and weight_bytes else None
-
-
-def weight_bytes(record: Record, run: RunInfo) -> int | None:
-    """Bytes of weights that the record's system reads for every token."""
-    if record.is_peer:
-        return run.peers.get(record.method.removeprefix("peer:"), {}).get("weight_bytes")
-    return run.weight_bytes
 
 
 def throughput(records: Sequence[Record]) -> float | None:

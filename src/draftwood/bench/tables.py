@@ -4,21 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from draftwood.bench.best_shapes import best_shape, held_out
 from draftwood.bench.records import Record, RunInfo
 from draftwood.bench.statistics import (
     Estimate,
     Summary,
     block_efficiency,
-    block_efficiency_ratio,
-    per_run,
-    pooled,
     summaries,
     throughput,
-)
-
-CLAIMS = (  # published orderings of block efficiency
-    *(("rsd-s", "rsd-c"), ("rsd-c", "spectr"), ("rsd-c", "specinfer"), ("spectr", "speculative")),
-    *(("rsd-c + greedy-plus-one", "rsd-c"), ("rsd-c + traversal", "rsd-c"), ("rsd-s + traversal", "rsd-s")),
 )
 
 
@@ -79,7 +72,14 @@ def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
     """One row per cell: whether the text is the model's own, how near the figures come to what is possible, quality."""
     found = summaries([record for record in records if record.temperature == temperature], run)
     scores = list(dict.fromkeys(name for each in found for name in each.quality))
-    head = ("method", "law" if temperature else "same text", "accepted", "alpha*", "of the roofline", *scores)
+    head = (
+        "method",
+        "same text or law" if temperature else "same text",
+        "accepted",
+        "alpha*",
+        "of the roofline",
+        *scores,
+    )
     rows = tuple(
         (
             name_of(each),
@@ -123,7 +123,8 @@ def rsd_tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
             if not here:
                 continue
             where = f"T = {temperature:g}, at fixed {kind}"
-            found.append(_best_table(f"{where}: block efficiency [95 % interval]", here, kind))
+            chosen = "" if kind == "length" else ", best shape for these prompts; held out: chosen on the other half"
+            found.append(_best_table(f"{where}: block efficiency [95 % interval]{chosen}", here, kind))
             plain = [r for r in records if r.temperature == temperature and r.method == "plain"]
             found += _other_figures(where, [*plain, *here], run, kind)
     return found
@@ -137,7 +138,9 @@ def _best_table(title: str, records: Sequence[Record], kind: str) -> Table:
         for column in columns:
             best = best_shape(records, method, f"{kind} {column}")
             shape = "" if best is None or kind == "length" else f" {short(best[0].shape or '')}"
-            cells.append("" if best is None else f"{block_efficiency(best)}{shape}")
+            other = held_out(records, method, f"{kind} {column}")
+            beside = "" if other is None else f"; held out {other.value:.2f}"
+            cells.append("" if best is None else f"{block_efficiency(best)}{shape}{beside}")
         rows.append((method, *cells))
     return Table(title, ("method", *(f"{kind} {column}" for column in columns)), tuple(_in_order(rows)))
 
@@ -173,41 +176,6 @@ def _other_figures(where: str, records: Sequence[Record], run: RunInfo, kind: st
 
 def _score(name: str) -> Callable[[Summary], str]:
     return lambda each: number(each.quality.get(name), 3)
-
-
-def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] | None:
-    """The records of the shape with the greatest block efficiency; None where nothing is measured."""
-    shapes: dict[str, list[Record]] = {}
-    for record in records:
-        if (record.method, record.at) == (method, at):
-            shapes.setdefault(record.cell, []).append(record)
-    known = {cell: found for cell, group in shapes.items() if (found := pooled(group, per_run))}
-    return shapes[max(known, key=lambda cell: known[cell])] if known else None
-
-
-def orderings(records: Sequence[Record]) -> Table:
-    """For each published ordering, where it holds, with paired bootstrap intervals of the ratio."""
-    head = ("claim", "T", "compared at", "holds", "clearly", "against it clearly", "mean ratio")
-    rows = []
-    for better, worse in CLAIMS:
-        for temperature in sorted({r.temperature for r in records}, reverse=True):
-            for kind in ("length", "budget"):
-                here = [r for r in records if r.temperature == temperature and r.at.startswith(kind)]
-                known = [
-                    found for at in dict.fromkeys(r.at for r in here) if (found := _ratio(here, better, worse, at))
-                ]
-                if known:
-                    counts = (sum(r.value >= 1 for r in known), sum(r.low > 1 for r in known))
-                    counts += (sum(r.high < 1 for r in known),)
-                    shares = (f"{count} of {len(known)}" for count in counts)
-                    mean = sum(ratio.value for ratio in known) / len(known)
-                    rows.append((f"{better} >= {worse}", f"{temperature:g}", f"fixed {kind}", *shares, f"{mean:.3f}"))
-    return Table("published orderings", head, tuple(rows))
-
-
-def _ratio(records: Sequence[Record], better: str, worse: str, at: str) -> Estimate | None:
-    one, other = best_shape(records, better, at), best_shape(records, worse, at)
-    return block_efficiency_ratio(one, other) if one and other else None
 
 
 def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
@@ -247,7 +215,7 @@ def over_plain(each: Summary, records: Sequence[Record]) -> float | None:
 def proof(each: Summary) -> str:
     """How it is known that the text is the model's own."""
     if each.same is not None:
-        return f"{each.same}/{each.answers}" + (f", {each.ties} ties" if each.ties else "")
+        return f"{each.same}/{each.compared}" + (f", {each.ties} ties" if each.ties else "")
     return "" if each.law is None else f"p = {each.law:.2g}"
 
 

@@ -68,12 +68,12 @@ def _workers() -> tuple[Callable[..., Any], ...]:
 
 def _proof() -> tuple[Callable[..., Any], ...]:
     bounds = "Compute the greatest possible acceptance on so many prompts"
-    law = "Above T = 0, test the law of the next token on so many prompts"
+    law = "Above T = 0, test the next token's law of methods that do not match on so many prompts"
     twice = click.IntRange(min=2)
     return (
         click.option("--bound-tokens", type=COUNT, default=8, show_default=True, help="... over so many tokens."),
         click.option("--bound-prompts", type=COUNT_OR_NONE, default=1, show_default=True, help=bounds),
-        click.option("--law-samples", type=twice, default=64, show_default=True, help="... drawn so often."),
+        click.option("--law-samples", type=twice, default=1000, show_default=True, help="... drawn so often."),
         click.option("--law-prompts", type=COUNT_OR_NONE, default=2, show_default=True, help=law),
     )
 

@@ -2,40 +2,70 @@
 
 from collections.abc import Sequence
 
+from draftwood.bench.best_shapes import held_out
 from draftwood.bench.report.overview import chosen, is_refused
 from draftwood.bench.report.reading import Measured
-from draftwood.bench.statistics import Summary
+from draftwood.bench.statistics import Estimate, Summary
 from draftwood.bench.tables import Table, proof, speed_up, temperatures
 
-HEAD = ("method", "what it does", "tokens per run [95 %]", "x plain [95 %]", "same text", "measured on")
+HEAD = (
+    *("method", "what it does", "T", "tokens per run [95 %]", "x plain, decoding alone [95 %]"),
+    *("x plain, end to end [95 %]", "same text", "measured on"),
+)
 
 
 def methods_table(runs: Sequence[Measured]) -> Table:
-    """One row per method, run and temperature, in the order of the methods; those that no run measured stand last."""
+    """One row per method and setting, in the order of the methods; those that no run measured are left out.
+
+    A method stands with the run that measured most methods beside it, at each of its temperatures; of a run that timed
+    nothing, at the highest one. Plain decoding is 1 everywhere and has no row.
+    """
     from draftwood.methods import RECIPES
 
     rows = []
     for name, recipe in RECIPES.items():
-        found = [
-            (f"`{name}`", recipe.summary, *_figures(each), _place(each, measured))
-            for measured in runs
-            for temperature in temperatures(measured.records)
-            for each in chosen(measured.records, measured.run, temperature)
-            if each.method == name
-        ]
-        rows += found or [(f"`{name}`", recipe.summary, "", "", "", "")]
-    return Table("methods", HEAD, tuple(sorted(rows, key=lambda row: not row[-1])))
+        measured = [run for run in runs if any(record.method == name for record in run.records)]
+        if name == "plain" or not measured:
+            continue
+        found = _rows(name, max(measured, key=lambda run: len({record.method for record in run.records})))
+        summaries = [recipe.summary, *[""] * (len(found) - 1)]
+        rows += [(f"`{name}`", summary, *row) for summary, row in zip(summaries, found, strict=True)]
+    return Table("methods", HEAD, tuple(rows))
 
 
-def _figures(each: Summary) -> tuple[str, str, str]:
+def unmeasured(runs: Sequence[Measured]) -> list[str]:
+    """The methods that no run measured."""
+    from draftwood.methods import RECIPES
+
+    known = {record.method for run in runs for record in run.records}
+    return [name for name in RECIPES if name not in known]
+
+
+def _rows(name: str, measured: Measured) -> list[tuple[str, ...]]:
+    timed = any(record.seconds_end_to_end for record in measured.records)
+    kinds = temperatures(measured.records) if timed else temperatures(measured.records)[-1:]
+    return [
+        (f"{each.temperature:g}", *_figures(each, measured), _place(each, measured))
+        for temperature in kinds
+        for each in chosen(measured.records, measured.run, temperature)
+        if each.method == name
+    ]
+
+
+def _figures(each: Summary, measured: Measured) -> tuple[str, str, str, str]:
+    def gain(estimate: Estimate | None) -> str:
+        return "none: texts differ" if is_refused(each) else speed_up(each, estimate)
+
     efficiency = "" if each.block_efficiency is None else str(each.block_efficiency)
-    gain = "none: texts differ" if is_refused(each) else speed_up(each, each.speed_up)
-    return (efficiency, gain, proof(each) if each.same is not None else "")
+    here = [record for record in measured.records if record.temperature == each.temperature]
+    if other := held_out(here, each.method, each.at):
+        efficiency += f"; held out {other.value:.2f}"
+    same = proof(each) if each.same is not None else ""
+    return (efficiency, gain(each.speed_up), gain(each.speed_up_end_to_end), same)
 
 
 def _place(each: Summary, measured: Measured) -> str:
     run = measured.run
     draft = "" if run.draft_model is None else f" + {run.draft_model}"
     at = "" if each.at == "default" else f", {each.at}"
-    what = f"{run.model}{draft}, {run.dtype}, T = {each.temperature:g}{at}"
-    return f"{what}, {each.prompts} prompts of {run.prompts['source']}"
+    return f"{run.model}{draft}, {run.dtype}{at}, {each.prompts} prompts of {run.prompts['source']}"

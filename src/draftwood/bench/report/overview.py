@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
+from draftwood.bench.best_shapes import best_shape
 from draftwood.bench.records import Record, RunInfo
 from draftwood.bench.statistics import Summary, summaries
-from draftwood.bench.tables import Table, best_shape, load_table, name_of, number, proof, speed_up
+from draftwood.bench.tables import Table, load_table, name_of, number, proof, speed_up
 
 SPEC_BENCH = "Spec-Bench stands here as its even half: the questions with even numbers."
-HEAD = ("method", "tokens per run [95 %]", "tokens/s", "speed-up over plain [95 %]")
+HEAD = (
+    *("method", "tokens per run [95 %]", "tokens/s", "speed-up over plain, decoding alone [95 %]"),
+    *("tokens/s, end to end", "speed-up, end to end [95 %]"),
+)
 BEHIND = ("of the roofline", "accepted at the root / alpha*")
 
 
@@ -35,10 +39,12 @@ def overview(records: Sequence[Record], run: RunInfo, temperature: float) -> Tab
     if run.protocol == "load":
         return load_table(records, run, temperature)
     shown = [_row(each, temperature) for each in chosen(records, run, temperature)]
-    head = (*HEAD, "law" if temperature else "same text", *BEHIND)
+    head = (*HEAD, "same text or law" if temperature else "same text", *BEHIND)
     kept = [place for place in range(len(head)) if any(row[place] for row in shown)]
     rows = tuple(tuple(row[place] for place in kept) for row in shown)
-    where = ", at the largest budget each was measured at" if run.protocol == "rsd" else ""
+    where = (
+        ", at the largest budget each was measured at, best shape for these prompts" if run.protocol == "rsd" else ""
+    )
     return Table(f"T = {temperature:g}{where}", tuple(head[place] for place in kept), rows)
 
 
@@ -86,6 +92,8 @@ def _row(each: Summary, temperature: float) -> tuple[str, ...]:
         "" if each.block_efficiency is None else str(each.block_efficiency),
         number(each.tokens_per_second, 1),
         refusal(each) if is_refused(each) else speed_up(each, each.speed_up),
+        number(each.end_to_end, 1),
+        "" if is_refused(each) else speed_up(each, each.speed_up_end_to_end),
         proof(each),
         "" if each.roofline is None else f"{each.roofline:.0%}",
         bound,

@@ -18,9 +18,11 @@ from draftwood.bench.tables import Table, name_of, over_plain, tables, temperatu
 WORDS = 40  # characters from which a cell is read as text
 COLUMNS = (
     "Tokens per run: block efficiency, tokens emitted per run of the target, the prompt's run left out. Speed-up: "
-    "tokens per second of decoding over plain decoding's on the same prompt, median over prompts; none is told where a "
-    "text differs. Brackets are 95 % intervals from prompts drawn anew. Same text: greedy answers equal to plain "
-    "decoding's, token by token. Of the roofline: tokens/s over memory bandwidth / bytes of the weights. alpha*: the "
+    "tokens per second over plain decoding's on the same prompt, median over prompts; decoding alone counts from the "
+    "first token on, end to end counts whole requests with their prompts. None is told where a text differs. Brackets "
+    "are 95 % intervals from prompts drawn anew. Same text: answers equal to plain decoding's, token by token: greedy "
+    "ones, and for the same seed drawn ones of methods that match; of others p tells whether the next token follows "
+    "the model's law. Of the roofline: tokens/s over memory bandwidth / bytes of the weights. alpha*: the "
     "greatest share of runs in which any exact rule could accept a guess at the root, beside the share that did."
 )
 LOAD_COLUMNS = (
@@ -60,7 +62,10 @@ def headline(measured: Measured) -> str:
         (each for each in cells if each.speed_up), key=lambda e: e.speed_up.value if e.speed_up else 0, default=None
     )
     if quick is not None and quick.speed_up is not None:
-        return f"{name_of(quick)} decodes {quick.speed_up.value:.2f} times as fast as plain decoding{_proven(quick)}"
+        whole = quick.speed_up_end_to_end
+        also = "" if whole is None else f" ({whole.value:.2f} times end to end)"
+        gain = f"{quick.speed_up.value:.2f} times as fast as plain decoding{also}"
+        return f"{name_of(quick)} decodes {gain}{_proven(quick)}"
     most = max(
         (e for e in cells if e.block_efficiency), key=lambda e: e.block_efficiency.value if e.block_efficiency else 0
     )
@@ -75,7 +80,7 @@ def _of_load(best: Summary, measured: Measured) -> str:
 
 
 def _proven(each: Summary) -> str:
-    return f", with the same text in {each.same} of {each.answers} answers" if each.same is not None else ""
+    return f", with the same text in {each.same} of {each.compared} answers" if each.same is not None else ""
 
 
 def _run(measured: Measured, head: str, place: int) -> str:
