@@ -54,21 +54,21 @@ def options(target: str, prompts: str, output: Path | str) -> tuple[str, ...]:
 
 def test_spec_bench(target: str, prompts: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    arguments = ("bench", "spec-bench", "--methods", "auto,stand", "--temperature", "0,1")
+    arguments = ("bench", "spec-bench", "--methods", "auto,recycling,stand", "--temperature", "0,1")
     result = run(*arguments, *options(target, prompts, output), "--rounds", "2", "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert {each["method"] for each in told["summaries"]} == {"plain", "auto", "stand"}
+    assert {each["method"] for each in told["summaries"]} == {"plain", "auto", "recycling", "stand"}
     greedy = [each for each in told["summaries"] if each["temperature"] == 0]
     assert all((each["same"], each["answers"], each["prompts"]) == (8, 8, 3) for each in greedy)
     assert all(each["speed_up"]["prompts"] == 3 for each in greedy if each["method"] != "plain")
     records = read_records(output)
-    assert len(records) == 3 * 2 * 2 * 4  # cells, temperatures, rounds, turns of all prompts
+    assert len(records) == 4 * 2 * 2 * 4  # cells, temperatures, rounds, turns of all prompts
     assert all(len(record.token_ids or []) == 12 for record in records)
     drawn = [record for record in records if record.law]
     assert {record.method for record in drawn} == {"stand"}  # texts of auto are compared instead
     compared = {each["method"]: (each["same"], each["compared"]) for each in told["summaries"] if each["temperature"]}
-    assert compared == {"plain": (None, 0), "auto": (8, 8), "stand": (None, 0)}
+    assert compared == {"plain": (None, 0), "auto": (8, 8), "recycling": (8, 8), "stand": (None, 0)}
     assert "a" in {record.prompt for record in drawn} <= {"a", "b"}  # the first two prompts, where something is drafted
     assert {record.quality["name"] for record in records if record.quality} == {
         *("right number", "log-likelihood per token"),

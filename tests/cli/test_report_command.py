@@ -60,7 +60,14 @@ def test_a_page_and_tables(folder: Path, tmp_path: Path) -> None:
     reader.feed(html)
     assert reader.open == []
     assert html.count("<svg") == 4  # by category, costs, depths, phases
-    for part in ("&lt;0&gt;", "Draft trees", "speed-up over plain [95 %]", "milliseconds per token", "4/4"):
+    for part in (
+        "&lt;0&gt;",
+        "Draft trees",
+        "decoding alone [95 %]",
+        "speed-up, end to end [95 %]",
+        "milliseconds per token",
+        "4/4",
+    ):
         assert part in html
     shown = tables.read_text()
     assert "| lookup |" in shown
