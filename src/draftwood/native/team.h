@@ -191,10 +191,10 @@ private:
         return false;
     }
 
-    // The next phase that has tasks; if there is none, the end.
+    // The next phase that has tasks for several; a single one is done here and now. If there is none, the end.
     void open_next() {
-        do phase++;
-        while (phase < job->phases() && job->tasks(phase) == 0);
+        for (phase++; phase < job->phases() && job->tasks(phase) < 2; phase++)
+            if (job->tasks(phase) == 1) job->perform(phase, 0);
         if (phase == job->phases()) {
             done.store(true);  // from here on there may be another job
             opened.fetch_add(1);
