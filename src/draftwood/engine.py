@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from draftwood.drafters.base import Accepted, Drafter, Request
-from draftwood.models.base import Model, Output, Run, chunks
+from draftwood.models.base import Model, ModelSession, Output, Run, chunks
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampler, Sampling
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
-from draftwood.verifiers.base import NodeProbs, Verifier
+from draftwood.verifiers.base import NodeProbs, Verdict, Verifier
 
 FinishReason = Literal["stop", "length"]
 Bound = Callable[[DraftTree, NodeProbs], float | None]
@@ -45,12 +45,21 @@ class Options:
 class Decoding:
     """One request under way: prefill once, then propose and settle until ``finish_reason`` is set.
 
+    Args:
+        session: one that has run the prompt already, for those who call ``begin`` instead of ``prefill``.
+
     Raises:
         ValueError: for an empty prompt or one that does not fit the context.
     """
 
     def __init__(
-        self, target: Model, drafter: Drafter, verifier: Verifier, prompt: Sequence[int], options: Options
+        self,
+        target: Model,
+        drafter: Drafter,
+        verifier: Verifier,
+        prompt: Sequence[int],
+        options: Options,
+        session: ModelSession | None = None,
     ) -> None:
         self.target, self.drafter, self.verifier, self.options = target, drafter, verifier, options
         self.limit = target.context_length
@@ -59,11 +68,12 @@ class Decoding:
                 f"{verifier.name} verification changes what the model would say; pass exact=False to allow it, or use "
                 "a lossless method"
             )
-        _check_prompt(prompt, target.vocab_size, self.limit)
+        if session is None:
+            _check_prompt(prompt, target.vocab_size, self.limit)
         self.prompt = list(prompt)
         self.context = Context(list(prompt), len(prompt))  # all tokens before the root
         self.rng = Rng(options.seed, noise=not options.sampler.greedy)
-        self.session = target.start()
+        self.session = target.start() if session is None else session
         self.draft = drafter.start(Request(options.sampler, self.rng, self.session))
         self.root = -1
         self.emitted = 0
@@ -82,9 +92,14 @@ class Decoding:
             watch.lap("draft")
         assert output is not None  # the prompt is not empty
         contexts = [self.context] if self.options.sampler.reads_context else []
-        self.root = self.rng.draw(self.options.sampler.probs(output.logits[-1:].cpu(), contexts)[0])
+        root = self.rng.draw(self.options.sampler.probs(output.logits[-1:].cpu(), contexts)[0])
         watch.lap("verify")
-        return Step(self._emit([self.root]), seconds=watch.seconds)
+        return self.begin(root, watch.seconds)
+
+    def begin(self, root: int, seconds: dict[str, float]) -> Step:
+        """Take the first token, drawn after the prompt."""
+        self.root = root
+        return Step(self._emit([root]), seconds=seconds)
 
     def propose(self) -> tuple[Run, dict[str, float]]:
         """The tree to run next, and the seconds it took."""
@@ -110,7 +125,15 @@ class Decoding:
         probs = LazyProbs(output.logits.cpu(), self.options.sampler, tree, self.context)
         bound = self.options.bound(tree, probs) if self.options.bound and len(tree) > 1 else None
         verdict = self.verifier(tree, probs, self.rng)
-        path = [0, *verdict.path]
+        watch.lap("verify")
+        return self.keep(Run(run.session, tree), verdict, output, watch.seconds, bound)
+
+    def keep(
+        self, run: Run, verdict: Verdict, output: Output, seconds: dict[str, float], bound: float | None = None
+    ) -> Step:
+        """Keep the accepted path and tell the drafter."""
+        watch = _Watch(seconds)
+        tree, path = run.tree, [0, *verdict.path]
         self.session.commit(path)
         accepted = [tree.token_list[node] for node in path]
         self.context.tokens.extend(accepted)

@@ -1,0 +1,220 @@
+"""Decoding with drafts: all rows share the target's runs, each row goes at its own pace."""
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
+
+from draftwood.drafters.base import Accepted
+from draftwood.engine import Decoding, Options
+from draftwood.hooks.call import Call
+from draftwood.hooks.prefill import adopt, extend_cache, run_prompts
+from draftwood.hooks.processors import RowSampler, Scores
+from draftwood.hooks.timeline import Emitted, Timeline
+from draftwood.methods import Method
+from draftwood.models.base import Output, Run, chunks
+from draftwood.models.support import same_beyond_context
+from draftwood.models.transformers import TransformersModel
+from draftwood.stats import Stats, Step
+from draftwood.tree import DraftTree
+from draftwood.verifiers.base import Verdict
+
+
+def decode_drafted(
+    call: Call, target: TransformersModel, method: Method
+) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats]:
+    """What ``generate`` returns, and the numbers of the call."""
+    batch = _Batch(call, target, method)
+    try:
+        batch.prefill()
+        while not batch.timeline.ended:
+            batch.round()
+        if call.streamer is not None:
+            call.streamer.end()
+        return batch.output(), batch.stats()
+    finally:
+        batch.close()
+
+
+class _Batch:
+    """The rows of a call under way."""
+
+    def __init__(self, call: Call, target: TransformersModel, method: Method) -> None:
+        self.call, self.target, self.method = call, target, method
+        self.timeline = Timeline(call.input_ids, call.criteria, call.config, call.streamer)
+        self.scores = Scores(call.input_ids, call.processors)
+        self.greedy = not call.config.do_sample
+        wanted = call.config.return_dict_in_generate
+        self.scored, self.logged = (wanted and call.config.output_scores), (wanted and call.config.output_logits)
+        self.width = call.past + call.new  # columns of the cache once the prompts are run
+        self.steps: list[list[Step]] = [[] for _ in call.input_ids]
+        self.counts = [0] * len(call.input_ids)  # tokens that each row has got
+        self.rows: list[Decoding] = []
+        for number in range(len(call.input_ids)):
+            self.rows.append(self._row(number))
+
+    def _row(self, number: int) -> Decoding:
+        call, known = self.call, self._known(number, 0, self.call.input_ids.shape[1])
+        ends = [criterion.eos_token_id for criterion in call.criteria if type(criterion) is EosTokenCriteria]
+        options = Options(
+            RowSampler(self.scores, number, len(known), self.greedy),
+            call.most,
+            frozenset(int(token) for tokens in ends for token in tokens.flatten()),
+            call.seeds[number],
+        )
+        session = self.target.start()
+        row = Decoding(self.target, self.method.drafter, self.method.verifier, known, options, session)
+        if same_beyond_context(self.target.config):
+            row.limit = None  # Transformers goes on as well
+        return row
+
+    def _padding(self, number: int) -> int:
+        """Columns of the cache that hold padding, all of them in front."""
+        mask = self.call.inputs.get("attention_mask")
+        return 0 if mask is None else self.width - int(mask[number].sum())
+
+    def _known(self, number: int, start: int, end: int) -> list[int]:
+        """Tokens of a row in some columns of the prompts as given, without padding."""
+        padding = self._padding(number) - (self.width - self.call.input_ids.shape[1])
+        return self.call.input_ids[number, max(start, padding) : max(end, padding)].tolist()
+
+    # The prompts
+
+    def prefill(self) -> None:
+        """Run the prompts together and draw each row's first token."""
+        started, call, drafter = time.perf_counter(), self.call, self.method.drafter
+        reads = drafter.needs_logits or bool(drafter.needs_hidden)
+        place = call.input_ids.shape[1] - call.new
+
+        def hear(output: Any) -> None:
+            nonlocal place
+            if reads:
+                self._tell(place, output)
+            place += output.logits.shape[1]
+
+        output = run_prompts(call, drafter.needs_hidden, drafter.needs_logits, hear)
+        cache = call.inputs["past_key_values"]
+        for number, row in enumerate(self.rows):
+            adopt(row.session, cache, number, self.width - self._padding(number))
+            if not reads:
+                for chunk in chunks(row.prompt):
+                    row.draft.update(Accepted(DraftTree.chain(chunk), range(len(chunk)), None))
+        logits = output.logits[:, -1]
+        tokens, scores = self._draw(list(range(len(self.rows))), logits)
+        seconds = {"target": (time.perf_counter() - started) / len(self.rows)}
+        for number, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
+            self._write(number, row.begin(token, dict(seconds)), logits[number : number + 1], scores[number])
+        self.timeline.advance()
+
+    def _tell(self, place: int, output: Any) -> None:
+        """Tell the drafters of a piece of the prompts, which begins at column ``place``."""
+        count = output.logits.shape[1]
+        for number, row in enumerate(self.rows):
+            tokens = self._known(number, place, place + count)
+            if tokens:
+                hidden = output.hidden_states if self.method.drafter.needs_hidden else ()
+                states = {layer: hidden[layer][number, -len(tokens) :] for layer in self.method.drafter.needs_hidden}
+                seen = Output(output.logits[number, -len(tokens) :], states)
+                row.draft.update(Accepted(DraftTree.chain(tokens), range(len(tokens)), seen))
+
+    # The answers
+
+    def round(self) -> None:
+        """One run of the target for all rows that go on."""
+        going = [n for n, row in enumerate(self.rows) if row.finish_reason is None and self.timeline.runs(n)]
+        proposals = [self.rows[number].propose() for number in going]
+        started = time.perf_counter()
+        outputs = self.target.forward([run for run, _ in proposals], self.method.drafter.needs_hidden)
+        target = (time.perf_counter() - started) / len(going)
+        alone = [place for place, (run, _) in enumerate(proposals) if len(run.tree) == 1]
+        tokens, scores = self._draw_alone(alone, going, proposals, outputs)
+        for place, (number, (run, seconds), output) in enumerate(zip(going, proposals, outputs, strict=True)):
+            row, shared = self.rows[number], {"draft": seconds["draft"], "target": target, "verify": 0.0}
+            if place in tokens:
+                step = row.keep(run, Verdict([], tokens[place]), output, shared)
+                self._write(number, step, output.logits, scores[place])
+            else:
+                self._write(number, row.settle(run, output, shared), output.logits, None)
+        self.timeline.advance()
+
+    def _draw_alone(
+        self, places: list[int], going: list[int], proposals: list[tuple[Run, dict[str, float]]], outputs: list[Output]
+    ) -> tuple[dict[int, int], dict[int, Tensor]]:
+        """What comes after roots without guesses, all drawn together: there every exact verifier just draws."""
+        if not places:
+            return {}, {}
+        for place in places:
+            self.rows[going[place]].context.tokens.append(proposals[place][0].tree.token_list[0])
+        try:
+            logits = torch.cat([outputs[place].logits for place in places])
+            tokens, scores = self._draw([going[place] for place in places], logits)
+        finally:
+            for place in places:
+                self.rows[going[place]].context.tokens.pop()
+        return dict(zip(places, tokens, strict=True)), dict(zip(places, scores, strict=True))
+
+    def _draw(self, numbers: list[int], logits: Tensor) -> tuple[list[int], Tensor]:
+        """The next token of rows whose contexts hold everything before it, and the scores it was drawn from."""
+        rows = [self.rows[number] for number in numbers]
+        answers = (
+            [row.context.tokens[len(row.prompt) :] for row in rows] if self.scores.processors else [[]] * len(rows)
+        )
+        scores = self.scores(numbers, answers, logits)
+        if self.greedy:
+            return scores.argmax(-1).tolist(), scores
+        probs = scores.softmax(-1).cpu()
+        return [row.rng.draw(law) for row, law in zip(rows, probs, strict=True)], scores
+
+    def _write(self, number: int, step: Step, logits: Tensor, scores: Tensor | None) -> None:
+        """Hand a step's tokens on, with the rows of the target that they came from."""
+        self.steps[number].append(step.light())
+        if not (self.scored or self.logged):
+            self.timeline.add(number, [Emitted(token) for token in step.tokens])
+            return
+        row, path = self.rows[number], [0, *step.path][: len(step.tokens)]
+        answer = row.context.tokens[len(row.prompt) :]
+        emitted = []
+        for taken, (token, node) in enumerate(zip(step.tokens, path, strict=True)):
+            raw = logits[node].to(self.call.input_ids.device, torch.float32, copy=True) if self.logged else None
+            if self.scored and (scores is None or taken):
+                before = answer[: self.counts[number] + taken]
+                scores = self.scores([number], [before], logits[node : node + 1])[0]
+            emitted.append(Emitted(token, scores if self.scored else None, raw))
+        self.counts[number] += len(step.tokens)
+        self.timeline.add(number, emitted)
+
+    # The end
+
+    def output(self) -> Tensor | GenerateDecoderOnlyOutput:
+        """What ``generate`` returns."""
+        call, timeline = self.call, self.timeline
+        cache = call.inputs["past_key_values"]
+        if call.keeps_cache:
+            row = self.rows[0]
+            start = self.width - self._padding(0)
+            extend_cache(cache, row.session, start, start + timeline.lengths[0] - 1)  # type: ignore[arg-type]
+        if not call.config.return_dict_in_generate:
+            return timeline.sequences
+        return GenerateDecoderOnlyOutput(
+            sequences=timeline.sequences,  # type: ignore[arg-type]
+            scores=timeline.scores if self.scored else None,  # type: ignore[arg-type]
+            logits=timeline.logits if self.logged else None,  # type: ignore[arg-type]
+            past_key_values=cache,
+        )
+
+    def stats(self) -> Stats:
+        """Of what was written, not of what was decoded beyond the end."""
+        stats = Stats()
+        for steps, left in zip(self.steps, self.timeline.lengths, strict=True):
+            for step in steps:
+                if left > 0:
+                    stats.add(step.first(left))
+                    left -= len(step.tokens)
+        return stats
+
+    def close(self) -> None:
+        """Give the cache back."""
+        for row in self.rows:
+            row.close()
