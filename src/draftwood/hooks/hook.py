@@ -18,7 +18,7 @@ from draftwood.hooks.call import Call
 from draftwood.hooks.caller import arguments_of_generate, give_back_the_tokenizer
 from draftwood.hooks.drafted import decode_drafted
 from draftwood.hooks.options import refuse, why_without_drafts
-from draftwood.hooks.probe import require_same_steps
+from draftwood.hooks.probe import takes_batches
 from draftwood.hooks.stepwise import decode_stepwise
 from draftwood.methods import Method
 from draftwood.models.calibration import Calibration
@@ -106,6 +106,8 @@ class Hook:
             seeds,
         )
         reason = why_without_drafts(call, target, self.stateless)
+        if not takes_batches(target) and len(input_ids) > 1:
+            reason = f"{type(model).__name__} gives other logits for a tree than in its own generate in a batch"
         if reason is None and not isinstance(method.drafter, Nothing):
             output, stats = decode_drafted(call, target, method)
         else:
@@ -121,25 +123,18 @@ class Hook:
         known = self._wrapped.get(model)
         if known is None or (known.pool.dtype, known.pool.device) != (model.dtype, model.device):
             known = self._wrapped[model] = TransformersModel(model)
-            require_same_steps(known)
         return known
 
     def _method(self, target: TransformersModel) -> Method:
         if isinstance(self.method, Method):
             method = self.method
         else:
-            method = self._named(target, None if self.draft_model is None else self._draft(self.draft_model))
+            method = self._named(target, None if self.draft_model is None else self._wrap(self.draft_model))
         if not method.verifier.exact_for:
             raise ValueError(
                 f"{method.verifier.name} verification changes what the model would say; use a lossless method"
             )
         return method
-
-    def _draft(self, model: PreTrainedModel) -> TransformersModel:
-        known = self._wrapped.get(model)
-        if known is None or (known.pool.dtype, known.pool.device) != (model.dtype, model.device):
-            known = self._wrapped[model] = TransformersModel(model)
-        return known
 
     def _build(self, target: TransformersModel, draft: TransformersModel | None) -> Method:
         assert isinstance(self.method, str)
