@@ -138,8 +138,8 @@ def refuse(model: PreTrainedModel, config: GenerationConfig, asked: Mapping[str,
     if mode not in _MODES or (config.num_beam_groups or 1) > 1 or config.dola_layers is not None:
         asking = [name for name in _ASKING if getattr(config, name, None) not in (None, False, 1)]
         raise ValueError(
-            f"{', '.join(asking) or 'the configuration'} asks for {mode.value.replace('_', ' ')}; leave it out for greedy "
-            "decoding or sampling, or call generate without custom_generate"
+            f"{', '.join(asking) or 'the configuration'} asks for {mode.value.replace('_', ' ')}, another loop than greedy "
+            "decoding or sampling; leave it out, or call generate without custom_generate"
         )
     if model.config.is_encoder_decoder:
         raise ValueError(f"{type(model).__name__} is an encoder-decoder; draftwood decodes causal language models")
