@@ -1,4 +1,6 @@
-"""Writes the generated pages: methods, results, and README's table of methods. A test checks that they are current.
+"""Writes the generated pages: methods, Transformers' options, results, and README's table of methods.
+
+A test checks that they are current.
 
 python docs/generate.py            # or: make docs
 python docs/generate.py --check    # exit code 1 where a page is out of date
@@ -46,6 +48,16 @@ def methods_page() -> str:
     )
 
 
+def transformers_page() -> str:
+    from draftwood.hooks.options import ARGUMENTS, OPTIONS
+
+    frame = (ROOT / "docs" / "transformers.md.in").read_text()
+    for name, table in (("arguments", ARGUMENTS), ("options", OPTIONS)):
+        rows = [(f"`{option}`", said.outcome, said.remark) for option, said in table.items()]
+        frame = frame.replace("{{ " + name + " }}", markdown((name[:-1], "here", "remark"), rows))
+    return frame
+
+
 def results_page() -> str:
     """The frame in ``results.md.in`` with each ``{{ command }}`` replaced by what the command prints."""
     frame = (ROOT / "docs" / "results.md.in").read_text()
@@ -75,7 +87,12 @@ def readme() -> str:
 def pages() -> dict[Path, str]:
     """Every generated page as it should be."""
     docs = ROOT / "docs"
-    return {docs / "methods.md": methods_page(), docs / "results.md": results_page(), ROOT / "README.md": readme()}
+    return {
+        docs / "methods.md": methods_page(),
+        docs / "transformers.md": transformers_page(),
+        docs / "results.md": results_page(),
+        ROOT / "README.md": readme(),
+    }
 
 
 def _printed(command: list[str]) -> str:
