@@ -25,7 +25,6 @@ from transformers.generation import (
 
 import draftwood
 from draftwood.hooks.options import ARGUMENTS, OPTIONS, Option
-from draftwood.stats import Stats
 from test_hooks import PROMPT, Recorder, answer, padded_batch, plain, target, tokenizer
 
 Options = dict[str, Any]

@@ -105,15 +105,13 @@ class Hook:
             streamer,
             seeds,
         )
-        reason = why_without_drafts(call, target, self.stateless)
-        if not takes_batches(target) and len(input_ids) > 1:
-            reason = f"{type(model).__name__} gives other logits for a tree than in its own generate in a batch"
-        if reason is None and not isinstance(method.drafter, Nothing):
-            output, stats = decode_drafted(call, target, method)
-        else:
-            if reason is not None and not isinstance(method.drafter, Nothing):
-                warnings.warn(f"this call of generate runs without drafts: {reason}", stacklevel=4)
+        if isinstance(method.drafter, Nothing):
             output, stats = decode_stepwise(call)
+        elif reason := why_without_drafts(call, target, self.stateless) or _why_not_in_batches(call, target):
+            warnings.warn(f"this call of generate runs without drafts: {reason}", stacklevel=4)
+            output, stats = decode_stepwise(call)
+        else:
+            output, stats = decode_drafted(call, target, method)
         if self.report is not None:
             self.report(stats)
         return output
@@ -140,3 +138,10 @@ class Hook:
         assert isinstance(self.method, str)
         curve = Calibration(target).curve if methods.recipe(self.method).uses_curve else None
         return methods.build(self.method, target, draft, curve=curve)
+
+
+def _why_not_in_batches(call: Call, target: TransformersModel) -> str | None:
+    """Why this model needs rows one by one, where it does; ValueError where it cannot run trees at all."""
+    if takes_batches(target) or len(call.input_ids) == 1:
+        return None
+    return f"{type(call.model).__name__} gives other logits for trees of several rows than in its own generate"
