@@ -1,6 +1,6 @@
 """Architectures inside ``generate``: what the hook accepts writes what ``generate`` writes, the rest is refused."""
 
-import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -66,6 +66,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "higgs-audio": ("HiggsAudioV2ForConditionalGeneration", "HiggsAudioV2Config", {**TEXT, "num_codebooks": 4}),
 }
 REFUSED = ("paligemma", "paligemma2", "imagegpt")
+ALONE = ("git", "gpt-neox-japanese")
 GREEDY = {"do_sample": False, "max_new_tokens": 14}
 ROWS = torch.tensor([[0, 0, 4, 3, 4, 3], [5, 9, 5, 9, 5, 9]])
 BATCH = {"inputs": ROWS, "attention_mask": (ROWS > 0).long()}
@@ -94,8 +95,8 @@ def test_texts_are_those_of_generate_or_the_model_is_refused(name: str, method: 
         with pytest.raises(ValueError, match="call generate without custom_generate"):
             model.generate(**inputs, **GREEDY, **hook)
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    undrafted = name == "higgs-audio" or (name in ALONE and inputs is BATCH)
+    with pytest.warns(UserWarning, match=r"several rows|DelayPattern") if undrafted else nullcontext():
         assert torch.equal(model.generate(**inputs, **GREEDY, **hook), wanted)
 
 

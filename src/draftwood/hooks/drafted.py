@@ -9,6 +9,7 @@ from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 
 from draftwood.drafters.base import Accepted
 from draftwood.engine import Decoding, Options
+from draftwood.hooks.alone import Rest, run_alone
 from draftwood.hooks.call import Call
 from draftwood.hooks.prefill import adopt, extend_cache, run_prompts
 from draftwood.hooks.processors import RowSampler, Scores
@@ -19,7 +20,11 @@ from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
 from draftwood.stats import Stats, Step
 from draftwood.tree import DraftTree
+from draftwood.verifiers import Match
 from draftwood.verifiers.base import Verdict
+
+LONE = DraftTree.of([0], [-1])  # stands for any lone root in the numbers of a call
+LATEST = 8  # rounds whose logits are kept for resting drafters
 
 
 def decode_drafted(
@@ -51,6 +56,11 @@ class _Batch:
         self.width = call.past + call.new  # columns of the cache once the prompts are run
         self.steps: list[list[Step]] = [[] for _ in call.input_ids]
         self.counts = [0] * len(call.input_ids)  # tokens that each row has got
+        self.rest = Rest()
+        same_draws = self.greedy or isinstance(method.verifier, Match)  # whatever was guessed
+        self.may_rest = same_draws and len(call.input_ids) > 1 and not method.drafter.needs_hidden
+        self.late: list[list[int]] = [[] for _ in call.input_ids]  # tokens that the drafters do not know of yet
+        self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
         self.rows: list[Decoding] = []
         for number in range(len(call.input_ids)):
             self.rows.append(self._row(number))
@@ -124,6 +134,51 @@ class _Batch:
     def round(self) -> None:
         """One run of the target for all rows that go on."""
         going = [n for n, row in enumerate(self.rows) if row.finish_reason is None and self.timeline.runs(n)]
+        if self.may_rest and self.rest.goes_on():
+            self._round_alone(going)
+            return
+        self._catch_up()
+        before = sum(self.counts)
+        self._round_of_trees(going)
+        self.rest.saw(len(going), sum(self.counts) - before - len(going))
+
+    def _round_alone(self, going: list[int]) -> None:
+        """One token for each row. Rows that have ended run along, so that the others lie side by side."""
+        started = time.perf_counter()
+        logits = run_alone(self.target, [row.session for row in self.rows], [row.root for row in self.rows])
+        run = time.perf_counter()
+        for number in going:
+            row = self.rows[number]
+            row.context.tokens.append(row.root)
+            row.session.commit([0])
+            self.late[number].append(row.root)
+        if self.method.drafter.needs_logits:
+            self.late_logits.append(logits)
+        tokens, scores = self._draw(going, logits if len(going) == len(logits) else logits[going])
+        seconds = {"target": (run - started) / len(going), "verify": (time.perf_counter() - run) / len(going)}
+        for place, (number, token) in enumerate(zip(going, tokens, strict=True)):
+            row = self.rows[number]
+            row.root = token
+            step = Step(row._emit([token]), seconds=seconds, tree=LONE)
+            self._write(number, step, logits[number : number + 1], scores[place])
+        if len(self.late_logits) >= LATEST:
+            self._catch_up()
+        self.timeline.advance()
+
+    def _catch_up(self) -> None:
+        """Tell the drafters what was written while they rested."""
+        for number, (row, tokens) in enumerate(zip(self.rows, self.late, strict=True)):
+            if tokens:
+                seen = (
+                    Output(torch.stack([logits[number] for logits in self.late_logits[: len(tokens)]]))
+                    if self.late_logits
+                    else None
+                )
+                row.draft.update(Accepted(DraftTree.chain(tokens), range(len(tokens)), seen))
+                tokens.clear()
+        self.late_logits.clear()
+
+    def _round_of_trees(self, going: list[int]) -> None:
         proposals = [self.rows[number].propose() for number in going]
         started = time.perf_counter()
         outputs = self.target.forward([run for run, _ in proposals], self.method.drafter.needs_hidden)
@@ -170,6 +225,7 @@ class _Batch:
     def _write(self, number: int, step: Step, logits: Tensor, scores: Tensor | None) -> None:
         """Hand a step's tokens on, with the rows of the target that they came from."""
         self.steps[number].append(step.light())
+        before_step, self.counts[number] = self.counts[number], self.counts[number] + len(step.tokens)
         if not (self.scored or self.logged):
             self.timeline.add(number, [Emitted(token) for token in step.tokens])
             return
@@ -179,10 +235,9 @@ class _Batch:
         for taken, (token, node) in enumerate(zip(step.tokens, path, strict=True)):
             raw = logits[node].to(self.call.input_ids.device, torch.float32, copy=True) if self.logged else None
             if self.scored and (scores is None or taken):
-                before = answer[: self.counts[number] + taken]
+                before = answer[: before_step + taken]
                 scores = self.scores([number], [before], logits[node : node + 1])[0]
             emitted.append(Emitted(token, scores if self.scored else None, raw))
-        self.counts[number] += len(step.tokens)
         self.timeline.add(number, emitted)
 
     # The end
@@ -216,5 +271,5 @@ class _Batch:
 
     def close(self) -> None:
         """Give the cache back."""
-        for row in self.rows:
+        for row in reversed(self.rows):  # so that the next call's rows lie in order again
             row.close()

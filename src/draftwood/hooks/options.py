@@ -138,8 +138,8 @@ def refuse(model: PreTrainedModel, config: GenerationConfig, asked: Mapping[str,
     if mode not in _MODES or (config.num_beam_groups or 1) > 1 or config.dola_layers is not None:
         asking = [name for name in _ASKING if getattr(config, name, None) not in (None, False, 1)]
         raise ValueError(
-            f"{', '.join(asking) or 'the configuration'} asks for {mode.value.replace('_', ' ')}, another loop than greedy "
-            "decoding or sampling; leave it out, or call generate without custom_generate"
+            f"{', '.join(asking) or 'the configuration'} asks for {mode.value.replace('_', ' ')}, but this loop "
+            "decodes greedily or samples; leave it out, or call generate without custom_generate"
         )
     if model.config.is_encoder_decoder:
         raise ValueError(f"{type(model).__name__} is an encoder-decoder; draftwood decodes causal language models")
@@ -180,7 +180,11 @@ def _odd_inputs(call: Call) -> str | None:
 
 
 def _holds_data(value: object) -> bool:
-    return isinstance(value, (Tensor, list, tuple, dict)) or hasattr(value, "to_tuple")
+    if isinstance(value, Mapping):
+        return any(map(_holds_data, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_data, value))
+    return isinstance(value, Tensor)
 
 
 def _replaced(model: PreTrainedModel) -> bool:
