@@ -97,7 +97,7 @@ class Decoding:
         return self.begin(root, watch.seconds)
 
     def begin(self, root: int, seconds: dict[str, float]) -> Step:
-        """Take the first token, drawn after the prompt."""
+        """Take a token drawn elsewhere after everything in the context, which the first one of an answer always is."""
         self.root = root
         return Step(self._emit([root]), seconds=seconds)
 

@@ -154,13 +154,14 @@ class _Batch:
             self.late[number].append(row.root)
         if self.method.drafter.needs_logits:
             self.late_logits.append(logits)
-        tokens, scores = self._draw(going, logits if len(going) == len(logits) else logits[going])
+        tokens, _ = self._draw(going, logits if len(going) == len(logits) else logits[going])
         seconds = {"target": (run - started) / len(going), "verify": (time.perf_counter() - run) / len(going)}
-        for place, (number, token) in enumerate(zip(going, tokens, strict=True)):
-            row = self.rows[number]
-            row.root = token
-            step = Step(row._emit([token]), seconds=seconds, tree=LONE)
-            self._write(number, step, logits[number : number + 1], scores[place])
+        step = Step([-1], seconds=seconds, tree=LONE)  # the same for all rows: only its numbers are read
+        for number, token in zip(going, tokens, strict=True):
+            self.rows[number].begin(token, seconds)
+            self.counts[number] += 1
+            self.steps[number].append(step)
+            self.timeline.add(number, [Emitted(token)])
         if len(self.late_logits) >= LATEST:
             self._catch_up()
         self.timeline.advance()
@@ -169,11 +170,8 @@ class _Batch:
         """Tell the drafters what was written while they rested."""
         for number, (row, tokens) in enumerate(zip(self.rows, self.late, strict=True)):
             if tokens:
-                seen = (
-                    Output(torch.stack([logits[number] for logits in self.late_logits[: len(tokens)]]))
-                    if self.late_logits
-                    else None
-                )
+                logits = [logits[number] for logits in self.late_logits[: len(tokens)]]
+                seen = Output(torch.stack(logits)) if logits else None
                 row.draft.update(Accepted(DraftTree.chain(tokens), range(len(tokens)), seen))
                 tokens.clear()
         self.late_logits.clear()
@@ -265,7 +263,7 @@ class _Batch:
         for steps, left in zip(self.steps, self.timeline.lengths, strict=True):
             for step in steps:
                 if left > 0:
-                    stats.add(step.first(left))
+                    stats.add(step if len(step.tokens) <= left else step.first(left))
                     left -= len(step.tokens)
         return stats
 
