@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import (
     DynamicCache,
@@ -13,6 +14,7 @@ from transformers import (
     LogitsProcessor,
     LogitsProcessorList,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
     StoppingCriteria,
     StoppingCriteriaList,
 )
@@ -25,7 +27,7 @@ from transformers.generation import (
 
 import draftwood
 from draftwood.hooks.options import ARGUMENTS, OPTIONS, Option
-from test_hooks import PROMPT, Recorder, answer, padded_batch, plain, target, tokenizer
+from test_hooks import LETTERS, PROMPT, Recorder, answer, padded_batch, plain, target, tokenizer
 
 Options = dict[str, Any]
 SYNTH_ID = SynthIDTextWatermarkingConfig(ngram_len=3, keys=[3, 5, 7], context_history_size=64)
@@ -63,6 +65,16 @@ def run(hook: object = None, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return plain(made.pop("inputs", PROMPT), **({} if hook is None else {"custom_generate": hook}), **made)
+
+
+def healing_tokenizer() -> PreTrainedTokenizerBase:
+    """One that can pad, as healing asks, and has a longer token for the prompt's last letter."""
+    last = LETTERS[int(PROMPT[0, -1])]
+    vocabulary = {letter: number for number, letter in enumerate(LETTERS)}
+    vocabulary[last + LETTERS[9]] = vocabulary.pop(LETTERS[40])
+    letters = Tokenizer(models.BPE(vocabulary, [(last, LETTERS[9])]))
+    letters.pre_tokenizer, letters.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=letters, pad_token=LETTERS[0], bos_token=LETTERS[1])
 
 
 ENDS = {"eos_token_id": [3, 14], "pad_token_id": 0}
@@ -108,7 +120,7 @@ CASES: dict[str, list[Options]] = {
     "suppress_tokens": [{"suppress_tokens": list(range(30))}],
     "begin_suppress_tokens": [{"begin_suppress_tokens": list(range(30))}],
     "sequence_bias": [{"sequence_bias": [[[5], 9.0], [[9, 5], -20.0]]}],
-    "token_healing": [{"token_healing": True, "tokenizer": tokenizer}],
+    "token_healing": [{"token_healing": True, "tokenizer": healing_tokenizer}],
     "guidance_scale": [{"guidance_scale": 2.5}],
     "watermarking_config": [
         {"watermarking_config": WatermarkingConfig(bias=9.0)},
