@@ -14,7 +14,7 @@ from transformers.generation import GenerationMixin
 
 def arguments_of_generate() -> Mapping[str, Any]:
     """The arguments of the ``generate`` that called us; empty where none did."""
-    return _locals_of(GenerationMixin.generate)
+    return _locals_of(GenerationMixin.generate)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def give_back_the_tokenizer() -> None:

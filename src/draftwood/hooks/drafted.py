@@ -16,6 +16,7 @@ from draftwood.hooks.processors import RowSampler, Scores
 from draftwood.hooks.timeline import Emitted, Timeline
 from draftwood.methods import Method
 from draftwood.models.base import Output, Run, chunks
+from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
 from draftwood.stats import Stats, Step
@@ -62,6 +63,7 @@ class _Batch:
         self.late: list[list[int]] = [[] for _ in call.input_ids]  # tokens that the drafters do not know of yet
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
         self.rows: list[Decoding] = []
+        self.sessions: list[PooledSession] = []
         for number in range(len(call.input_ids)):
             self.rows.append(self._row(number))
 
@@ -74,8 +76,8 @@ class _Batch:
             frozenset(int(token) for tokens in ends for token in tokens.flatten()),
             call.seeds[number],
         )
-        session = self.target.start()
-        row = Decoding(self.target, self.method.drafter, self.method.verifier, known, options, session)
+        self.sessions.append(self.target.start())
+        row = Decoding(self.target, self.method.drafter, self.method.verifier, known, options, self.sessions[-1])
         if same_beyond_context(self.target.config):
             row.limit = None  # Transformers goes on as well
         return row
@@ -107,7 +109,7 @@ class _Batch:
         output = run_prompts(call, drafter.needs_hidden, drafter.needs_logits, hear)
         cache = call.inputs["past_key_values"]
         for number, row in enumerate(self.rows):
-            adopt(row.session, cache, number, self.width - self._padding(number))
+            adopt(self.sessions[number], cache, number, self.width - self._padding(number))
             if not reads:
                 for chunk in chunks(row.prompt):
                     row.draft.update(Accepted(DraftTree.chain(chunk), range(len(chunk)), None))
@@ -145,7 +147,7 @@ class _Batch:
     def _round_alone(self, going: list[int]) -> None:
         """One token for each row. Rows that have ended run along, so that the others lie side by side."""
         started = time.perf_counter()
-        logits = run_alone(self.target, [row.session for row in self.rows], [row.root for row in self.rows])
+        logits = run_alone(self.target, self.sessions, [row.root for row in self.rows])
         run = time.perf_counter()
         for number in going:
             row = self.rows[number]
@@ -245,9 +247,8 @@ class _Batch:
         call, timeline = self.call, self.timeline
         cache = call.inputs["past_key_values"]
         if call.keeps_cache:
-            row = self.rows[0]
             start = self.width - self._padding(0)
-            extend_cache(cache, row.session, start, start + timeline.lengths[0] - 1)  # type: ignore[arg-type]
+            extend_cache(cache, self.sessions[0], start, start + timeline.lengths[0] - 1)
         if not call.config.return_dict_in_generate:
             return timeline.sequences
         return GenerateDecoderOnlyOutput(

@@ -68,8 +68,8 @@ class _Watched(StoppingCriteriaList):
         self.stats.prefills += running if first else 0
         self.stats.target_runs += 0 if first else running
         self._since = now
-        done = super().__call__(
-            input_ids, scores if self._scores is None or scores is None else self._scores(), **options
-        )
+        if scores is not None and self._scores is not None:
+            scores = self._scores()
+        done = super().__call__(input_ids, scores, **options)  # type: ignore[arg-type]
         self._running &= ~done.cpu()
         return done
