@@ -1,4 +1,6 @@
-"""Writes the generated pages: methods, results, and README's table of methods. A test checks that they are current.
+"""Writes the generated pages: methods, Transformers' options, results, and README's table of methods.
+
+A test checks that they are current.
 
 python docs/generate.py            # or: make docs
 python docs/generate.py --check    # exit code 1 where a page is out of date
@@ -50,6 +52,16 @@ def methods_page() -> str:
         + markdown(head, rows)
         + "\n\n`draft-model` methods need a second, smaller model of the same vocabulary: `--draft-model`.\n"
     )
+
+
+def transformers_page() -> str:
+    from draftwood.hooks.options import ARGUMENTS, OPTIONS
+
+    frame = (ROOT / "docs" / "transformers.md.in").read_text()
+    for name, table in (("arguments", ARGUMENTS), ("options", OPTIONS)):
+        rows = [(f"`{option}`", said.outcome, said.remark) for option, said in table.items()]
+        frame = frame.replace("{{ " + name + " }}", markdown((name[:-1], "here", "remark"), rows))
+    return frame
 
 
 def results_page() -> str:
@@ -117,7 +129,11 @@ PARTS = {"figures": headlines, "table of methods": table_of_methods}
 def pages() -> dict[Path, str]:
     """Every generated page as it should be."""
     docs = ROOT / "docs"
-    found = {docs / "methods.md": methods_page(), docs / "results.md": results_page()}
+    found = {
+        docs / "methods.md": methods_page(),
+        docs / "transformers.md": transformers_page(),
+        docs / "results.md": results_page(),
+    }
     return found | {path: filled(path) for path in (ROOT / "README.md", docs / "findings.md")}
 
 

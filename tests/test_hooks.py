@@ -2,8 +2,10 @@
 
 import string
 from collections import Counter
+from contextlib import nullcontext
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,10 +13,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import (
     LlamaForCausalLM,
+    LogitsProcessor,
+    LogitsProcessorList,
     PreTrainedTokenizerFast,
     StoppingCriteria,
     StoppingCriteriaList,
     StopStringCriteria,
+    TextIteratorStreamer,
 )
 from transformers.generation import BaseStreamer, GenerateDecoderOnlyOutput
 
@@ -222,18 +227,117 @@ def test_methods_built_by_hand() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"output_scores": True, "return_dict_in_generate": True}, "output_scores cannot be had"),
-        ({"output_logits": True, "return_dict_in_generate": True}, "output_logits cannot be had"),
-        ({"output_hidden_states": True, "return_dict_in_generate": True}, "output_hidden_states cannot be had"),
-        ({"num_beams": 2}, "num_beams and num_return_sequences must be 1"),
-        ({"guidance_scale": 1.5}, "guidance_scale"),
-        ({"inputs_embeds": torch.zeros(1, 3, 32), "inputs": None}, "reads tokens only; leave out inputs_embeds"),
+        ({"num_beams": 2}, "num_beams asks for beam search"),
+        ({"penalty_alpha": 0.6, "top_k": 4}, "penalty_alpha asks for contrastive search"),
+        ({"dola_layers": "low"}, "dola_layers asks for dola generation"),
+        ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens asks for assisted generation"),
+        ({"assistant_model": "any"}, "give it to draftwood.custom_generate as draft_model"),
+        ({"synced_gpus": True}, "their numbers of runs differ"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, object], message: str) -> None:
+def test_options_that_ask_for_another_loop_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         drafted(**options)
+
+
+def test_streamers_of_generate_are_fed_and_ended() -> None:
+    streamer = TextIteratorStreamer(tokenizer(), skip_prompt=True, timeout=20)  # type: ignore[arg-type]
+    text = drafted(streamer=streamer)
+    assert "".join(streamer) == tokenizer().decode(answer(text))
+
+
+def test_stop_strings_and_their_tokenizer() -> None:
+    text = answer(plain())
+    options = {"stop_strings": [LETTERS[text[5]] + LETTERS[text[6]]], "tokenizer": tokenizer()}
+    wanted = plain(**options)
+    assert len(answer(wanted)) <= 7
+    assert torch.equal(drafted(**options), wanted)
+    with pytest.raises(ValueError, match="must pass the model's tokenizer"):
+        drafted(stop_strings=["a"])
+
+
+def test_a_model_that_changes_its_type_under_the_same_hook() -> None:
+    model, hook = tiny_llama(layers=3), draftwood.custom_generate("recycling")
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float32):
+        model.to(dtype)
+        options = {"do_sample": False, "max_new_tokens": 3 if dtype == torch.bfloat16 else 12}
+        assert torch.equal(model.generate(PROMPT, custom_generate=hook, **options), model.generate(PROMPT, **options))
+
+
+@pytest.mark.parametrize("options", [{"max_new_tokens": 40}, {"max_new_tokens": 40, "do_sample": True, "top_k": 1}])
+def test_texts_go_on_beyond_the_context_where_transformers_does(options: dict[str, object]) -> None:
+    model = tiny_llama(layers=2, context=16)
+    wanted = model.generate(PROMPT, **{"do_sample": False, **options})
+    assert wanted.shape[1] == 47
+    hook = draftwood.custom_generate("recycling")
+    assert torch.equal(model.generate(PROMPT, custom_generate=hook, **{"do_sample": False, **options}), wanted)
+
+
+@pytest.mark.parametrize("virtual", [True, False])
+def test_prompt_tuning_is_seen(virtual: bool) -> None:
+    """As PEFT does it: ``prepare_inputs_for_generation`` of the model itself is replaced."""
+    model = tiny_llama(layers=3)
+    original, extra = model.prepare_inputs_for_generation, torch.randn(1, 2, 32)
+
+    class Tuned:
+        active_peft_config = SimpleNamespace(is_prompt_learning=virtual)
+
+        def prepare(self, input_ids: Tensor, is_first_iteration: bool = False, **options: object) -> dict[str, object]:
+            inputs = original(input_ids, is_first_iteration=is_first_iteration, **options)
+            if virtual and is_first_iteration:
+                embedded = model.get_input_embeddings()(inputs.pop("input_ids"))
+                inputs["inputs_embeds"] = torch.cat([extra, embedded], dim=1)
+            inputs.pop("position_ids", None)
+            return inputs
+
+    model.prepare_inputs_for_generation = Tuned().prepare  # type: ignore[method-assign]
+    options = {"do_sample": False, "max_new_tokens": 12}
+    wanted = model.generate(PROMPT, **options)
+    assert torch.equal(wanted, tiny_llama(layers=3).generate(PROMPT, **options)) != virtual
+    hook, reports = draftwood.custom_generate("recycling"), []
+    hook.report = reports.append
+    with pytest.warns(UserWarning, match="prompt tuning") if virtual else nullcontext():
+        assert torch.equal(model.generate(PROMPT, custom_generate=hook, **options), wanted)
+    assert (reports[0].drafted == 0) == virtual
+
+
+class Bans(LogitsProcessor):
+    """A processor of one's own that reads its row alone."""
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        return scores.scatter(1, input_ids[:, -2:], -torch.inf)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_processors_of_ones_own_run_with_drafts_where_they_are_said_to_be_stateless(batch: bool) -> None:
+    options = {"logits_processor": LogitsProcessorList([Bans()]), **(padded_batch() if batch else {"inputs": PROMPT})}
+    wanted = plain(**options)
+    reports: list[Stats] = []
+    with pytest.warns(UserWarning, match=r"Bans may keep something .*stateless"):
+        unsaid = plain(**decoding("recycling", report=reports.append), **options)
+    said = plain(**decoding("recycling", report=reports.append, stateless=[Bans]), **options)
+    assert torch.equal(unsaid, wanted)
+    assert torch.equal(said, wanted)
+    assert reports[0].drafted == 0 < reports[1].drafted
+    assert reports[0].tokens == reports[1].tokens
+
+
+def test_a_seeds_text_is_the_same_with_and_without_drafts() -> None:
+    """With matching a text depends on the seed alone."""
+    texts = []
+    for hook in (decoding("plain"), decoding("recycling"), decoding("recycling", stateless=[])):
+        torch.manual_seed(3)
+        unknown = {"logits_processor": LogitsProcessorList([Nothing()])} if len(texts) == 2 else {}
+        with pytest.warns(UserWarning, match="without drafts") if unknown else nullcontext():
+            texts.append(plain(do_sample=True, top_k=0, num_return_sequences=3, **hook, **unknown))
+    assert torch.equal(texts[0], texts[1])
+    assert torch.equal(texts[0], texts[2])
+
+
+class Nothing(LogitsProcessor):
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        return scores
 
 
 def test_lossy_methods_are_refused() -> None:

@@ -247,3 +247,35 @@ def test_a_stop_string_in_the_very_last_half_character() -> None:
     builder = TextBuilder(byte_level(), ["\ufffd"])
     assert "".join(streamed(builder, encoded(byte_level(), "ok😀")[:-1])) == "ok"
     assert builder.stopped
+
+
+# Special tokens as stop strings
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_a_special_token_as_a_stop_string_ends_the_text(kind: str) -> None:
+    tokenizer = TOKENIZERS[kind]()
+    end, before = tokenizer.convert_tokens_to_ids(END), tokenizer.encode("the quick tree", add_special_tokens=False)
+    tokens = [*before, end, *tokenizer.encode("and the dog", add_special_tokens=False)]
+    builder = TextBuilder(tokenizer, ["dog", END])
+    assert builder.add(tokens) == len(before) + 1
+    builder.finish()
+    assert builder.stopped
+    assert builder.text == builder.new_text() == "the quick tree"
+    other = TextBuilder(tokenizer, ["dog"])
+    assert other.add(tokens) > len(before) + 1  # a special token that nobody named is only left out
+    assert other.text in ("the quick treeand the ", "the quick tree and the ")
+
+
+def test_half_a_character_before_a_special_stop_is_shown() -> None:
+    tokenizer = byte_level()
+    end, smile = tokenizer.convert_tokens_to_ids(END), tokenizer.encode("a😀")
+    builder = TextBuilder(tokenizer, [END])
+    assert builder.add([*smile[:-1], end]) == len(smile)
+    assert builder.text == "a\ufffd"
+
+
+@pytest.mark.parametrize("stop", [END + "\n", "so" + END])
+def test_a_special_token_within_a_longer_stop_string_is_refused(stop: str) -> None:
+    with pytest.raises(ValueError, match=r"holds the special token '<\|end\|>' and more.* alone"):
+        TextBuilder(byte_level(), [stop])

@@ -13,7 +13,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampler, Sampling
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
-from draftwood.verifiers.base import NodeProbs, Verifier
+from draftwood.verifiers.base import NodeProbs, Verdict, Verifier
 
 FinishReason = Literal["stop", "length"]
 Bound = Callable[[DraftTree, NodeProbs], float | None]
@@ -50,12 +50,21 @@ class Options:
 class Decoding:
     """One request under way: prefill once, then propose and settle until ``finish_reason`` is set.
 
+    Args:
+        session: one that has run the prompt already, for those who call ``begin`` instead of ``prefill``.
+
     Raises:
         ValueError: for an empty prompt or one that does not fit the context.
     """
 
     def __init__(
-        self, target: Model, drafter: Drafter, verifier: Verifier, prompt: Sequence[int], options: Options
+        self,
+        target: Model,
+        drafter: Drafter,
+        verifier: Verifier,
+        prompt: Sequence[int],
+        options: Options,
+        session: ModelSession | None = None,
     ) -> None:
         self.target, self.drafter, self.verifier, self.options = target, drafter, verifier, options
         self.limit = target.context_length
@@ -64,21 +73,27 @@ class Decoding:
                 f"{verifier.name} verification changes what the model would say; pass exact=False to allow it, or use "
                 "a lossless method"
             )
-        _check_prompt(prompt, target.vocab_size, self.limit)
+        if session is None:
+            _check_prompt(prompt, target.vocab_size, self.limit)
         self.prompt = list(prompt)
         self.context = Context(list(prompt), len(prompt))  # all tokens before the root
         self.rng = Rng(options.seed, noise=not options.sampler.greedy)
         self.sessions: list[ModelSession] = []  # on the target and on what drafts; none before the first run
+        if session is not None:
+            self._start_on(session)
         self.root = -1
         self.emitted = 0
         self.finish_reason: FinishReason | None = None
 
+    def _start_on(self, session: ModelSession) -> None:
+        self.session = session
+        self.sessions.append(session)
+        self.draft = self.drafter.start(Request(self.options.sampler, self.rng, session, self.sessions))
+
     def prefill(self) -> Step:
         """Run the prompt and draw the first token."""
         watch = _Watch()
-        self.session = self.target.start()
-        self.sessions.append(self.session)
-        self.draft = self.drafter.start(Request(self.options.sampler, self.rng, self.session, self.sessions))
+        self._start_on(self.target.start())
         output = None
         for chunk in chunks(self.prompt):
             keep = "all" if self.drafter.needs_logits else "last"
@@ -92,9 +107,14 @@ class Decoding:
         logits = output.logits[-1:].cpu()
         probs = self.options.sampler.probs(logits, contexts)[0]
         require_probs(probs, logits[0], place=1)
-        self.root = self.rng.draw(probs)
+        root = self.rng.draw(probs)
         watch.lap("verify")
-        return Step(self._emit([self.root]), seconds=watch.seconds)
+        return self.begin(root, watch.seconds)
+
+    def begin(self, root: int, seconds: dict[str, float]) -> Step:
+        """Take a token drawn elsewhere after everything in the context, which the first one of an answer always is."""
+        self.root = root
+        return Step(self._emit([root]), seconds=seconds)
 
     def propose(self) -> tuple[Run, dict[str, float]]:
         """The tree to run next, and the seconds it took."""
@@ -119,7 +139,15 @@ class Decoding:
         probs = LazyProbs(output.logits.cpu(), self.options.sampler, tree, self.context)
         bound = self.options.bound(tree, probs) if self.options.bound and len(tree) > 1 else None
         verdict = self.verifier(tree, probs, self.rng)
-        path = [0, *verdict.path]
+        watch.lap("verify")
+        return self.keep(Run(run.session, tree), verdict, output, watch.seconds, bound)
+
+    def keep(
+        self, run: Run, verdict: Verdict, output: Output, seconds: dict[str, float], bound: float | None = None
+    ) -> Step:
+        """Keep the accepted path and tell the drafter."""
+        watch = _Watch(seconds)
+        tree, path = run.tree, [0, *verdict.path]
         self.session.commit(path)
         accepted = [tree.token_list[node] for node in path]
         self.context.tokens.extend(accepted)

@@ -12,7 +12,11 @@ class TextBuilder:
 
     Args:
         tokenizer: decodes tokens.
-        stop: strings that end the text; they are not part of it.
+        stop: strings that end the text; they are not part of it. A special token, which has no text of its own, may be
+            one of them.
+
+    Raises:
+        ValueError: for a stop string that holds a special token and more.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -23,14 +27,27 @@ class TextBuilder:
     _start: int = 0  # decoding begins here, far enough back for spaces and merged bytes to come out right
     _done: int = 0  # tokens whose text is in `text`
     _given: int = 0  # characters handed out
+    _ends: frozenset[int] = frozenset()  # special tokens among the stop strings
+
+    def __post_init__(self) -> None:
+        special = _special_tokens(self.tokenizer)
+        for stop in self.stop:
+            inside = next((text for text in special if text in stop and text != stop), None)
+            if inside is not None and stop not in special:
+                raise ValueError(
+                    f"the stop string {stop!r} holds the special token {inside!r} and more, but special tokens are no "
+                    f"part of the text; give {inside!r} alone"
+                )
+        self._ends = frozenset(special[stop] for stop in self.stop if stop in special)
 
     def add(self, tokens: Sequence[int]) -> int:
         """Take tokens one by one until a stop string is complete; says how many were taken."""
         for taken, token in enumerate(tokens, start=1):
             self.tokens.append(token)
             before = len(self.text)
-            self._decode(final=False)
-            if self._find_stop(before):
+            self._decode(final=token in self._ends)
+            if self._find_stop(before) or token in self._ends:
+                self.stopped = True
                 return taken
         return len(tokens)
 
@@ -66,6 +83,12 @@ class TextBuilder:
         if found:
             self.text, self.stopped = self.text[: min(found)], True
         return self.stopped
+
+
+def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Tokens that decoding leaves out, by the text they stand for."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return {str(token): number for number, token in added.items() if token.special}
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -103,6 +103,23 @@ class PooledSession(InProcess):
         self._ran = 0
         return output
 
+    def adopt(self, layers: Sequence[tuple[Tensor, Tensor]], length: int) -> None:
+        """Become a sequence of ``length`` tokens that was run elsewhere.
+
+        Args:
+            layers: keys and values of each layer, each [heads tokens dim]: of all tokens, or of the newest where a
+                window hides the others.
+        """
+        self._require_open_and_whole("adopt")
+        pool = self.model.pool
+        with pool.lock:
+            pool.cover([Place(self.slot, 0, length)])
+            for index, new in enumerate(layers):
+                for ours, theirs in zip(pool.layer(index), new, strict=True):
+                    start = max(0, length - theirs.shape[1])
+                    ours[self.slot, start:length] = theirs[:, theirs.shape[1] - (length - start) :].transpose(0, 1)
+        self._length, self._ran = length, 0
+
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
         return self.model.run([self.part(tree, first)], hidden=hidden)[0]
 

@@ -106,6 +106,13 @@ def context_length(config: object) -> int | None:
     return longest
 
 
+def same_beyond_context(config: object) -> bool:
+    """Whether positions beyond the context length are computed as those before, by rotary angles that never change."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    scalings = [scaling for scaling in (rope, *rope.values()) if isinstance(scaling, dict) and "rope_type" in scaling]
+    return bool(scalings) and all(scaling["rope_type"] not in ("dynamic", "longrope") for scaling in scalings)
+
+
 def end_tokens(hf_model: PreTrainedModel) -> frozenset[int]:
     """Tokens with which the model ends its text."""
     ends = hf_model.generation_config.eos_token_id if hf_model.generation_config else None

@@ -1,0 +1,95 @@
+"""Runs of one token for every row, computed together: what is left of a step where nothing is guessed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.models.cache import Place, RunCache
+from draftwood.models.session import PooledSession
+from draftwood.models.transformers import TransformersModel
+
+TRIAL = 32  # runs with guesses after which they are judged
+LEAST = 0.05  # guesses kept per run, below which they bring nothing
+SHORTEST_REST, LONGEST_REST = 8, 64  # rounds
+
+
+@dataclass
+class Rest:
+    """When to stop guessing for a while: in a batch guesses cost time, and in some texts none is ever kept.
+
+    Texts do not depend on it where a token's draw does not depend on what was guessed.
+    """
+
+    runs: int = 0
+    kept: int = 0
+    left: int = 0
+    length: int = SHORTEST_REST
+
+    def goes_on(self) -> bool:
+        """Whether the next round is one of rest; counts it."""
+        self.left = max(0, self.left - 1)
+        return self.left > 0
+
+    def saw(self, runs: int, kept: int) -> None:
+        """A round with guesses: so many rows ran, so many guesses were kept."""
+        self.runs, self.kept = self.runs + runs, self.kept + kept
+        if self.runs < TRIAL:
+            return
+        if self.kept < LEAST * self.runs:
+            self.left, self.length = self.length + 1, min(2 * self.length, LONGEST_REST)
+        else:
+            self.length = SHORTEST_REST
+        self.runs = self.kept = 0
+
+
+@torch.no_grad()
+def run_alone(
+    target: TransformersModel, sessions: Sequence[PooledSession], tokens: Sequence[int]
+) -> Float[Tensor, "rows vocab"]:
+    """Run one token behind each sequence, as a lone root; the logits after it. Commit it to keep it."""
+    lengths = [session.length for session in sessions]
+    places = [Place(session.slot, length, 1) for session, length in zip(sessions, lengths, strict=True)]
+    positions = torch.tensor(lengths).to(target.device, non_blocking=True)
+    with target.pool.lock:
+        target.pool.cover(places)
+        cache = _OneTokenCache(target, places, positions)
+        out = target.hf_model(
+            input_ids=torch.tensor(tokens)[:, None].to(target.device, non_blocking=True),
+            position_ids=positions[:, None],
+            attention_mask=_masks(target, positions, cache.width),
+            past_key_values=cache,
+            use_cache=True,
+        )
+    for session in sessions:
+        session._ran = 1
+    return out.logits[:, -1]
+
+
+def _masks(target: TransformersModel, positions: Tensor, width: int) -> Tensor | dict[str, Tensor]:
+    masks, columns = {}, torch.arange(width, device=positions.device)
+    for attention, window in target.attentions.items():
+        sees = columns <= positions[:, None]
+        if window is not None:
+            sees &= columns > positions[:, None] - window
+        mask = torch.zeros(sees.shape, dtype=target.pool.dtype, device=positions.device)
+        masks[attention] = mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)[:, None, None]
+    return masks if len(masks) > 1 else next(iter(masks.values()))
+
+
+class _OneTokenCache(RunCache):
+    """Stores the keys and values of all rows at once."""
+
+    def __init__(self, target: TransformersModel, places: Sequence[Place], starts: Tensor) -> None:
+        super().__init__(target.pool, places)
+        slots = torch.tensor([place.slot for place in places]).to(target.device, non_blocking=True)
+        self._at = (slots, starts)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        keys, values = self.pool.layer(layer_idx)
+        keys[self._at], values[self._at] = key_states[:, :, 0], value_states[:, :, 0]
+        return self._rows(keys), self._rows(values)
