@@ -21,7 +21,7 @@ SMALL = {  # whatever of these a configuration knows
     **{"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 64, "rotary_dim": 4, "is_decoder": True},
     **{"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
     **{"ffn_dim": 48, "d_model": 32, "n_heads": 4, "n_layers": 4, "max_seq_len": 64, "word_embed_proj_dim": 32},
-    **{"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0, "use_sliding_window": True},
+    **{"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0, "use_sliding_window": True, "max_window_layers": 2},
 }
 IGNORING = (
     "llama",
