@@ -66,7 +66,7 @@ SAMPLERS: dict[str, Sampler] = {
     "top-k": Sampling(1.0, top_k=5),
     "top-p": Sampling(1.0, top_p=0.9),
     "min-p": Sampling(1.0, min_p=0.1),
-    "bias": Sampling(1.0, logit_bias={7: 1.0, 9: -torch.inf}),
+    "bias": Sampling(1.0, logit_bias={7: 1.0, 350: -torch.inf}),
     "processors": ProcessorSampling(unchanged),
     "greedy processors": ProcessorSampling(unchanged, greedy=True),
 }
