@@ -154,7 +154,7 @@ public:
     }
 
 private:
-    static constexpr int TASKS_PER_THREAD = 4;  // so that threads end together though some are slower
+    static constexpr int TASKS_PER_THREAD = 2;  // so that threads end together though some are slower
 
     struct Phase {
         void (Forward::*act)(Some, int layer);

@@ -110,27 +110,26 @@ public:
 private:
     static constexpr int MOST = 256;
     static constexpr int BITS = 24;  // of a ticket for the tasks that nobody has taken; above them the phase's number
-    using Time = std::chrono::microseconds;
-    static constexpr Time PATIENCE{100};        // longer than nearly all waits within a job on an idle machine
-    static constexpr Time LONG_PATIENCE{1000};  // between jobs: longer than a step takes outside of them
-    static constexpr int CALM = 50;             // jobs without a long wait, after which the machine counts as idle
+    static constexpr std::chrono::microseconds PATIENCE{1000};  // longer than a step takes outside of its pass
 
     // One thread's place in the team.
     struct Member {
         alignas(64) std::atomic<uint64_t> ticket{0};  // for its share of a phase's tasks, which others may take from
         int end = 0;  // of its share
-        Bed bed;
+        alignas(64) Bed bed;
     };
 
     std::vector<std::unique_ptr<Member>> members;  // the first is whoever runs a job
-    std::atomic<int> wanted_threads{0};
-    std::atomic<uint64_t> opened{0};  // grows whenever there may be something to do
+
+    // In one line of the caches what a thread writes that opens a phase, since all others read it then.
+    alignas(64) std::atomic<uint64_t> opened{0};  // grows whenever there may be something to do
     std::atomic<bool> done{true};
-    std::atomic<int> unfinished{0};   // tasks of the phase
-    std::atomic<int> calm{CALM};      // jobs since somebody was waited for in vain
-    Job* job = nullptr;               // this and what follows changes only while no task is taken
+    std::atomic<int> wanted_threads{0};
+    Job* job = nullptr;  // this and what follows changes only while no task is taken
     int phase = 0;
     uint64_t number = 0;  // of the phase, for ever its own, so that an old ticket is worth nothing
+
+    alignas(64) std::atomic<int> unfinished{0};  // tasks of the phase
 
     static int left(uint64_t ticket) { return (int)(ticket & ((1u << BITS) - 1)); }
 
@@ -152,7 +151,6 @@ private:
     void share(Job& wanted, int threads) {
         job = &wanted, phase = -1;
         wanted_threads.store(threads);
-        calm.store(std::min(CALM, calm.load() + 1));
         done.store(false);
         open_next();
         while (!done.load()) {
@@ -203,33 +201,31 @@ private:
         }
         const int64_t count = job->tasks(phase), threads = wanted_threads.load();
         const uint64_t name = ++number << BITS;
-        unfinished.store((int)count);
+        unfinished.store((int)count, std::memory_order_relaxed);
         for (int64_t i = 0, first = 0; i < threads; i++) {
             Member& member = *members[i];
             const int64_t end = count * (i + 1) / threads;
             member.end = (int)end;
-            member.ticket.store(name | (uint64_t)(end - first));  // from here on the phase may change at any time
+            // from here on the phase may change at any time
+            member.ticket.store(name | (uint64_t)(end - first), std::memory_order_release);
             first = end;
         }
         opened.fetch_add(1);
         for (int64_t i = 0, woken = 0; i < threads && woken < count - 1; i++) woken += members[i]->bed.wake();
     }
 
-    // Until another phase is open or it is over. Whoever outwaits its patience within a job has found the machine busy,
-    // where waiting takes time from those that are waited for.
+    // Until another phase is open or it is over. A wake costs more than nearly all waits, so a thread spins at first; a
+    // longer wait is for a thread that is not running, which may need the very CPU that would be spun on.
     template <class Over>
     void wait(Bed& bed, uint64_t seen, Over over) {
         const auto changed = [&] { return opened.load() != seen || over(); };
-        const bool within = !done.load();
-        const Time patience = within || calm.load() < CALM ? PATIENCE : LONG_PATIENCE;
-        const auto until = std::chrono::steady_clock::now() + patience;
+        const auto until = std::chrono::steady_clock::now() + PATIENCE;
         do
             for (int spins = 0; spins < 32; spins++) {
                 if (changed()) return;
                 pause();
             }
         while (std::chrono::steady_clock::now() < until);
-        if (within && !done.load()) calm.store(0);
         bed.sleep(changed);
     }
 
