@@ -113,6 +113,9 @@ class LikeliestFirst:
     exact_for = frozenset({"distinct", "independent"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        if len(tree) == 1:
+            return Rejection()(tree, target_probs, rng)
+
         def key(node: int) -> tuple[int, float]:
             parent = int(tree.parents[node])
             chance = float(tree.probs[parent, tree.tokens[node]]) if node else 1.0

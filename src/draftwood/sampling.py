@@ -195,8 +195,9 @@ class LazyProbs:
             contexts = []
             if self.sampler.reads_context:
                 contexts = [self.before.extended([self.tree.token_list[n] for n in [0, *self.tree.path_to(node)]])]
-            row = self.sampler.probs(self.logits[node : node + 1], contexts)[0]
-            require_probs(row, self.logits[node], self._place(node))
+            logits = self.logits[node : node + 1]  # read once: it may be run only now
+            row = self.sampler.probs(logits, contexts)[0]
+            require_probs(row, logits[0], self._place(node))
             self.rows[node] = row
         return self.rows[node]
 
