@@ -137,7 +137,7 @@ class Bench:
             try:
                 for turn in range(rounds + 1):  # the first warms up
                     for case in cases:
-                        self._case(case, first, second, within, turn > 0, cpus)
+                        self._case(case, first, second, within, turn, cpus)
             finally:
                 for speaker in (*first.values(), *second.values(), *within.values()):
                     speaker.close()
@@ -148,13 +148,13 @@ class Bench:
         first: dict[str, Speaker],
         second: dict[str, Speaker],
         within: dict[str, Speaker],
-        counts: bool,
+        turn: int,
         cpus: int,
     ) -> None:
         nice = {"nice loops": 10, "equal loops": 0}.get(case)
         with loops(0 if nice is None else cpus, nice or 0):
             for method in METHODS:
-                for tree in self.trees:
+                for tree in list(self.trees)[:: -1 if turn % 2 else 1]:  # whoever comes first is slower
                     speakers = [first[tree]]
                     if case == "two processes":
                         speakers.append(second[tree])
@@ -162,7 +162,7 @@ class Bench:
                         speakers = [within[tree]] if tree in within else []
                     with ThreadPoolExecutor(2) as pool:
                         answers = list(pool.map(lambda speaker: speaker.ask(method, self.tokens), speakers))  # noqa: B023
-                    if counts:
+                    if turn:
                         self.found.setdefault((tree, case, method), []).extend(answers)
 
     def rows(self) -> list[dict]:
