@@ -35,7 +35,7 @@ CURVE = ((1, 8, 16, 64), (0.0030, 0.0045, 0.0073, 0.026))  # the same trees what
 def serve(arguments: argparse.Namespace) -> None:
     """Answer the requests on the standard input, one per line: a method and a number of tokens."""
     import draftwood
-    from draftwood.models.curve import Curve
+    from draftwood.costs.curve import Curve
 
     if arguments.group:
         (Path(arguments.group) / "cgroup.procs").write_text(str(os.getpid()))

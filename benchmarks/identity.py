@@ -17,13 +17,13 @@ from rich.progress import track
 import draftwood
 from data import append_record, markdown, read_records, spec_bench
 from draftwood.drafters import LayerSkip, PromptLookup, TokenRecycling
+from draftwood.drafters.resources import middle_layers
 from draftwood.engine import Decoding, Options, generate_batch
-from draftwood.language_model import LanguageModel
 from draftwood.methods import Method, build
-from draftwood.parts import middle_layers
 from draftwood.rng import Rng
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats, Step
+from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal
 
 SHAPES: list[Shape] = [

@@ -15,8 +15,8 @@ import torch
 from rich.progress import track
 
 from data import folder, markdown
-from draftwood.models.base import Model
-from draftwood.models.hub import load_pretrained
+from draftwood.interfaces.model import Model
+from draftwood.loading.hub import load_pretrained
 from draftwood.models.native import NativeModel
 
 TYPES = ("float32", "bfloat16", "int8")

@@ -19,7 +19,7 @@ from data import markdown
 from draftwood.drafters import Drafter, DraftModel, PromptLookup, TokenRecycling
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
-from draftwood.models.base import Keep, Output, Run
+from draftwood.interfaces.model import Keep, Output, Run
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.tree import DraftTree

@@ -7,10 +7,10 @@ python benchmarks/show.py results/rsd --orderings
 import argparse
 from pathlib import Path
 
-from draftwood.bench.orderings import orderings
-from draftwood.bench.records import read_records, read_run
-from draftwood.bench.remarks import remarks
-from draftwood.bench.tables import tables
+from draftwood.bench.records.files import read_records, read_run
+from draftwood.bench.records.notes import remarks
+from draftwood.bench.report.orderings import orderings
+from draftwood.bench.report.tables import tables
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from statistics import median
 import torch
 
 from data import markdown
-from draftwood.models.base import Model
-from draftwood.models.hub import load_pretrained
+from draftwood.interfaces.model import Model
+from draftwood.loading.hub import load_pretrained
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.tree import DraftTree

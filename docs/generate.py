@@ -47,7 +47,7 @@ def methods_page() -> str:
     ]
     head = ("method", "what it does", "drafter", "shape", "verifier", "lossless", "source")
     return (
-        "# Methods\n\nWritten by `make docs` from `src/draftwood/methods.py`. The shapes are defaults; any shape goes\n"
+        "# Methods\n\nWritten by `make docs` from `src/draftwood/methods/recipes.py`. The shapes are defaults; any shape goes\n"
         "with any drafter that takes one, any verifier with any shape for which it is exact.\n\n"
         + markdown(head, rows)
         + "\n\n`draft-model` methods need a second, smaller model of the same vocabulary: `--draft-model`.\n"
@@ -55,7 +55,7 @@ def methods_page() -> str:
 
 
 def transformers_page() -> str:
-    from draftwood.hooks.options import ARGUMENTS, OPTIONS
+    from draftwood.text.hooks.options import ARGUMENTS, OPTIONS
 
     frame = (ROOT / "docs" / "transformers.md.in").read_text()
     for name, table in (("arguments", ARGUMENTS), ("options", OPTIONS)):
@@ -96,7 +96,7 @@ def headlines() -> str:
 
 def table_of_methods() -> str:
     """Methods that a run in ``benchmarks/results`` measured, and the names of the others."""
-    from draftwood.bench.records import RUN
+    from draftwood.bench.records.files import RUN
     from draftwood.bench.report.methods_table import methods_table, unmeasured
 
     runs = [measured(path.parent.name) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))]

@@ -4,7 +4,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import draftwood
-from draftwood.models import hub
+from draftwood.loading import hub
 
 folder = hub.resolve("smollm2-135m")
 tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -40,9 +40,9 @@ def folder_of_curves(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def same_curve_everywhere(folder_of_curves: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees of tests do not depend on how fast the machine is just now, and nothing is stored in the user's home."""
-    from draftwood import priors
-    from draftwood.models import calibration
-    from draftwood.models.curve import Curve
+    from draftwood.costs import calibration
+    from draftwood.costs.curve import Curve
+    from draftwood.sources import stored_prior as priors
 
     curve = Curve((1, 8, 64), (0.01, 0.011, 0.02))
     monkeypatch.setattr(calibration, "measure", lambda model, seconds: curve)
@@ -70,7 +70,7 @@ BEYOND_THE_CORE = (
 @lru_cache(maxsize=1)
 def built_in_model_problem() -> str | None:
     """Why the built-in model cannot be had; fetches it where it can."""
-    from draftwood.models import hub
+    from draftwood.loading import hub
 
     try:
         hub.resolve("smollm2-135m")

@@ -13,17 +13,7 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers import (
-    Block,
-    GreedyPlusOne,
-    KSeq,
-    Match,
-    NodeProbs,
-    Rejection,
-    Traversal,
-    Verdict,
-    Verifier,
-)
+from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, NodeProbs, Rejection, Traversal, Verdict, Verifier
 
 SHAPES: list[Shape] = [
     Widths((1, 1)),

@@ -1,56 +1,79 @@
-"""Imports point one way, files stay small, and importing the package costs nothing."""
+"""Imports point one way, files stay small, and importing the package costs nothing.
+
+A room is a folder or a file under ``src/draftwood``. The table below lists the rooms from the ground up; a room imports
+itself and what stands in its row, nothing else.
+"""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "draftwood"
 
-# What each part may import of the others, besides itself.
-GROUND = {"options", "tree", "rng", "ranking", "sampling", "version", "native"}
-AXES = {"drafters", "shapes", "verifiers"}
-MAY_IMPORT = {
+GROUND = {"storage", "validation", "tree", "native", "ranking", "rng", "sampling", "stats", "version", "interfaces"}
+LOADING = GROUND | {"models", "loading"}
+AXES = {"shapes", "verifiers", "sources", "drafters"}
+MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
-    "options": set(),
+    "storage": set(),
+    "validation": set(),
     "tree": set(),
-    "native": {"models.folders", "models.progress"},
-    "rng": {"native"},
-    "prompts": {"options"},
+    "native": {"storage"},
     "ranking": {"native"},
-    "sampling": {"options", "tree", "rng", "ranking", "native"},
+    "rng": {"tree", "native"},
+    "sampling": {"validation", "tree", "native", "ranking", "rng"},
     "stats": {"tree"},
-    "budget": set(),
+    "interfaces": GROUND,
+    "engine": GROUND,
     "models": GROUND,
+    "loading": GROUND | {"models"},
+    "costs": GROUND | {"models"},
     "shapes": GROUND,
     "verifiers": GROUND,
-    "drafters": GROUND | {"budget", "models", "shapes"},
-    "engine": GROUND | {"models", "stats", "drafters.base", "verifiers.base"},
-    "parts": GROUND | {"budget", "models", "drafters", "shapes"},
-    "priors": GROUND | {"models", "drafters"},
-    "methods": GROUND | {"budget", "models", "engine", "parts"} | AXES,
-    "text": GROUND,
-    "stream": GROUND | {"models", "engine", "stats", "text"},
-    "language_model": GROUND | {"models", "engine", "methods", "priors", "prompts", "stats", "stream", "text"} | AXES,
-    "hooks": GROUND | {"models", "engine", "methods", "stats"} | AXES,
+    "sources": GROUND | {"models", "costs"},
+    "drafters": GROUND | {"models", "costs", "shapes", "sources"},
+    "methods": GROUND | {"models", "costs", "engine"} | AXES,
+    "text": LOADING | {"costs", "engine", "methods"} | AXES,
+    "testing": LOADING | {"costs", "engine", "methods", "text"} | AXES,
+    "bench": LOADING | {"costs", "engine", "methods", "text", "testing"} | AXES,
+    "cli": LOADING | {"costs", "engine", "methods", "text", "testing", "bench"} | AXES,
 }
-FREE = {"cli", "server", "bench", "training", "testing", "checking", "__init__"}
+BENCH = {  # the rooms of the benchmark, likewise
+    "plan": set[str](),
+    "records": {"plan"},
+    "peers": {"plan", "records"},
+    "run": {"plan", "records", "peers"},
+    "report": {"plan", "records"},
+}
 
 
 def files() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
-def part_of(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+def module_of(path: Path, source: Path = SOURCE) -> str:
+    """The dotted name below the package, "" for the package itself."""
+    parts = path.relative_to(source).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports_of(path: Path) -> set[str]:
     """Modules of draftwood that a file imports anywhere, without the leading package name."""
+    return _imported(ast.walk(ast.parse(path.read_text())))
+
+
+def imports_on_load(path: Path) -> set[str]:
+    """Those that are imported as soon as the file is; for types alone does not count."""
+    return _imported(ast.parse(path.read_text()).body)
+
+
+def _imported(nodes: Iterable[ast.AST]) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "draftwood":
             rest = node.module.removeprefix("draftwood").lstrip(".")
             found |= {rest} if rest else {name.name for name in node.names}
@@ -59,30 +82,120 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
+def cycle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Names that import each other in a ring; empty where there is none."""
+    done: set[str] = set()
+
+    def walk(name: str, above: list[str]) -> list[str]:
+        if name in above:
+            return above[above.index(name) :]
+        if name in done:
+            return []
+        for other in sorted(graph.get(name, ())):
+            if found := walk(other, [*above, name]):
+                return found
+        done.add(name)
+        return []
+
+    return next((found for name in sorted(graph) if (found := walk(name, []))), [])
+
+
+def graph_of_files(source: Path = SOURCE) -> dict[str, set[str]]:
+    """What each module loads with it; a name from a package counts as the package's own file."""
+    modules = {module_of(path, source): path for path in sorted(source.rglob("*.py"))}
+    return {
+        name: {m if m in modules else m.rpartition(".")[0] for m in imports_on_load(path)} - {name, ""}
+        for name, path in modules.items()
+        if name
+    }
+
+
+def graph_of_folders(graph: Mapping[str, set[str]], depth: int = 1) -> dict[str, set[str]]:
+    """The same by the leading parts of the names, files at the top being rooms of their own."""
+    folders: dict[str, set[str]] = {}
+    for name, others in graph.items():
+        room = ".".join(name.split(".")[:depth])
+        folders.setdefault(room, set()).update(".".join(other.split(".")[:depth]) for other in others)
+    return {room: others - {room} for room, others in folders.items()}
+
+
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_one_way(path: Path) -> None:
-    part = part_of(path)
-    if part in FREE:
+    room, _, below = module_of(path).partition(".")
+    if not room:
         return
-    assert part in MAY_IMPORT, f"{part} is new: say in this test what it may import"
+    assert room in MAY_IMPORT, f"{room} is new: say in this test what it may import"
     for module in imports_of(path):
-        allowed = any(module == may or module.startswith(may + ".") for may in MAY_IMPORT[part] | {part})
-        assert allowed, f"{path.relative_to(SOURCE)} must not import draftwood.{module}"
+        other, _, within = module.partition(".")
+        assert other in MAY_IMPORT[room] | {room}, f"{path.relative_to(SOURCE)} must not import draftwood.{module}"
+        if room == other == "bench" and below:
+            ours, theirs = below.split(".")[0], within.split(".")[0]
+            assert theirs in BENCH[ours] | {ours}, f"{path.relative_to(SOURCE)} must not import draftwood.{module}"
+
+
+def test_every_room_of_the_table_exists() -> None:
+    rooms = {module_of(path).split(".")[0] for path in files()} - {""}
+    assert rooms == set(MAY_IMPORT)
+    assert {path.name for path in (SOURCE / "bench").iterdir() if path.is_dir()} - {"__pycache__"} == set(BENCH)
+
+
+def test_no_files_and_no_folders_import_each_other_in_a_ring() -> None:
+    graph = graph_of_files()
+    assert not cycle(graph)
+    assert not cycle(graph_of_folders(graph))
+    within_bench = {name: others for name, others in graph.items() if name.startswith("bench.")}
+    assert not cycle(graph_of_folders(within_bench, depth=2))
+
+
+def test_a_planted_ring_is_found(tmp_path: Path) -> None:
+    for folder, other in (("one", "two"), ("two", "three"), ("three", "one")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").write_text("")
+        (tmp_path / folder / "part.py").write_text(f"from draftwood.{other}.part import something\n")
+    assert cycle(graph_of_files(tmp_path)) == ["one.part", "two.part", "three.part"]
+    (tmp_path / "three" / "part.py").write_text("")
+    (tmp_path / "three" / "rest.py").write_text("from draftwood.one.part import something\n")
+    assert not cycle(graph_of_files(tmp_path))
+    assert cycle(graph_of_folders(graph_of_files(tmp_path))) == ["one", "two", "three"]
+
+
+def files_without_a_part(folder: Path, protocol: str) -> list[str]:
+    """Files of an axis that define no class with the methods that its protocol asks for."""
+    methods = {"drafters": "start", "verifiers": "__call__", "shapes": "grow"}[protocol]
+    found = []
+    for path in sorted(folder.glob("*.py")):
+        classes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+        own = [{f.name for f in each.body if isinstance(f, ast.FunctionDef)} for each in classes]
+        inherits = any(
+            isinstance(base, ast.Name) and base.id == "DraftModel" for each in classes for base in each.bases
+        )
+        if path.stem not in HELPERS and not any(methods in names for names in own) and not inherits:
+            found.append(path.name)
+    return found
+
+
+HELPERS = {"__init__", "base", "resources", "optimal"}  # what the methods of an axis have in common
+
+
+@pytest.mark.parametrize("axis", ["drafters", "shapes", "verifiers"])
+def test_every_file_of_an_axis_holds_a_method(axis: str, tmp_path: Path) -> None:
+    assert not files_without_a_part(SOURCE / axis, axis)
+    (tmp_path / "helpers.py").write_text(
+        "def helper() -> None: ...\n\n\nclass Table:\n    def read(self) -> None: ...\n"
+    )
+    assert files_without_a_part(tmp_path, axis) == ["helpers.py"]
 
 
 def test_methods_of_an_axis_do_not_know_each_other() -> None:
-    for axis in sorted(AXES):
+    shared = {
+        *("draft_model", "widths"),  # layer_skip drafts like a draft model; independent chains are widths
+        *("multi_source", "optimal"),
+    }
+    for axis in ("drafters", "shapes", "verifiers"):
         for path in sorted((SOURCE / axis).glob("*.py")):
-            if path.stem in ("__init__", "base"):
-                continue
-            siblings = {m.split(".")[1] for m in imports_of(path) if m.startswith(axis + ".")} - {"base"}
-            shared = {
-                *("draft_model", "widths"),  # layer_skip drafts like a draft model; independent chains are widths
-                *("sources", "acceptance", "combined"),  # what merges sources, and what they have in common
-                *("merged_sources", "native_sources"),
-                *("n_grams", "suffix", "earlier_texts", "bigram_prior"),  # sources are parts of other drafters
-            }
-            assert siblings <= shared, f"{path.name} imports {siblings}"
+            if path.stem not in HELPERS:
+                siblings = {m.split(".")[1] for m in imports_of(path) if m.startswith(axis + ".")} - {"base"}
+                assert siblings <= shared, f"{path.name} imports {siblings}"
 
 
 def test_the_import_rule_can_fail(tmp_path: Path) -> None:

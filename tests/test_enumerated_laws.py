@@ -10,7 +10,7 @@ import torch
 
 from draftwood.drafters import Drafter, DraftModel, LayerSkip, Stand
 from draftwood.engine import Options, generate
-from draftwood.models.base import Model
+from draftwood.interfaces.model import Model
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from draftwood.budget import Budget
+from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Accepted,
     Aded,
@@ -17,7 +17,6 @@ from draftwood.drafters import (
     DraftModel,
     DraftSession,
     LayerSkip,
-    NGrams,
     Nothing,
     PromptLookup,
     Request,
@@ -25,13 +24,14 @@ from draftwood.drafters import (
     SuffixDecoding,
     TokenRecycling,
 )
-from draftwood.drafters.acceptance import Noise
-from draftwood.drafters.sources import Source
 from draftwood.engine import Options, generate
+from draftwood.interfaces.source import Source
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
+from draftwood.sources import NGrams
+from draftwood.sources.acceptance import Noise
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, chi_square, target_law, tiny_llama
 from draftwood.tree import DraftTree
@@ -281,11 +281,11 @@ def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.Mo
     def by_noise_alone(mixed: dict[int, float], noise: Noise) -> dict[int, float]:
         return dict(zip(mixed, [1.0 / (1.0 + time) for time in noise(list(mixed))], strict=True))
 
-    monkeypatch.setattr("draftwood.drafters.combined.known", in_python)
-    monkeypatch.setattr("draftwood.drafters.acceptance.raced", by_noise_alone)
+    monkeypatch.setattr("draftwood.drafters.multi_source.known", in_python)
+    monkeypatch.setattr("draftwood.sources.acceptance.raced", by_noise_alone)
     assert p_value(drafter, Match(), target) > LEVEL
     assert p_value(drafter, Deaf(), target) < LEVEL
-    monkeypatch.setattr("draftwood.drafters.acceptance.raced", lambda mixed, noise: mixed)
+    monkeypatch.setattr("draftwood.sources.acceptance.raced", lambda mixed, noise: mixed)
     assert p_value(drafter, Deaf(), target) > LEVEL
 
 
@@ -300,7 +300,7 @@ def test_guesses_that_know_the_noise_are_accepted_more_often(monkeypatch: pytest
         return stats.accepted / stats.drafted
 
     knowing = share()
-    monkeypatch.setattr("draftwood.drafters.combined.known", in_python)
+    monkeypatch.setattr("draftwood.drafters.multi_source.known", in_python)
     assert share() == knowing
-    monkeypatch.setattr("draftwood.drafters.acceptance.raced", lambda mixed, noise: mixed)
+    monkeypatch.setattr("draftwood.sources.acceptance.raced", lambda mixed, noise: mixed)
     assert knowing > 1.1 * share()

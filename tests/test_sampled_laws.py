@@ -12,28 +12,26 @@ import numpy as np
 import pytest
 import torch
 
-from draftwood.budget import Budget
+from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Aded,
-    BigramPrior,
     Combined,
     Drafter,
     DraftModel,
     LayerSkip,
-    NGrams,
     Nothing,
     PromptLookup,
     Stand,
-    Suffix,
     SuffixDecoding,
     TokenRecycling,
 )
 from draftwood.engine import Decoding, Options, generate_batch
-from draftwood.models.base import Model
+from draftwood.interfaces.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
+from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.stats import Stats
 from draftwood.testing import ranked_chi_square, tiny_llama
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier

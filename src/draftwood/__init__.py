@@ -10,24 +10,24 @@ from draftwood.version import __version__
 
 if TYPE_CHECKING:
     from draftwood.engine import Decoding, Options, generate, generate_batch
-    from draftwood.hooks import custom_generate
-    from draftwood.language_model import LanguageModel, load
     from draftwood.methods import Method
     from draftwood.rng import Rng
     from draftwood.sampling import Sampling
     from draftwood.stats import Stats, Step
-    from draftwood.stream import Generation, Stream
+    from draftwood.text.hooks import custom_generate
+    from draftwood.text.language_model import LanguageModel, load
+    from draftwood.text.stream import Generation, Stream
     from draftwood.tree import DraftTree
 
 _HOMES = {
     "engine": ("Decoding", "Options", "generate", "generate_batch"),
-    "hooks": ("custom_generate",),
-    "language_model": ("LanguageModel", "load"),
+    "text.hooks": ("custom_generate",),
+    "text.language_model": ("LanguageModel", "load"),
     "methods": ("Method",),
     "rng": ("Rng",),
     "sampling": ("Sampling",),
     "stats": ("Stats", "Step"),
-    "stream": ("Generation", "Stream"),
+    "text.stream": ("Generation", "Stream"),
     "tree": ("DraftTree",),
 }
 

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.native.rows import searchable, softened
-from draftwood.options import require_number, require_whole
 from draftwood.ranking import likeliest, require_probs, undrawable
 from draftwood.rng import Rng
 from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.validation import require_number, require_whole
 
 
 @dataclass(frozen=True)

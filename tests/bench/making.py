@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from draftwood.bench.records import Record, RunInfo
+from draftwood.bench.records.files import Record, RunInfo
 
 
 def record(method: str = "auto", prompt: str = "1", tokens: int = 11, runs: int = 5, **more: Any) -> Record:

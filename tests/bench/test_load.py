@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from draftwood.bench import load
-from draftwood.bench.load import arrivals
+from draftwood.bench.run import load
+from draftwood.bench.run.load import arrivals
 from draftwood.engine import Decoding, Options, generate
 from draftwood.methods import build
 from draftwood.models.transformers import TransformersModel

@@ -17,9 +17,9 @@ from draftwood.bench.peers.entrants import Peers, started, stats_of
 from draftwood.bench.peers.process import Adapter, AdapterError
 from draftwood.bench.peers.protocol import Answer, Request
 from draftwood.bench.peers.systems import System, Target, systems
-from draftwood.models import packages
-from draftwood.models.folders import sha256
-from draftwood.models.origin import weights_digest
+from draftwood.loading import packages
+from draftwood.loading.origin import weights_digest
+from draftwood.storage.atomic import sha256
 
 FAKE = Path(__file__).with_name("fake_adapter.py")
 MODES = {"plain": "plain", "speculation": "lookup"}

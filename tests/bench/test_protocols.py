@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from draftwood.bench.cells import RSD_METHODS, Cell, depth_of, draw_of
-from draftwood.bench.protocols import Axes, Load, Protocol, Rsd, Settings, SpecBench, as_json, from_json
+from draftwood.bench.plan.configurations import RSD_METHODS, Cell, depth_of, draw_of
+from draftwood.bench.plan.protocols import Axes, Load, Protocol, Rsd, Settings, SpecBench, as_json, from_json
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
 
 PROTOCOLS = [

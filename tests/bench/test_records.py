@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from making import record, run_info
 
-from draftwood.bench.records import LOCK, RECORDS, read_records, read_run, write_run, writing
+from draftwood.bench.records.files import LOCK, RECORDS, read_records, read_run, write_run, writing
 
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_full_disk_takes_all_of_a_unit_or_nothing(tmp_path: Path, monkeypatch:
 
     with writing(tmp_path) as writer:
         writer.append([record(prompt="1")])
-        monkeypatch.setattr("draftwood.bench.records.os.write", fills_up)
+        monkeypatch.setattr("draftwood.bench.records.files.os.write", fills_up)
         with pytest.raises(OSError, match=r"the disk is full.*what was measured before is kept"):
             writer.append([record(prompt="2"), record(prompt="3")])
         monkeypatch.undo()
@@ -78,7 +78,7 @@ def test_a_full_disk_takes_all_of_a_unit_or_nothing(tmp_path: Path, monkeypatch:
 HOLD = """
 import sys, time
 from pathlib import Path
-from draftwood.bench.records import writing
+from draftwood.bench.records.files import writing
 with writing(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -117,7 +117,7 @@ def test_the_common_part_is_whole_or_not_there(tmp_path: Path, monkeypatch: pyte
     def fails(old: object, new: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("draftwood.bench.records.os.replace", fails)
+    monkeypatch.setattr("draftwood.bench.records.files.os.replace", fails)
     with pytest.raises(OSError, match="the disk is full"):
         write_run(tmp_path, run_info(model="second"))
     assert read_run(tmp_path).model == "first"

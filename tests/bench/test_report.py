@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from making import record, run_info
 
-from draftwood.bench.records import Record
-from draftwood.bench.remarks import remarks
+from draftwood.bench.records.files import Record
+from draftwood.bench.records.notes import remarks
+from draftwood.bench.records.statistics import pooled
 from draftwood.bench.report import trees
 from draftwood.bench.report.findings import accepted, findings, per_token
 from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
@@ -15,8 +16,7 @@ from draftwood.bench.report.methods_table import methods_table, unmeasured
 from draftwood.bench.report.overview import chosen, facts, overview
 from draftwood.bench.report.page import headline, page
 from draftwood.bench.report.reading import Measured
-from draftwood.bench.statistics import pooled
-from draftwood.bench.tables import tables
+from draftwood.bench.report.tables import tables
 
 PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]
 AUTO = [record("auto", prompt, runs=runs) for prompt, runs in zip("123", (5, 4, 2), strict=True)]

@@ -7,10 +7,17 @@ import numpy as np
 import pytest
 from making import record, run_info
 
-from draftwood.bench import statistics
-from draftwood.bench.records import Record
-from draftwood.bench.remarks import failures, remarks
-from draftwood.bench.statistics import mbsu, median_ratio, paired, pooled, pooled_ratio, summaries, throughput
+from draftwood.bench.records.files import Record, statistics
+from draftwood.bench.records.notes import failures, remarks
+from draftwood.bench.records.statistics import (
+    mbsu,
+    median_ratio,
+    paired,
+    pooled,
+    pooled_ratio,
+    summaries,
+    throughput,
+)
 
 TIE = {"position": 3, "plain_token": 1, "other_token": 2, "margin": 0.01, "tolerance": 0.1, "tie": True}
 PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]  # 10 tokens a second

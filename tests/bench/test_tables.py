@@ -3,10 +3,10 @@
 import pytest
 from making import record, run_info
 
-from draftwood.bench.best_shapes import best_shape, held_out
-from draftwood.bench.records import Record
-from draftwood.bench.statistics import block_efficiency
-from draftwood.bench.tables import rsd_tables
+from draftwood.bench.records.files import Record
+from draftwood.bench.records.statistics import block_efficiency
+from draftwood.bench.report.best_shapes import best_shape, held_out
+from draftwood.bench.report.tables import rsd_tables
 
 
 def cells(runs: dict[str, tuple[int, ...]]) -> list[Record]:

@@ -8,11 +8,12 @@ import pytest
 import torch
 from making import run_info
 
-from draftwood.bench import workers
-from draftwood.bench.measure import Unit
-from draftwood.bench.protocols import SpecBench
-from draftwood.bench.runner import Order, run
-from draftwood.bench.workbench import Models
+from draftwood.bench.plan.models import Models
+from draftwood.bench.plan.order import Order
+from draftwood.bench.plan.protocols import SpecBench
+from draftwood.bench.plan.units import Unit
+from draftwood.bench.run import workers
+from draftwood.bench.run.runner import run
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 1)
 UNITS = [Unit("turns", (), (), 0.0, turn) for turn in range(3)]

@@ -20,12 +20,12 @@ import pytest
 import safetensors.torch
 from command import refused, run
 
-from draftwood.bench import describe
-from draftwood.bench.cells import BUDGET_SHAPES, RSD_METHODS
 from draftwood.bench.peers import entrants
 from draftwood.bench.peers.systems import System
-from draftwood.bench.records import Record, read_records, read_run
-from draftwood.models.origin import weights_digest
+from draftwood.bench.plan.configurations import BUDGET_SHAPES, RSD_METHODS
+from draftwood.bench.records.files import Record, read_records, read_run
+from draftwood.bench.run import describe
+from draftwood.loading.origin import weights_digest
 
 FAKE = Path(__file__).parents[1] / "bench" / "fake_adapter.py"
 
@@ -316,7 +316,7 @@ def fake(name: str, misbehave: str = "", *more: str) -> System:
 def among(monkeypatch: pytest.MonkeyPatch, *peers: System) -> None:
     """These are the peers from now on."""
     known = {peer.name: peer for peer in peers}
-    monkeypatch.setattr("draftwood.bench.rivals.systems", lambda names, target: [known[name] for name in names])
+    monkeypatch.setattr("draftwood.bench.run.peers.systems", lambda names, target: [known[name] for name in names])
 
 
 def test_peers_and_one_that_crashes(target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,7 +478,7 @@ def test_a_full_disk_loses_nothing(target: str, prompts: str, tmp_path: Path, mo
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(file, data)
 
-    monkeypatch.setattr("draftwood.bench.records._write_all", lambda file, data: fills_up(file, data))
+    monkeypatch.setattr("draftwood.bench.records.files._write_all", lambda file, data: fills_up(file, data))
     output = tmp_path / "out"
     arguments = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
     assert "the disk is full" in refused(*arguments)

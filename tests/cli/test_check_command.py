@@ -4,8 +4,9 @@ import pytest
 import torch
 from command import refused, run
 
-from draftwood import checking, methods
+from draftwood import methods
 from draftwood.methods import Method
+from draftwood.testing import promises as checking
 from draftwood.verifiers import Match
 
 options = ("--max-new-tokens", "8")

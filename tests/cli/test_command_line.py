@@ -41,7 +41,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_defaults_are_the_library_s():
-    from draftwood import language_model
+    from draftwood.text import language_model
 
     assert (options.DEFAULT_MODEL, options.DEFAULT_METHOD) == (
         language_model.DEFAULT_MODEL,

@@ -9,9 +9,9 @@ from command import refused, run
 from huggingface_hub import constants
 
 from draftwood.cli.options import BUILTIN_NAMES
-from draftwood.models import packages
-from draftwood.models.folders import sha256
-from draftwood.models.hub import builtin_names
+from draftwood.loading import packages
+from draftwood.loading.hub import builtin_names
+from draftwood.storage.atomic import sha256
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +46,8 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
 
         for_all[name] = replace(builtin, weights=sha256(file), fetch=lambda _, file=file: file, build=build)
     monkeypatch.setattr(packages, "builtins", lambda: for_all)
-    monkeypatch.setattr("draftwood.models.hub.builtins", lambda: for_all)
-    monkeypatch.setattr("draftwood.models.origin.builtins", lambda: for_all)
+    monkeypatch.setattr("draftwood.loading.hub.builtins", lambda: for_all)
+    monkeypatch.setattr("draftwood.loading.origin.builtins", lambda: for_all)
     return built
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command import refused, run
 
-from draftwood.bench import describe
+from draftwood.bench.run import describe
 
 BENCH = ("bench", "spec-bench", "--methods", "lookup,recycling", "--dtype", "float32", "--max-new-tokens", "24")
 

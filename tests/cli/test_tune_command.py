@@ -12,8 +12,9 @@ from command import hear_ctrl_c, refused, run
 from draftwood import methods
 from draftwood.cli import costs
 from draftwood.cli.curve_view import draw_curve
-from draftwood.models import calibration, folders
-from draftwood.models.curve import FULL, Curve
+from draftwood.costs import calibration
+from draftwood.costs.curve import FULL, Curve
+from draftwood.storage.home import home
 
 TRAINING_FREE = [
     recipe.name
@@ -26,7 +27,7 @@ TRAINING_FREE = [
 def own_home(tmp_path, monkeypatch) -> Path:
     """An empty DRAFTWOOD_HOME that curves are really stored in, and short texts."""
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(calibration, "home", folders.home)
+    monkeypatch.setattr(calibration, "home", home)
     monkeypatch.setattr(costs, "TOKENS", 12)
     return tmp_path / "home"
 
@@ -173,7 +174,7 @@ def test_ctrl_c_leaves_nothing(endless, own_home):
 
 SAY_WHEN_MEASURING = """if True:
     import time
-    import draftwood.models.curve as curve
+    import draftwood.costs.curve as curve
     from draftwood.cli.main import main
     curve.measure = lambda *given, **options: (print("measuring", flush=True), time.sleep(60))
     main()
@@ -224,7 +225,7 @@ def test_warnings_of_draftwood_are_one_line():
     code = """if True:
         import warnings
         from draftwood.cli import main
-        from draftwood.models.calibration import CalibrationWarning
+        from draftwood.costs.calibration import CalibrationWarning
         main.chat.callback = lambda **options: warnings.warn("a\\nb", CalibrationWarning)
         main.main(["chat"])
     """

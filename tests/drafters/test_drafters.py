@@ -6,33 +6,30 @@ from typing import ClassVar
 import pytest
 import torch
 
-from draftwood.budget import Budget
+from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Accepted,
     Aded,
-    BigramPrior,
     Combined,
     Drafter,
     DraftModel,
-    EarlierTexts,
     LayerSkip,
-    NGrams,
     Nothing,
     PromptLookup,
     Request,
     Stand,
-    Suffix,
     SuffixDecoding,
     TokenRecycling,
 )
 from draftwood.drafters.draft_model import RowMemory
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
-from draftwood.models.base import Output
+from draftwood.interfaces.model import Output
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
+from draftwood.sources import BigramPrior, EarlierTexts, NGrams, Suffix
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, check_drafter, tiny_llama
 from draftwood.tree import DraftTree

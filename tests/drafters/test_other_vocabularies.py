@@ -5,12 +5,11 @@ import torch
 from torch import Tensor
 
 from draftwood import methods
-from draftwood.checking import SIGNIFICANCE, law_p_value
 from draftwood.drafters import Accepted, DraftModel, Nothing, Request
 from draftwood.drafters.draft_model import DraftLaws
 from draftwood.engine import Options, generate
+from draftwood.interfaces.model import Model
 from draftwood.methods import Method
-from draftwood.models.base import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
@@ -19,6 +18,7 @@ from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, tiny_llama
+from draftwood.testing.promises import SIGNIFICANCE, law_p_value
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
 

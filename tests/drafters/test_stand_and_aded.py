@@ -7,7 +7,7 @@ import torch
 
 from draftwood.drafters import Accepted, Aded, Request, Stand
 from draftwood.drafters.stand import halves
-from draftwood.models.base import Output
+from draftwood.interfaces.model import Output
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.testing import TableModel, chi_square

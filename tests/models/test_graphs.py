@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate
+from draftwood.interfaces.model import Run
 from draftwood.models import graphs
-from draftwood.models.base import Run
 from draftwood.models.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.sampling import Sampling

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, StableLmConfig, StableLmForCausalLM
 
+from draftwood.loading.models import load_model, model_for
 from draftwood.models.lean import LeanModel
-from draftwood.models.loading import load_model, model_for
 from draftwood.models.native import has_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama

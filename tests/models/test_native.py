@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from draftwood.loading.models import load_model, model_for
 from draftwood.models.lean import LeanModel
-from draftwood.models.loading import load_model, model_for
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
@@ -58,7 +58,7 @@ def test_a_node_gives_the_same_bits_alone_in_a_chain_and_in_a_tree(dtype: str) -
 @pytest.mark.model
 def test_library_products_make_no_such_promise() -> None:
     """Negative control: oneDNN's products round differently beside other rows, so equality is not for free."""
-    from draftwood.models.hub import load_pretrained
+    from draftwood.loading.hub import load_pretrained
 
     alone, together, _ = logits_alone_and_in_runs(LeanModel(load_pretrained("smollm2-135m", dtype="bfloat16").model))
     assert not torch.equal(alone, together)
@@ -77,7 +77,7 @@ def test_in_int8_logits_and_hidden_states_stay_near_those_of_floats() -> None:
 @pytest.mark.model
 @pytest.mark.parametrize("path", [LeanModel, NativeModel])
 def test_logits_of_the_real_model_equal_those_of_transformers(path: type) -> None:
-    from draftwood.models.hub import load_pretrained
+    from draftwood.loading.hub import load_pretrained
 
     loaded = load_pretrained("smollm2-135m", dtype="float32")
     here, there = path(loaded.model).start(), TransformersModel(loaded.model).start()

@@ -17,24 +17,25 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import draftwood
 from draftwood import methods
-from draftwood.drafters import Combined, EarlierTexts, NGrams, Suffix, TokenRecycling
-from draftwood.drafters.base import Accepted, Request
-from draftwood.drafters.sources import News
-from draftwood.language_model import LanguageModel
+from draftwood.costs import calibration
+from draftwood.costs.curve import Curve
+from draftwood.drafters import Combined, TokenRecycling
+from draftwood.interfaces.drafter import Accepted, Request
+from draftwood.interfaces.model import Model
+from draftwood.interfaces.source import News
+from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.methods import Method
-from draftwood.models import calibration
-from draftwood.models.base import Model
-from draftwood.models.curve import Curve
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
+from draftwood.sources import EarlierTexts, NGrams, Suffix
 from draftwood.testing import tiny_llama
+from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Verifier
-from draftwood.verifiers.base import NodeProbs, Verdict
 
 THREADS = 8
 DEADLINE = 60.0  # seconds; a request takes some milliseconds

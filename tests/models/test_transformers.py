@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig, P
 
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate, generate_batch
+from draftwood.interfaces.model import ModelSession, Run
 from draftwood.methods import Method, build
-from draftwood.models.base import ModelSession, Run
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from draftwood.loading.models import model_for
 from draftwood.models.decoder import why_not_lean
 from draftwood.models.lean import LeanModel
-from draftwood.models.loading import model_for
 from draftwood.models.support import layer_windows
 from draftwood.models.transformers import TransformersModel
 

@@ -3,15 +3,7 @@
 import pytest
 import torch
 
-from draftwood.native.rows import (
-    arrivals,
-    first_to_arrive,
-    largest,
-    largest_with_shares,
-    overlap,
-    searchable,
-    softened,
-)
+from draftwood.native.rows import arrivals, first_to_arrive, largest, largest_with_shares, overlap, searchable, softened
 from draftwood.rng import Rng, _arrivals
 
 pytestmark = pytest.mark.skipif(not searchable(torch.zeros(1)), reason="there is no C++ compiler")

@@ -9,16 +9,7 @@ from torch import Tensor
 
 from draftwood.testing import Walk, plain_tree, walks
 from draftwood.tree import Draw
-from draftwood.verifiers import (
-    Block,
-    GreedyPlusOne,
-    KSeq,
-    Match,
-    Rejection,
-    Traversal,
-    Typical,
-    Verifier,
-)
+from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Typical, Verifier
 
 VERIFIERS: tuple[Verifier, ...] = (Match(), Rejection(), KSeq(), GreedyPlusOne(), Block(), Traversal(), Typical())
 EXACT = [(verifier, draw) for verifier in VERIFIERS for draw in sorted(verifier.exact_for)]

@@ -1,4 +1,4 @@
 """Measuring methods: protocols, prompts, records and what may be concluded from them.
 
-``draftwood bench`` is the command; its records are read with ``draftwood.bench.records``.
+``draftwood bench`` is the command; its records are read with ``draftwood.bench.records.files``.
 """

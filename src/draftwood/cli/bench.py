@@ -15,8 +15,8 @@ from draftwood.cli.bench_options import SETTINGS, methods_option, numbers, peers
 from draftwood.cli.terminal import notes, output, progress
 
 if TYPE_CHECKING:
-    from draftwood.bench.protocols import Protocol
-    from draftwood.bench.records import Record, RunInfo
+    from draftwood.bench.plan.protocols import Protocol
+    from draftwood.bench.records.files import Record, RunInfo
 
 NOT_PROVEN = 1  # exit code
 BUDGETS = "6,10,14,21,30"
@@ -47,7 +47,7 @@ def spec_bench(context: click.Context, methods: tuple[str, ...], **given: Any) -
 
     All methods answer a prompt before any sees the next one, in changing order.
     """
-    from draftwood.bench.protocols import SpecBench
+    from draftwood.bench.plan.protocols import SpecBench
 
     _run(context, lambda settings: SpecBench(methods, settings), given)
 
@@ -81,7 +81,7 @@ def rsd(
     Example:
       draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --output runs/rsd
     """
-    from draftwood.bench.protocols import Rsd
+    from draftwood.bench.plan.protocols import Rsd
 
     _run(context, lambda settings: Rsd(methods, lengths, budgets, breadth, thrifty, settings), given)
 
@@ -109,7 +109,7 @@ def axes(context: click.Context, methods: tuple[str, ...], vary: Any, budget: in
       draftwood bench axes --methods lookup --vary drafter --output runs/drafters
       draftwood bench axes --model tinyllama-1.1b --draft-model stories-15m --output runs/verifiers
     """
-    from draftwood.bench.protocols import Axes
+    from draftwood.bench.plan.protocols import Axes
 
     _run(context, lambda settings: Axes(methods, vary, budget, settings), given)
 
@@ -130,7 +130,7 @@ def load(
     **given: Any,
 ) -> None:
     """Throughput and waiting times with many requests at once, in batches or arriving at random."""
-    from draftwood.bench.protocols import Load
+    from draftwood.bench.plan.protocols import Load
 
     _run(context, lambda settings: Load(methods, batches, rates, most, settings), given)
 
@@ -145,9 +145,10 @@ def show(context: click.Context, folder: Path, as_json: bool) -> None:
 
 
 def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[str, Any]) -> None:
-    from draftwood.bench.protocols import Settings
-    from draftwood.bench.runner import Order, Progress, run
-    from draftwood.bench.workbench import Models
+    from draftwood.bench.plan.models import Models
+    from draftwood.bench.plan.order import Order, Progress
+    from draftwood.bench.plan.protocols import Settings
+    from draftwood.bench.run.runner import run
 
     settings = Settings(
         temperatures=given["temperatures"],
@@ -179,14 +180,14 @@ def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[
 
 
 def _tell(context: click.Context, folder: Path, as_json: bool) -> None:
-    from draftwood.bench.records import read_records, read_run
-    from draftwood.bench.remarks import failures
+    from draftwood.bench.records.files import read_records, read_run
+    from draftwood.bench.records.notes import failures
 
     run, records = read_run(folder), read_records(folder)
     if not records:
         raise ValueError(f"{folder} holds no records yet")
     if as_json:
-        from draftwood.bench.statistics import summaries
+        from draftwood.bench.records.statistics import summaries
 
         found = {"run": asdict(run), "summaries": [asdict(each) for each in summaries(records, run)]}
         found["by_category"] = [asdict(each) for each in summaries(records, run, by_category=True)]
@@ -201,8 +202,8 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from draftwood.bench.remarks import remarks
-    from draftwood.bench.tables import tables
+    from draftwood.bench.records.notes import remarks
+    from draftwood.bench.report.tables import tables
 
     console = output(piped=1000)  # as wide as they need to be
     console.print(f"{run.model}, {run.dtype}, {run.hardware['device']}, {run.threads} threads", markup=False)

@@ -14,7 +14,7 @@ from draftwood.cli.generate import details
 from draftwood.cli.terminal import notes, say_summary, summary
 
 if TYPE_CHECKING:
-    from draftwood.stream import Stream
+    from draftwood.text.stream import Stream
 
 HELP = {
     "/help": "this list",

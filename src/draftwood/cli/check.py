@@ -10,7 +10,7 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output, progress
 
 if TYPE_CHECKING:
-    from draftwood.checking import Finding
+    from draftwood.testing.promises import Finding
 
 TITLES = {
     "identity": "Greedy text on {model} in {dtype}: the same as plain decoding",
@@ -53,7 +53,7 @@ def check(
       draftwood check
       draftwood check --methods rsd-s,spectr --model TARGET --draft-model SMALLER
     """
-    from draftwood import checking
+    from draftwood.testing import promises as checking
 
     names = methods or checking.lossless_names()
     _require_lossless(names, draft_model)
@@ -89,7 +89,8 @@ def _require_lossless(names: list[str], draft_model: str | None) -> None:
 
 def _steps(names: list[str], loaded: options.Loaded, max_new_tokens: int) -> Iterator[tuple[str, "Finding"]]:
     """(what comes next, finding), the quick checks first."""
-    from draftwood import checking, methods
+    from draftwood import methods
+    from draftwood.testing import promises as checking
 
     for finding in checking.check_controls():
         yield "output laws", finding

@@ -15,9 +15,9 @@ from draftwood.cli.tree_view import visible
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from draftwood.checking import Divergence
-    from draftwood.language_model import LanguageModel
     from draftwood.stats import Stats
+    from draftwood.testing.promises import Divergence
+    from draftwood.text.language_model import LanguageModel
 
 WARM_UP_TOKENS = 8
 
@@ -105,8 +105,8 @@ def run(models: dict[str, "LanguageModel"], prompts: Sequence[str], decoding: di
         prompts: texts.
         decoding: options of ``LanguageModel.generate``.
     """
-    from draftwood.checking import first_divergence
     from draftwood.stats import Stats
+    from draftwood.testing.promises import first_divergence
 
     plain, greedy, raw = models["plain"], decoding["temperature"] == 0.0, bool(decoding["raw"])
     encoded = [plain.encode(prompt, raw) for prompt in prompts]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from draftwood.language_model import LanguageModel
-    from draftwood.models.curve import Curve
+    from draftwood.costs.curve import Curve
     from draftwood.stats import Stats, Step
+    from draftwood.text.language_model import LanguageModel
 
 PROMPTS = (
     "List five animals and say in one sentence each where they live.",

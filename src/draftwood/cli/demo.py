@@ -11,9 +11,9 @@ from draftwood.cli.tree_view import best_step, draw_step
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from draftwood.language_model import LanguageModel
     from draftwood.stats import Step
-    from draftwood.stream import Generation
+    from draftwood.text.language_model import LanguageModel
+    from draftwood.text.stream import Generation
 
 PROMPT = "List the days of the week, and say for each what comes next."
 RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slow one down
@@ -79,7 +79,7 @@ def _hardware(lm: "LanguageModel") -> str:
     """What the speeds were measured on."""
     import torch
 
-    from draftwood.models.hardware import device_name
+    from draftwood.storage.machine import device_name
 
     name, threads = device_name(lm.model.device), torch.get_num_threads()
     return name if lm.model.device.type == "cuda" else f"{name}, {threads} thread{'s' if threads > 1 else ''}"
@@ -99,7 +99,7 @@ def _print_speeds(console: "Console", written: "Generation", redone: "Generation
 def _print_sameness(
     console: "Console", plain: "LanguageModel", prompt: str, written: "Generation", redone: "Generation"
 ) -> None:
-    from draftwood.checking import describe, first_divergence
+    from draftwood.testing.promises import describe, first_divergence
 
     found = first_divergence(plain.model, plain.encode(prompt), written.token_ids, redone.token_ids)
     if found is None:

@@ -26,7 +26,7 @@ from draftwood.cli.options import BUILTIN_NAMES
 @click.option("--dtype", help="What they will be loaded in; float32 keeps the very numbers of quantised files.")
 @options.as_json
 def fetch(names: tuple[str, ...], dtype: str | None, as_json: bool) -> None:
-    from draftwood.models.hub import fetched
+    from draftwood.loading.hub import fetched
 
     models = []
     for name in names:
@@ -39,7 +39,7 @@ def fetch(names: tuple[str, ...], dtype: str | None, as_json: bool) -> None:
 
 def _described(name: str, folder: Path) -> dict[str, object]:
     """A model in the form that ``--json`` prints."""
-    from draftwood.models.origin import quantisation, weights_digest
+    from draftwood.loading.origin import quantisation, weights_digest
 
     return {
         "name": name,

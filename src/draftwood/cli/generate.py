@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from draftwood.stats import Stats
-    from draftwood.stream import Generation, Stream
+    from draftwood.text.stream import Generation, Stream
 
 
 @click.command(short_help="Write a text for a prompt.")

@@ -9,7 +9,7 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output
 
 if TYPE_CHECKING:
-    from draftwood.methods import Recipe
+    from draftwood.methods.recipes import Recipe
 
 
 @click.command(short_help="List the methods and where they come from.")
@@ -22,7 +22,7 @@ def methods(as_json: bool) -> None:
       draftwood methods
       draftwood methods --json
     """
-    from draftwood.methods import RECIPES
+    from draftwood.methods.recipes import RECIPES
 
     if as_json:
         click.echo(json.dumps([describe(recipe) for recipe in RECIPES.values()]))

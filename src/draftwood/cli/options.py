@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from draftwood.language_model import LanguageModel
-    from draftwood.models.base import Model
+    from draftwood.interfaces.model import Model
+    from draftwood.text.language_model import LanguageModel
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-DEFAULT_MODEL = "smollm2-135m"  # as in draftwood.language_model, which takes seconds to import
+DEFAULT_MODEL = "smollm2-135m"  # as in draftwood.text.language_model, which takes seconds to import
 DEFAULT_METHOD = "auto"
-BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "stories-15m")  # likewise, as in draftwood.models.packages
+BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "stories-15m")  # likewise, as in draftwood.loading.packages
 
 temperature = click.option(
     "--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy decoding."
@@ -120,7 +120,7 @@ class Loaded:
 
     def __init__(self, model: str, draft_model: str | None, dtype: str | None, device: str | None) -> None:
         import draftwood
-        from draftwood.language_model import load_draft_model
+        from draftwood.text.language_model import load_draft_model
 
         self.plain = draftwood.load(model, method="plain", dtype=dtype, device=device)
         self.draft: Model | None = None

@@ -18,7 +18,7 @@ from draftwood.cli.curve_view import draw_curve
 from draftwood.cli.terminal import notes, output, progress
 
 if TYPE_CHECKING:
-    from draftwood.models.calibration import Key, Measured
+    from draftwood.costs.calibration import Key, Measured
 
 CURVE_SHARE = 0.5  # of the time; the methods get the rest
 NOT_STORED = 1  # exit code
@@ -146,7 +146,7 @@ class Report:
         return {name: cost.as_json(self.measured.curve, plain) for name, cost in done.items()}
 
     def store(self, command: str) -> None:
-        from draftwood.models.calibration import store
+        from draftwood.costs.calibration import store
 
         drafters = {name: found["draft_seconds_per_run"] for name, found in self.results.items()}
         try:
@@ -169,8 +169,8 @@ class Report:
 
 
 def _tune(loaded: options.Loaded, names: Sequence[str], asked: bool, seconds: float) -> Report:
-    from draftwood.models.calibration import watched
-    from draftwood.models.curve import FULL, ROUNDS, measure
+    from draftwood.costs.calibration import watched
+    from draftwood.costs.curve import FULL, ROUNDS, measure
 
     lm = loaded.plain
     end = time.perf_counter() + seconds

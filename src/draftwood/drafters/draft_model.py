@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.base import Accepted, DraftSession, Request
-from draftwood.models.base import Model, extend_in_chunks
+from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.interfaces.model import Model, extend_in_chunks
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree

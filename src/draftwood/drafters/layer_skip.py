@@ -6,8 +6,8 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.base import Accepted, DraftSession, Request
 from draftwood.drafters.draft_model import DraftLaws, RowMemory
+from draftwood.interfaces.drafter import Accepted, DraftSession, Request
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.drafters.base import Accepted, DraftSession, Request
+from draftwood.interfaces.drafter import Accepted, DraftSession, Request
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.drafters.base import Accepted, DraftSession, Request
+from draftwood.interfaces.drafter import Accepted, DraftSession, Request
 from draftwood.sampling import Context
-from draftwood.shapes.base import positive
 from draftwood.tree import DraftTree
+from draftwood.validation import positive
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.base import Accepted, DraftSession, Request
-from draftwood.drafters.n_grams import NGramTables, Tail
-from draftwood.drafters.sources import RANKS, News, sampling_of_rows
+from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.interfaces.source import RANKS, News
 from draftwood.rng import Rng
 from draftwood.sampling import Context
-from draftwood.shapes.base import positive
+from draftwood.sources.base import sampling_of_rows
+from draftwood.sources.n_grams import NGramTables, Tail
 from draftwood.tree import DraftTree
+from draftwood.validation import positive
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.budget import Budget
-from draftwood.drafters.acceptance import Estimator
-from draftwood.drafters.base import DraftSession, Request
-from draftwood.drafters.combined import Combined
-from draftwood.drafters.earlier_texts import EarlierTexts
-from draftwood.drafters.suffix import Suffix
+from draftwood.costs.budget import Budget
+from draftwood.drafters.multi_source import Combined
+from draftwood.interfaces.drafter import DraftSession, Request
+from draftwood.sources.acceptance import Estimator
+from draftwood.sources.earlier_texts import EarlierTexts
+from draftwood.sources.suffix import Suffix
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.drafters.base import Accepted, DraftSession, Request
-from draftwood.drafters.bigram_prior import BigramPrior
+from draftwood.interfaces.drafter import Accepted, DraftSession, Request
 from draftwood.ranking import likeliest
 from draftwood.sampling import Context
 from draftwood.shapes import Paths
+from draftwood.sources.bigram_prior import BigramPrior
 from draftwood.tree import DraftTree
 
 # Children per rank path of the published 80-node tree, level by level; paths not named have none.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
-from draftwood.models.base import Keep, Output
+from draftwood.interfaces.model import Keep, Output
 from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.decoder import Decoder
 from draftwood.models.pooled import PoolOfSequences

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from draftwood.models.base import Keep, Output
+from draftwood.interfaces.model import Keep, Output
 from draftwood.models.decoder import Norm, Projection, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Graphs, Layers

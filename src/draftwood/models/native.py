@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from draftwood.models.base import Keep, Output
+from draftwood.interfaces.model import Keep, Output
 from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.session import Part

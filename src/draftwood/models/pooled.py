@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from draftwood.models.base import InProcess, Keep, Output, Run
+from draftwood.interfaces.model import InProcess, Keep, Output, Run
 from draftwood.models.cache import CachePool
 from draftwood.models.session import Part, PooledSession, parts_of
 from draftwood.models.support import context_length

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.models.base import InProcess, Keep, Model, Output, Run
+from draftwood.interfaces.model import InProcess, Keep, Model, Output, Run
 from draftwood.models.cache import CachePool, Place
 from draftwood.tree import DraftTree
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.models.base import Keep, Output
+from draftwood.interfaces.model import Keep, Output
 from draftwood.models.cache import CachePool, LayerShape, RunCache
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.session import Part, require_layers_to_skip

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from draftwood.models.folders import home, publish
-from draftwood.models.progress import progress
+from draftwood.storage.atomic import publish
+from draftwood.storage.home import home
+from draftwood.storage.progress import progress
 
 SOURCES = Path(__file__).parent
 LIBRARY = "decoder.so"

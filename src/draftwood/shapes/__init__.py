@@ -1,6 +1,6 @@
 """Which guesses deserve a place in the tree: one file per published method."""
 
-from draftwood.shapes.base import Expand, Shape
+from draftwood.interfaces.shape import Expand, Shape
 from draftwood.shapes.best_first import BestFirst
 from draftwood.shapes.independent import Independent
 from draftwood.shapes.paths import Paths

@@ -7,29 +7,15 @@ values and on other branches, never on a drawn child's identity, or the output l
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.rng import Rng
-from draftwood.tree import UNBOUNDED, DraftTree, Draw
+from draftwood.interfaces.shape import Expand
+from draftwood.tree import DraftTree, Draw
 
-Expand = Callable[[DraftTree, int], Float[Tensor, "nodes vocab"]]
 Pick = Callable[[int, Float[Tensor, "leaves vocab"]], tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]]]
-
-
-@runtime_checkable
-class Shape(Protocol):
-    """Settings of a tree; ``nodes`` is the most nodes it drafts, the root excluded, ``room`` the most in a row."""
-
-    name: ClassVar[str]
-
-    @property
-    def nodes(self) -> int: ...
-
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree: ...
 
 
 def grow_by_levels(root: int, expand: Expand, depth: int, pick: Pick, draw: Draw, budget: int | None) -> DraftTree:
@@ -103,9 +89,3 @@ def levels_of(paths: Sequence[Sequence[int]]) -> list[Level]:
         levels.append(Level(tuple(above[path[:-1]] for path in here), tuple(path[-1] for path in here)))
         above = {path: place for place, path in enumerate(here)}
     return levels
-
-
-def positive(name: str, values: Sequence[int]) -> None:
-    """Raise ValueError unless every value is a whole number above zero."""
-    if not values or any(value < 1 for value in values):
-        raise ValueError(f"{name} must be whole numbers above 0, got {values}")

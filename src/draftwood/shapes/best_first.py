@@ -5,9 +5,10 @@ from typing import ClassVar
 
 import torch
 
+from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
-from draftwood.shapes.base import Expand, positive
 from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.validation import positive
 
 
 @dataclass(frozen=True)

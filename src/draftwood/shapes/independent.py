@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
-from draftwood.shapes.base import Expand, positive
 from draftwood.shapes.widths import Widths
 from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.validation import positive
 
 
 @dataclass(frozen=True)

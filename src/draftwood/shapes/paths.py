@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
-from draftwood.shapes.base import Expand, Level, grow_by_levels, levels_of
+from draftwood.shapes.base import Level, grow_by_levels, levels_of
 from draftwood.tree import UNBOUNDED, DraftTree
 
 

@@ -9,9 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
-from draftwood.shapes.base import Expand, Level, grow_by_levels, levels_of, positive
+from draftwood.shapes.base import Level, grow_by_levels, levels_of
 from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.validation import positive
 
 
 @dataclass(frozen=True)

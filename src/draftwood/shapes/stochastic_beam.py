@@ -7,9 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
-from draftwood.shapes.base import Expand, grow_by_levels, positive
+from draftwood.shapes.base import grow_by_levels
 from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.validation import positive
 
 
 @dataclass(frozen=True)

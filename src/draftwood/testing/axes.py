@@ -4,13 +4,15 @@ from collections import Counter
 
 import torch
 
-from draftwood.drafters.base import Drafter
 from draftwood.drafters.nothing import Nothing
-from draftwood.engine import Decoding, Options, generate, generate_batch
-from draftwood.models.base import Model
+from draftwood.engine.batch import generate, generate_batch
+from draftwood.engine.decoding import Decoding
+from draftwood.engine.options import Options
+from draftwood.interfaces.drafter import Drafter
+from draftwood.interfaces.model import Model
+from draftwood.interfaces.shape import Shape
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
-from draftwood.shapes.base import Shape
 from draftwood.testing.laws import at_nodes, distance, drafting, emitted_law, target_law
 from draftwood.testing.models import tiny_llama
 from draftwood.testing.statistics import chi_square

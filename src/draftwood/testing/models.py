@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.models.base import Keep, Output, Run
+from draftwood.interfaces.model import Keep, Output, Run
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Which guesses are kept: one file per published rule."""
 
-from draftwood.verifiers.base import NodeProbs, Verdict, Verifier
+from draftwood.interfaces.verifier import NodeProbs, Verdict, Verifier
 from draftwood.verifiers.block import Block
 from draftwood.verifiers.greedy_plus_one import GreedyPlusOne
 from draftwood.verifiers.k_seq import KSeq

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import NodeProbs, Verdict, residual, without
+from draftwood.verifiers.base import residual, without
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.native.rows import overlap, searchable
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import NodeProbs, Verdict, twins
+from draftwood.verifiers.base import twins
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import NodeProbs, Verdict, twins, without
+from draftwood.verifiers.base import twins, without
 
 
 @dataclass(frozen=True)

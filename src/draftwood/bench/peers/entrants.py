@@ -10,7 +10,7 @@ from typing import Any
 from draftwood.bench.peers.process import Adapter, AdapterError
 from draftwood.bench.peers.protocol import Answer, Request
 from draftwood.bench.peers.systems import System
-from draftwood.bench.records import Key
+from draftwood.bench.plan.units import Key
 
 WARM_UP_TOKENS = 16
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from draftwood.models.folders import home
+from draftwood.storage.home import home
 
 # The source of llama.cpp travels in this package; its own build of it is for any processor, ours for this one.
 LLAMA_CPP_SOURCE = "xllamacpp==2026.10.11549"

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from gguf import GGUFReader
 
-from draftwood.models import packages
-from draftwood.models.folders import home, publish
+from draftwood.loading import packages
+from draftwood.storage.atomic import publish
+from draftwood.storage.home import home
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 

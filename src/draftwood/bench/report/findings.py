@@ -3,13 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from draftwood.bench.best_shapes import best_shape
-from draftwood.bench.records import Record
+from draftwood.bench.records.files import Record
+from draftwood.bench.records.statistics import (
+    Estimate,
+    Part,
+    Summary,
+    block_efficiency,
+    estimate,
+    pooled,
+    summaries,
+)
 from draftwood.bench.report import figures
+from draftwood.bench.report.best_shapes import best_shape
 from draftwood.bench.report.overview import chosen, is_refused, of_cell
 from draftwood.bench.report.reading import Measured
-from draftwood.bench.statistics import Estimate, Part, Summary, block_efficiency, estimate, pooled, summaries
-from draftwood.bench.tables import name_of
+from draftwood.bench.report.tables import name_of
 from draftwood.stats import PHASES
 
 BARS = "Bars are 95 % intervals over prompts."

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from draftwood.bench.records.statistics import Summary, summaries
 from draftwood.bench.report.reading import Measured
-from draftwood.bench.statistics import Summary, summaries
-from draftwood.bench.tables import temperatures
+from draftwood.bench.report.tables import temperatures
 
 
 def speed_sentences(measured: Measured, method: str) -> list[str]:

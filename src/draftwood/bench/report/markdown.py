@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from draftwood.bench.remarks import remarks
+from draftwood.bench.records.notes import remarks
 from draftwood.bench.report.overview import facts, overview
 from draftwood.bench.report.reading import Measured
-from draftwood.bench.tables import tables, temperatures
+from draftwood.bench.report.tables import tables, temperatures
 
 
 def markdown(runs: Sequence[Measured]) -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from draftwood.bench.best_shapes import held_out
+from draftwood.bench.records.statistics import Estimate, Summary
+from draftwood.bench.report.best_shapes import held_out
 from draftwood.bench.report.overview import chosen, is_refused
 from draftwood.bench.report.reading import Measured
-from draftwood.bench.statistics import Estimate, Summary
-from draftwood.bench.tables import Table, proof, speed_up, temperatures
+from draftwood.bench.report.tables import Table, proof, speed_up, temperatures
 
 HEAD = (
     *("method", "what it does", "T", "tokens per run [95 %]", "x plain, decoding alone [95 %]"),
@@ -20,7 +20,7 @@ def methods_table(runs: Sequence[Measured]) -> Table:
     A method stands with the run that measured most methods beside it, at each of its temperatures; of a run that timed
     nothing, at the highest one. Plain decoding is 1 everywhere and has no row.
     """
-    from draftwood.methods import RECIPES
+    from draftwood.methods.recipes import RECIPES
 
     rows = []
     for name, recipe in RECIPES.items():
@@ -35,7 +35,7 @@ def methods_table(runs: Sequence[Measured]) -> Table:
 
 def unmeasured(runs: Sequence[Measured]) -> list[str]:
     """The methods that no run measured."""
-    from draftwood.methods import RECIPES
+    from draftwood.methods.recipes import RECIPES
 
     known = {record.method for run in runs for record in run.records}
     return [name for name in RECIPES if name not in known]

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from draftwood.bench.best_shapes import best_shape
-from draftwood.bench.records import Record, RunInfo
-from draftwood.bench.statistics import Summary, summaries
-from draftwood.bench.tables import Table, load_table, marked, name_of, number, proof, speed_up
+from draftwood.bench.records.files import Record, RunInfo
+from draftwood.bench.records.statistics import Summary, summaries
+from draftwood.bench.report.best_shapes import best_shape
+from draftwood.bench.report.tables import Table, load_table, marked, name_of, number, proof, speed_up
 
 SPEC_BENCH = "Spec-Bench stands here as its even half: the questions with even numbers."
 HEAD = (

@@ -7,13 +7,13 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from draftwood.bench.remarks import remarks
+from draftwood.bench.records.notes import remarks
+from draftwood.bench.records.statistics import Summary
 from draftwood.bench.report import trees
 from draftwood.bench.report.findings import Finding, findings
 from draftwood.bench.report.overview import chosen, facts, is_refused, overview
 from draftwood.bench.report.reading import Measured
-from draftwood.bench.statistics import Summary
-from draftwood.bench.tables import Table, name_of, over_plain, tables, temperatures
+from draftwood.bench.report.tables import Table, name_of, over_plain, tables, temperatures
 
 WORDS = 40  # characters from which a cell is read as text
 COLUMNS = (

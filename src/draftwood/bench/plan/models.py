@@ -1,0 +1,22 @@
+"""Which weights a run is made on."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Models:
+    """Which weights, and how they run.
+
+    Attributes:
+        model: as ``draftwood.load`` takes it.
+        draft_model: likewise; None without one.
+        dtype: None takes the default of ``draftwood.load``.
+        device: likewise.
+        threads: that PyTorch uses; None leaves it its own choice.
+    """
+
+    model: str
+    draft_model: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    threads: int | None = None

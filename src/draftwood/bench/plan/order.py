@@ -1,0 +1,58 @@
+"""Everything that a run is asked for, and what it tells while it goes on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftwood.bench.plan.models import Models
+from draftwood.bench.plan.protocols import Load, Protocol, timed
+
+
+@dataclass(frozen=True)
+class Order:
+    """Everything that a run is asked for.
+
+    Attributes:
+        protocol: what is measured.
+        models: on which weights.
+        output: folder of the records.
+        peers: names of other systems to measure beside.
+        workers: processes that share the prompts; 1 is this one.
+        ray_address: of a cluster; None starts one on this machine.
+        command: as typed.
+    """
+
+    protocol: Protocol
+    models: Models
+    output: Path
+    peers: tuple[str, ...] = ()
+    workers: int = 1
+    ray_address: str | None = None
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers}")
+        if self.peers and (self.workers > 1 or self.ray_address):
+            raise ValueError("peers are measured in turns with draftwood, so they need --workers 1")
+        if self.peers and (0.0 not in self.protocol.settings.temperatures or not _in_turns(self.protocol)):
+            raise ValueError("peers decode greedily, prompt by prompt: add --temperature 0, or leave --peers out")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run tells while it goes on; each is called from the main thread.
+
+    Attributes:
+        begin: how many units there are, and how many of them are done already.
+        advance: one more is done.
+        say: one line.
+    """
+
+    begin: Callable[[int, int], None] = lambda total, done: None
+    advance: Callable[[], None] = lambda: None
+    say: Callable[[str], None] = lambda line: None
+
+
+def _in_turns(protocol: Protocol) -> bool:
+    return not isinstance(protocol, Load) and timed(protocol)

@@ -1,0 +1,241 @@
+"""What is asked: a set of prompts that comes with draftwood, data sets where they are present, and any JSONL file."""
+
+import gzip
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+Message = dict[str, str]
+BUILT_IN = "built-in"
+STORY_TOKENS = 14
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One conversation to answer.
+
+    Attributes:
+        id: unique within its set.
+        category: results are told by category.
+        turns: what the user says, one after the other.
+        before: messages before the first turn.
+        reference: an answer by hand, which the quality score compares with.
+        answer: the number that a right answer ends with.
+        first_tokens: not a question but the beginning of a text, cut to so many tokens and continued as it stands.
+    """
+
+    id: str
+    category: str
+    turns: tuple[str, ...]
+    before: tuple[tuple[str, str], ...] = ()
+    reference: str | None = None
+    answer: str | None = None
+    first_tokens: int | None = None
+
+    def messages(self, answers: Sequence[str]) -> list[Message]:
+        """The conversation up to the turn after these answers."""
+        found = [{"role": role, "content": content} for role, content in self.before]
+        for turn, answer in zip(self.turns, answers, strict=False):
+            found += [{"role": "user", "content": turn}, {"role": "assistant", "content": answer}]
+        return [*found, {"role": "user", "content": self.turns[len(answers)]}]
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """Prompts and where they come from.
+
+    Attributes:
+        source: as given to ``--prompts``.
+        prompts: at least one.
+        note: to be said beside every figure.
+    """
+
+    source: str
+    prompts: tuple[Prompt, ...]
+    note: str = ""
+
+
+def load_prompts(
+    source: str, per_category: int | None = None, categories: Sequence[str] = (), limit: int | None = None
+) -> PromptSet:
+    """A set by name, or the prompts of a JSONL file.
+
+    Args:
+        source: ``built-in``, a name of ``DATA_SETS``, or a path.
+        per_category: most prompts of each category, the first of the file.
+        categories: only these.
+        limit: most prompts in all.
+
+    Raises:
+        OSError: for a file or data folder that is not there.
+        ValueError: for an unknown name, a broken line, or a category without prompts.
+    """
+    if source == BUILT_IN:
+        text = resources.files("draftwood.bench.plan").joinpath("prompts.jsonl").read_text(encoding="utf-8")
+        found = PromptSet(source, tuple(_from_lines(text.splitlines(), "prompts.jsonl")), "written for draftwood")
+    elif source in DATA_SETS:
+        known = DATA_SETS[source]
+        found = PromptSet(source, tuple(known.read(data_folder() / known.file)), known.note)
+    else:
+        found = PromptSet(source, tuple(_from_file(Path(source))))
+    return _chosen(found, per_category, categories, limit)
+
+
+def data_folder() -> Path:
+    """The folder of data sets: ``$DRAFTWOOD_DATA``, else ``../shared/data`` beside a checkout.
+
+    Raises:
+        FileNotFoundError: where there is none.
+    """
+    beside = Path(__file__).resolve().parents[5] / "shared" / "data"
+    path = Path(os.environ.get("DRAFTWOOD_DATA") or beside)
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"there are no data sets at {path}; set DRAFTWOOD_DATA to their folder, or take --prompts {BUILT_IN}"
+        )
+    return path
+
+
+def _chosen(found: PromptSet, per_category: int | None, categories: Sequence[str], limit: int | None) -> PromptSet:
+    there = list(dict.fromkeys(prompt.category for prompt in found.prompts))
+    for category in categories:
+        if category not in there:
+            raise ValueError(f"{found.source} has no prompts of category {category!r}; it has {', '.join(there)}")
+    taken: Counter[str] = Counter()
+    chosen: list[Prompt] = []
+    for prompt in found.prompts:
+        room = per_category is None or taken[prompt.category] < per_category
+        if room and (not categories or prompt.category in categories):
+            taken[prompt.category] += 1
+            chosen.append(prompt)
+    prompts = tuple(chosen[:limit])
+    if not prompts:
+        raise ValueError(f"{found.source} holds no prompts; give at least one")
+    ids = [prompt.id for prompt in prompts]
+    if len(set(ids)) < len(ids):
+        twice = next(id for id in ids if ids.count(id) > 1)
+        raise ValueError(f"{found.source} has two prompts with the id {twice!r}; ids must differ")
+    return replace(found, prompts=prompts)
+
+
+def _from_file(path: Path) -> Iterator[Prompt]:
+    if not path.is_file():
+        known = ", ".join((BUILT_IN, *DATA_SETS))
+        raise FileNotFoundError(f"there is no file {path}; --prompts takes a JSONL file or one of {known}")
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text; give JSON Lines, one prompt per line") from None
+    return _from_lines(lines, str(path))
+
+
+def _from_lines(lines: Sequence[str], name: str) -> Iterator[Prompt]:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield _from_json(line, f"{name}:{number}", str(number))
+
+
+def _from_json(line: str, place: str, number: str) -> Prompt:
+    """One prompt from an object with ``prompt``, ``messages`` or ``turns``."""
+    try:
+        fields = json.loads(line)
+        if not isinstance(fields, dict):
+            raise ValueError("it is not an object")
+        before, turns = _conversation(fields)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{place}: no prompt ({reason}); a line is an object with prompt, messages or turns") from None
+    if not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+        raise ValueError(f"{place}: a turn is empty or no text; every prompt needs at least one turn of text")
+    id, category = fields.get("id", fields.get("question_id", number)), fields.get("category", "all")
+    reference, answer = (None if fields.get(n) is None else str(fields[n]) for n in ("reference", "answer"))
+    return Prompt(str(id), str(category), tuple(turns), before, reference, answer)
+
+
+def _conversation(fields: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    if "turns" in fields:
+        if not isinstance(fields["turns"], list):
+            raise ValueError("turns is no list")
+        return (), fields["turns"]
+    if "messages" in fields:
+        *before, last = [(message["role"], message["content"]) for message in fields["messages"]]
+        if last[0] != "user":
+            raise ValueError("the last message is not the user's")
+        return tuple(before), [last[1]]
+    if "prompt" in fields:
+        return (), [fields["prompt"]]
+    raise ValueError(f"it has the fields {', '.join(fields) or 'none'}")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A file of the data folder and how it is read."""
+
+    file: str
+    read: Callable[[Path], Iterator[Prompt]]
+    note: str = ""
+
+
+def _lines(path: Path) -> list[str]:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode().strip("\n").split("\n")
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            raise ValueError(f"{path}:{number} is no JSON; fetch the data set again") from None
+
+
+def _spec_bench(path: Path) -> Iterator[Prompt]:
+    for row in _rows(path):
+        yield Prompt(str(row["question_id"]), row["category"], tuple(row["turns"]))
+
+
+def _gsm8k(path: Path) -> Iterator[Prompt]:
+    for number, row in enumerate(_rows(path)):
+        answer = row["answer"].rpartition("####")[2].strip().replace(",", "")
+        yield Prompt(f"gsm8k-{number}", "math", (row["question"] + " End with the number.",), answer=answer)
+
+
+def _xsum(path: Path) -> Iterator[Prompt]:
+    for number, row in enumerate(_rows(path)):
+        yield Prompt(f"xsum-{number}", "summarization", (row["prompt"],), reference=row["completion"].strip())
+
+
+def _multi30k(path: Path) -> Iterator[Prompt]:
+    english = path.with_name(path.name.replace(".de.", ".en."))
+    for number, (source, reference) in enumerate(zip(_lines(path), _lines(english), strict=True)):
+        yield Prompt(f"de-en-{number}", "translation", (f"Translate into English: {source}",), reference=reference)
+
+
+def _stories(path: Path) -> Iterator[Prompt]:
+    """Beginnings of stories, all of one length in tokens, in a fixed random order."""
+    stories = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 200]
+    for number, story in enumerate(random.Random(0).sample(stories, 40)):
+        yield Prompt(f"story-{number}", "story", (story,), first_tokens=STORY_TOKENS)
+
+
+DATA_SETS = {
+    "spec-bench": DataSet(
+        "spec_bench/question.jsonl",
+        _spec_bench,
+        "the even half of Spec-Bench: the 240 questions with an even id",
+    ),
+    "gsm8k": DataSet("gsm8k/train.jsonl.gz", _gsm8k, "training questions of GSM8K"),
+    "xsum": DataSet("p3_summarize/xsum_summarize_DOC.jsonl", _xsum, "200 articles of XSum as P3 words them"),
+    "de-en": DataSet("multi30k/test_2016_flickr.de.gz", _multi30k, "captions of Multi30k, German to English"),
+    "stories": DataSet(
+        "tinystories_sample/tiny_stories.txt",
+        _stories,
+        f"the first {STORY_TOKENS} tokens of 40 stories of tinystories_sample, continued without a chat template",
+    ),
+}

@@ -1,0 +1,66 @@
+"""Units of work: what is measured at one moment, and so compared."""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from draftwood.bench.plan.configurations import PLAIN, Cell
+from draftwood.bench.plan.prompts import Prompt
+
+Key = tuple[str, float, str, int, int]
+
+
+Kind = Literal["turns", "thrifty", "load"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One piece of a run.
+
+    Attributes:
+        kind: ``turns``: every cell on one prompt, in turns; ``thrifty``: one cell on all prompts in shared runs, not
+            timed; ``load``: one cell on all prompts, several at once.
+        cells: what is measured.
+        prompts: on what, each with its number in the set.
+        temperature: 0 is greedy.
+        round: from 0.
+    """
+
+    kind: Kind
+    cells: tuple[Cell, ...]
+    prompts: tuple[tuple[int, Prompt], ...]
+    temperature: float
+    round: int
+
+    @property
+    def keys(self) -> list[Key]:
+        """Of the first turns; the others are recorded with them."""
+        return [
+            (cell.key, self.temperature, prompt.id, 0, self.round) for cell in self.cells for _, prompt in self.prompts
+        ]
+
+    def key(self, cell: str, turn: int = 0) -> Key:
+        """Of a cell's record of a turn of the first prompt."""
+        return (cell, self.temperature, self.prompts[0][1].id, turn, self.round)
+
+    def lacks(self, cell: str, done: Container[Key]) -> bool:
+        """Whether a cell has not answered the first prompt, with all turns that plain decoding has answered."""
+        turns = range(len(self.prompts[0][1].turns))
+        answered = [turn for turn in turns if self.key(Cell(PLAIN).key, turn) in done]
+        return any(self.key(cell, turn) not in done for turn in answered or [0])
+
+    def seed(self, base: int, number: int, turn: int = 0) -> int:
+        """The seed of a request: the same for every cell."""
+        return base + number + 10_000 * self.round + 1_000_000 * turn
+
+
+class Rival(Protocol):
+    """Another system that answers the same prompts; ``answer`` gives the fields in which a key's record differs."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+    def answer(self, tokens: Sequence[int], key: Key) -> dict: ...

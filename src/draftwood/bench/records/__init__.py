@@ -1,0 +1,1 @@
+"""What was measured, on disk and in figures."""

@@ -1,0 +1,303 @@
+"""What a benchmark leaves behind: one folder with ``run.json`` and ``records.jsonl``.
+
+``records.jsonl`` only grows, by whole lines: a process killed at any moment leaves at most one line without its end,
+which the next run takes away. One process at a time writes a folder.
+"""
+
+import errno
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from draftwood.bench.plan.units import Key
+
+RUN, RECORDS, TREE, LOCK = "run.json", "records.jsonl", "tree.json", ".lock"
+
+TRIES = 2  # starts of a run in which a peer may fail at one prompt
+
+
+@dataclass(frozen=True)
+class Record:
+    """One cell's answer to one turn of a prompt.
+
+    Attributes:
+        cell: key of the cell: everything that tells it from the others of the run.
+        method: its name; ``peer:NAME`` for another system.
+        at: where the cell stands, for instance ``length 3`` or ``budget 14``.
+        shape: of its trees, printed; None where the method has none.
+        verifier: name of the rule.
+        drafter: name of the drafter.
+        lossless: whether the rule keeps the model's law.
+        category: of the prompt.
+        prompt: its id.
+        turn: from 0.
+        round: from 0; every round measures everything once.
+        seed: of the request.
+        temperature: 0 is greedy.
+        prompt_tokens: length of the prompt with what was said before.
+        token_ids: of the answer; None where an old record did not keep them.
+        text: of the answer; None likewise.
+        stats: ``Stats.as_json()``; of a peer at least ``tokens`` and ``tokens_per_second``. Numbers that were not
+            measured are missing or None.
+        seconds_end_to_end: of the whole request, prompt included; None where several requests shared runs.
+        identical_to_plain: whether a greedy text is plain decoding's; None where texts are drawn or nothing is known.
+        divergence: where it is not: the fields of ``checking.Divergence``.
+        law: two-sample test of next-token laws: ``samples``, ``position``, ``p_value``.
+        quality: ``{"name": ..., "value": ...}``, see ``bench.quality``.
+        worker: who measured it; ``local`` without Ray.
+        nodes: most guesses per run, where a shape says so.
+        draft_steps: levels of the tree, each a run of the draft model; None where there is none.
+        load: for the protocol ``load``: batch, rate, seconds waited and to the first token.
+        beside: of a peer that answered when the run went on: ``stats`` and ``seconds_end_to_end`` of plain decoding,
+            measured once more at that moment; ratios of this record are to these.
+    """
+
+    cell: str
+    method: str
+    at: str
+    shape: str | None
+    verifier: str | None
+    drafter: str | None
+    lossless: bool
+    category: str
+    prompt: str
+    turn: int
+    round: int
+    seed: int
+    temperature: float
+    prompt_tokens: int
+    token_ids: list[int] | None
+    text: str | None
+    stats: dict[str, Any]
+    seconds_end_to_end: float | None
+    identical_to_plain: bool | None = None
+    divergence: dict[str, Any] | None = None
+    law: dict[str, Any] | None = None
+    quality: dict[str, Any] | None = None
+    worker: str = "local"
+    nodes: int | None = None
+    draft_steps: int | None = None
+    load: dict[str, Any] | None = None
+    beside: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> Key:
+        """What is measured once."""
+        return (self.cell, self.temperature, self.prompt, self.turn, self.round)
+
+    @property
+    def is_peer(self) -> bool:
+        return self.method.startswith("peer:")
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What all records of a folder have in common; ``run.json``.
+
+    Attributes:
+        protocol: its name.
+        options: its fields.
+        command: as typed.
+        commit: of the checkout, None outside of one.
+        versions: of the packages that matter.
+        hardware: ``processor``, ``cores``, ``device``.
+        threads: that PyTorch uses.
+        model: name of the target.
+        draft_model: name of the draft model.
+        dtype: how the target's weights are multiplied.
+        curve: measured seconds of a run by nodes, and per node and token of context: ``{"nodes": [], "seconds": [],
+            "per_place": [one]}``.
+        bandwidth: bytes per second that memory gives; the roofline is this over ``weight_bytes``.
+        weight_bytes: read for every token.
+        prompts: ``source``, ``note``, ``count``, ``rule``.
+        started: date and time.
+        draft_ratio: parameters of the draft model over those of the target.
+        weights: SHA-256 that tells the target's weights from others, see ``origin.weights_digest``; None in records of
+            earlier versions, and where they came from no folder.
+        draft_weights: likewise of the draft model.
+        peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key`` and a ``reason`` each.
+        resumed: later starts: ``command``, ``commit``, ``started``.
+    """
+
+    protocol: str
+    options: dict[str, Any]
+    command: str
+    commit: str | None
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+    threads: int
+    model: str
+    draft_model: str | None
+    dtype: str
+    curve: dict[str, list] | None
+    bandwidth: float | None
+    weight_bytes: int | None
+    prompts: dict[str, Any]
+    started: str
+    draft_ratio: float | None = None
+    weights: str | None = None
+    draft_weights: str | None = None
+    peers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    resumed: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def dirty(self) -> list[str]:
+        """The commits of its starts from which files of the checkout differed."""
+        commits = [self.commit, *(each.get("commit") for each in self.resumed)]
+        return [commit for commit in dict.fromkeys(commits) if commit is not None and commit.endswith("-dirty")]
+
+    @property
+    def given_up(self) -> set[Key]:
+        """What peers are not asked again: at every start they would fail there, and never come to what is behind."""
+        failed = Counter(tuple(each["key"]) for known in self.peers.values() for each in known.get("failed", []))
+        return {key for key, times in failed.items() if times >= TRIES}
+
+
+def read_run(folder: Path) -> RunInfo:
+    """The common part of a folder.
+
+    Raises:
+        FileNotFoundError: where there is none.
+        ValueError: for a file that is something else.
+    """
+    path = folder / RUN
+    try:
+        known = {each.name for each in fields(RunInfo)}
+        return RunInfo(**{name: value for name, value in json.loads(path.read_text("utf-8")).items() if name in known})
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{folder} holds no benchmark run: there is no {RUN}") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no description of a benchmark run: {_line(error)}") from None
+
+
+def write_run(folder: Path, run: RunInfo) -> None:
+    """Write ``run.json``, whole or not at all. Raises OSError where the disk refuses."""
+    write_whole(folder / RUN, json.dumps(asdict(run), indent=1) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is never seen half-written. Raises OSError where the disk refuses."""
+    partial = path.with_name(f".{path.name}.partial")
+    with disk_errors(path):
+        try:
+            partial.write_text(text, encoding="utf-8")
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def read_records(folder: Path) -> list[Record]:
+    """The records of a folder, none where there is no file; a last line without its end does not count.
+
+    Of a unit whose writer was killed some lines may be there; it is measured again whole, and the last records count.
+
+    Raises:
+        ValueError: for a line that is no record, naming file and line.
+    """
+    return list({record.key: record for record, _ in _read(folder / RECORDS)}.values())
+
+
+def _read(path: Path) -> Iterator[tuple[Record, int]]:
+    """Records and where their lines end."""
+    known = {each.name for each in fields(Record)}
+    if not path.exists():
+        return
+    end = 0
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+        if not line.endswith(b"\n"):
+            return  # its writer was killed
+        end += len(line)
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+            record = Record(**{name: value for name, value in found.items() if name in known})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}:{number} is no record of a benchmark: {_line(error)}") from None
+        yield record, end
+
+
+class Writer:
+    """Appends records to a folder; ``done`` holds the keys of all that are there. Made by ``writing``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / RECORDS
+        found = list(_read(self.path))
+        self.records = [record for record, _ in found]
+        self.done = {record.key for record in self.records}
+        end = found[-1][1] if found else 0
+        with disk_errors(self.path), self.path.open("ab") as file:
+            file.truncate(end)  # takes away the line of a writer that was killed
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Add records that belong together: all of them or, where the disk refuses, none. Raises OSError then."""
+        lines = b"".join(json.dumps(asdict(record)).encode() + b"\n" for record in records)
+        with disk_errors(self.path), self.path.open("ab", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            try:
+                _write_all(file.fileno(), lines)
+                os.fsync(file.fileno())
+            except BaseException:
+                file.truncate(before)
+                raise
+        self.records += records
+        self.done |= {record.key for record in records}
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[Writer]:
+    """The one writer of a folder, which is made where it is not there.
+
+    Raises:
+        OSError: where another process is writing it, or the disk refuses.
+        ValueError: for a file with a line that is no record.
+    """
+    from filelock import FileLock, Timeout
+
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    try:
+        with disk_errors(folder):
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise OSError(f"another benchmark is writing {folder}; wait for it, or choose another --output") from None
+    try:
+        yield Writer(folder)
+    finally:
+        lock.release()
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Say in one line which file the disk refused, and that nothing is lost."""
+    reasons = {
+        errno.ENOSPC: "the disk is full; free some space",
+        errno.EDQUOT: "the disk quota is used up; free some space",
+        errno.EFBIG: "the file is as large as the system allows; choose another --output",
+        errno.EROFS: "the file system is read-only; choose another --output",
+        errno.EACCES: "permission denied; choose another --output",
+        errno.ENOTDIR: "a part of the path is a file; choose another --output",
+        errno.EEXIST: "a file of that name is in the way; choose another --output",
+    }
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in reasons:
+            raise
+        kept = "; what was measured before is kept, and the same command goes on from there"
+        raise OSError(f"cannot write {path}: {reasons[error.errno]}{kept}") from error
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]

@@ -1,0 +1,45 @@
+"""The machine: its processor, and how fast it can read memory, which bounds plain decoding."""
+
+import platform
+import time
+from pathlib import Path
+
+import torch
+
+from draftwood.bench.records.files import Record, RunInfo
+
+
+def processor() -> str:
+    """The processor's name and the vector extensions that matter here."""
+    information = Path("/proc/cpuinfo")
+    text = information.read_text() if information.exists() else ""
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    found = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8") if flag in text.split()]
+    return ", ".join([names[0] if names else platform.processor() or platform.machine(), *found])
+
+
+def bandwidth(numbers: torch.Tensor, threads: int, rounds: int = 5) -> float:
+    """Bytes per second at which so many threads read a tensor far greater than any cache; the best of some rounds."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        times = []
+        for _ in range(rounds):
+            since = time.perf_counter()
+            numbers.sum()
+            times.append(time.perf_counter() - since)
+    finally:
+        torch.set_num_threads(before)
+    return numbers.nbytes / min(times)
+
+
+def roofline(speed: float | None, bandwidth: float | None, weight_bytes: int | None) -> float | None:
+    """Tokens per second over the speed at which one reading of the weights per token fills the memory bus."""
+    return speed * weight_bytes / bandwidth if speed and bandwidth and weight_bytes else None
+
+
+def weight_bytes(record: Record, run: RunInfo) -> int | None:
+    """Bytes of weights that the record's system reads for every token."""
+    if record.is_peer:
+        return run.peers.get(record.method.removeprefix("peer:"), {}).get("weight_bytes")
+    return run.weight_bytes

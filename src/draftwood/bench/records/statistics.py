@@ -1,0 +1,318 @@
+"""From records to figures: pure functions, the same for tables and reports.
+
+Everything is paired by prompt: a ratio compares two cells on the same prompts, turns and rounds, and its interval comes
+from drawing prompts anew, with all their turns and rounds, for these are not independent of each other.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from draftwood.bench.records.files import Record, RunInfo
+from draftwood.bench.records.judging import compared_texts, law_of
+from draftwood.bench.records.machine import roofline, weight_bytes
+from draftwood.bench.records.significance import STRICT
+
+DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % interval, over so many prompts."""
+
+    value: float
+    low: float
+    high: float
+    prompts: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of one cell at one temperature, in one category or all.
+
+    Attributes:
+        cell: its key; so are ``method`` to ``lossless``.
+        category: None for all together.
+        prompts: answered.
+        answers: to all their turns in all rounds.
+        tokens: emitted.
+        block_efficiency: emitted tokens per run of the target, pooled; None for peers that do not tell.
+        guesses_per_run: drafted tokens per run of the target.
+        tokens_per_second: decoding alone, all tokens over all seconds; None where nothing was timed.
+        end_to_end: tokens per second of the whole request.
+        speed_up: over plain decoding on the same prompts, decoding alone: the median over prompts. None where a
+            text differs without excuse.
+        speed_up_end_to_end: of whole requests.
+        total_speed_up: all tokens over all seconds, as someone who waits for every answer sees it.
+        mbsu: memory-bound speed-up, see ``mbsu``.
+        acceptance: share of runs that accepted a guess, where the bound is known.
+        bound: alpha*, the greatest share possible.
+        roofline: tokens per second over the rate at which memory can give the weights.
+        quality: mean score by name.
+        same: texts that are plain decoding's: greedy ones, and drawn ones of methods that match, for the same seed;
+            None where no text has to be.
+        compared: of so many.
+        ties: greedy texts that leave it where two tokens tie within rounding; they take no part in ratios.
+        failures: texts that had to be the same and differ without excuse; from a lossless cell, which is a bug, or a
+            lossy one. Of drawn texts in 8- and 11-bit precision none is called a failure: what rounding does to a draw
+            is not known.
+        divergence: the first of these, or else of the ties.
+        law: joint p-value of the tests of the next token's law that drew enough samples.
+    """
+
+    cell: str
+    method: str
+    at: str
+    shape: str | None
+    temperature: float
+    lossless: bool
+    category: str | None
+    prompts: int
+    answers: int
+    tokens: int
+    block_efficiency: Estimate | None
+    guesses_per_run: float | None
+    tokens_per_second: float | None
+    end_to_end: float | None
+    speed_up: Estimate | None
+    speed_up_end_to_end: Estimate | None
+    total_speed_up: Estimate | None
+    mbsu: float | None
+    acceptance: float | None
+    bound: float | None
+    roofline: float | None
+    quality: dict[str, float]
+    same: int | None
+    compared: int
+    ties: int
+    failures: int
+    divergence: dict | None
+    law: float | None
+
+
+def summaries(records: Sequence[Record], run: RunInfo, by_category: bool = False) -> list[Summary]:
+    """A summary of every cell and temperature in the order of the records, over all prompts or by category."""
+    groups: dict[tuple[str, float, str | None], list[Record]] = {}
+    for record in records:
+        category = record.category if by_category else None
+        groups.setdefault((record.cell, record.temperature, category), []).append(record)
+    found, base = [], [record for record in records if record.method == "plain"]
+    for (_, temperature, category), group in groups.items():
+        plain = [r for r in base if r.temperature == temperature and category in (None, r.category)]
+        plain = [r for r in plain if not r.load or r.at == group[0].at]
+        found.append(summary(group, plain, run, category))
+    return found
+
+
+def summary(group: Sequence[Record], plain: Sequence[Record], run: RunInfo, category: str | None = None) -> Summary:
+    """The summary of one cell's records, beside those of plain decoding on the same prompts."""
+    first = group[0]
+    compared = compared_texts(group, plain)
+    different = [record for record, same in compared if not same and not record.is_peer]
+    ties = [record for record in different if record.divergence and record.divergence["tie"]]
+    excused = different if first.temperature and run.dtype not in STRICT else ties
+    failures = [record for record in different if record not in excused]
+    shown = (failures or ties or [None])[0]
+    comparable = [record for record in group if record not in ties]
+    pairs = [] if failures or first.method == "plain" else paired(comparable, plain)
+    speed = pooled(group, decoding)
+    bounded = [r.stats for r in group if "root_acceptance_bound" in r.stats]
+    runs = sum(r.stats.get("bounded_runs", 0) for r in group)
+    efficiency = block_efficiency(group)
+    return Summary(
+        cell=first.cell,
+        method=first.method,
+        at=first.at,
+        shape=first.shape,
+        temperature=first.temperature,
+        lossless=first.lossless,
+        category=category,
+        prompts=len({record.prompt for record in group}),
+        answers=len(group),
+        tokens=sum(record.stats.get("tokens", 0) for record in group),
+        block_efficiency=efficiency,
+        guesses_per_run=pooled(group, guesses),
+        tokens_per_second=speed,
+        end_to_end=pooled(group, whole),
+        speed_up=median_ratio(pairs, decoding),
+        speed_up_end_to_end=median_ratio(pairs, whole),
+        total_speed_up=pooled_ratio(pairs, decoding),
+        mbsu=None if efficiency is None else mbsu(efficiency.value, first.draft_steps, run.draft_ratio),
+        acceptance=_weighed(bounded, "root_acceptance", runs),
+        bound=_weighed(bounded, "root_acceptance_bound", runs),
+        roofline=roofline(speed, run.bandwidth, weight_bytes(first, run)),
+        quality=mean_quality(group),
+        same=sum(same for _, same in compared) if compared else None,
+        compared=len(compared),
+        ties=len(ties),
+        failures=len(failures),
+        divergence=None if shown is None else {"prompt": shown.prompt, "turn": shown.turn, **(shown.divergence or {})},
+        law=law_of(group),
+    )
+
+
+Part = Callable[[Record], tuple[float, float] | None]
+"""Numerator and denominator that a record adds to a ratio of sums; None where it knows nothing of it."""
+
+
+def decoding(record: Record) -> tuple[float, float] | None:
+    """Tokens after the first, and the seconds after the first."""
+    stats = record.stats
+    tokens, speed = stats.get("tokens", 0) - stats.get("first_tokens", 1), stats.get("tokens_per_second")
+    return (tokens, tokens / speed) if tokens > 0 and speed else None
+
+
+def whole(record: Record) -> tuple[float, float] | None:
+    """All tokens, and the seconds of the whole request."""
+    seconds = record.seconds_end_to_end
+    return (record.stats.get("tokens", 0), seconds) if seconds else None
+
+
+def per_run(record: Record) -> tuple[float, float] | None:
+    """Tokens after the prompt's run, and the other runs of the target."""
+    tokens, runs = record.stats.get("tokens", 0), record.stats.get("target_runs")
+    return (tokens - record.stats.get("first_tokens", 1), runs) if runs else None
+
+
+def guesses(record: Record) -> tuple[float, float] | None:
+    """Drafted tokens, and runs of the target."""
+    drafted, runs = record.stats.get("drafted"), record.stats.get("target_runs")
+    return (drafted, runs) if runs and drafted is not None else None
+
+
+def pooled(records: Iterable[Record], part: Part) -> float | None:
+    """Sum of numerators over sum of denominators; None where no record knows them."""
+    known = [found for record in records if (found := part(record))]
+    return sum(n for n, _ in known) / sum(d for _, d in known) if known else None
+
+
+def estimate(records: Iterable[Record], part: Part) -> Estimate | None:
+    """``pooled`` with its interval over prompts."""
+    sums = _by_prompt(records, part)
+    return None if not sums else _estimate(np.array(list(sums.values()))[None], _ratio)
+
+
+def block_efficiency(records: Iterable[Record]) -> Estimate | None:
+    """Tokens per run, pooled, with its interval over prompts."""
+    return estimate(records, per_run)
+
+
+def block_efficiency_ratio(one: Sequence[Record], other: Sequence[Record]) -> Estimate | None:
+    """Ratio of two cells' block efficiencies on their common prompts."""
+    return pooled_ratio(paired(one, other), per_run)
+
+
+Pairs = list[tuple[Record, Record]]
+
+
+def paired(one: Sequence[Record], other: Sequence[Record]) -> Pairs:
+    """Records of the same prompt, turn, round and temperature; the other with the figures measured beside the one."""
+    known = {(r.temperature, r.prompt, r.turn, r.round): r for r in other}
+    keys = [(r.temperature, r.prompt, r.turn, r.round) for r in one]
+    pairs = [(record, known[key]) for record, key in zip(one, keys, strict=True) if key in known]
+    return [(record, replace(base, **record.beside) if record.beside else base) for record, base in pairs]
+
+
+def pooled_ratio(pairs: Pairs, part: Part) -> Estimate | None:
+    """Ratio of two pooled numbers, with its interval; None where nothing is common."""
+    sides = _sides(pairs, part)
+    return None if sides is None else _estimate(sides, lambda sums: _ratio(sums[0]) / _ratio(sums[1]))
+
+
+def median_ratio(pairs: Pairs, part: Part) -> Estimate | None:
+    """Median over prompts of the ratio on each prompt, with its interval; None where nothing is common."""
+    sides = _sides(pairs, part)
+    if sides is None:
+        return None
+    ratios = (sides[0, :, 0] / sides[0, :, 1]) / (sides[1, :, 0] / sides[1, :, 1])
+    drawn = np.median(ratios[_draws(len(ratios))], axis=1)
+    return _with_interval(float(np.median(ratios)), drawn, len(ratios))
+
+
+def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> float | None:
+    """Memory-bound speed-up: tokens per read of the target's weights, the draft model's reads counted by size.
+
+    Block efficiency over (draft steps x size ratio + 1), as the tables of Jeon et al. 2024, arXiv:2402.14160, have it.
+
+    Args:
+        efficiency: block efficiency.
+        draft_steps: runs of the draft model per tree, one per level; None where there is no draft model.
+        ratio: parameters of the draft model over those of the target; None where that is not known.
+    """
+    if draft_steps is None:
+        return efficiency
+    return None if ratio is None else efficiency / (draft_steps * ratio + 1)
+
+
+def throughput(records: Sequence[Record]) -> float | None:
+    """Tokens per second of all requests of a cell under load together; every round has a clock of its own."""
+    rounds: dict[int, list[dict]] = {}
+    for record in records:
+        if record.load:
+            rounds.setdefault(record.round, []).append(record.load)
+    seconds = sum(
+        max(load["finished"] for load in loads) - min(load["arrived"] for load in loads) for loads in rounds.values()
+    )
+    return sum(record.stats["tokens"] for record in records if record.load) / seconds if seconds else None
+
+
+def mean_quality(records: Sequence[Record]) -> dict[str, float]:
+    """Mean of every score by its name."""
+    scores: dict[str, list[float]] = {}
+    for record in records:
+        if record.quality:
+            scores.setdefault(record.quality["name"], []).append(record.quality["value"])
+    return {name: sum(values) / len(values) for name, values in scores.items()}
+
+
+def _by_prompt(records: Iterable[Record], part: Part) -> dict[str, tuple[float, float]]:
+    sums: dict[str, tuple[float, float]] = {}
+    for record in records:
+        if found := part(record):
+            before = sums.get(record.prompt, (0.0, 0.0))
+            sums[record.prompt] = (before[0] + found[0], before[1] + found[1])
+    return sums
+
+
+def _sides(pairs: Pairs, part: Part) -> np.ndarray | None:
+    """Sums by prompt of both sides: [2 prompts 2]; None without a common prompt."""
+    both = [(one, other) for one, other in pairs if part(one) and part(other)]
+    sides = [_by_prompt([pair[side] for pair in both], part) for side in (0, 1)]
+    prompts = list(sides[0])
+    return np.array([[side[prompt] for prompt in prompts] for side in sides]) if prompts else None
+
+
+def _ratio(sums: np.ndarray) -> np.ndarray:
+    return sums[..., 0] / sums[..., 1]
+
+
+def _draws(count: int) -> np.ndarray:
+    """Prompts drawn anew: [draws prompts]."""
+    return np.random.default_rng(0).integers(0, count, (DRAWS, count))
+
+
+@cache
+def _weights(count: int) -> np.ndarray:
+    """How often each prompt is in each draw: [draws prompts]."""
+    return np.array([np.bincount(draw, minlength=count) for draw in _draws(count)], dtype=float)
+
+
+def _estimate(sums: np.ndarray, figure: Callable[[np.ndarray], np.ndarray]) -> Estimate:
+    """A figure of sums over prompts, and its interval from prompts drawn anew."""
+    count = sums.shape[1]
+    drawn = np.ravel(figure(_weights(count) @ sums))
+    return _with_interval(float(np.ravel(figure(sums.sum(axis=1)))[0]), drawn, count)
+
+
+def _with_interval(value: float, drawn: np.ndarray, count: int) -> Estimate:
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Estimate(value, float(low), float(high), count)
+
+
+def _weighed(stats: Sequence[dict], name: str, runs: int) -> float | None:
+    return sum(s[name] * s["bounded_runs"] for s in stats) / runs if runs else None

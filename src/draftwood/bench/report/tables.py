@@ -1,0 +1,273 @@
+"""What a run found, as tables: for the terminal, and in Markdown for pages."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from draftwood.bench.records.files import Record, RunInfo
+from draftwood.bench.records.statistics import Estimate, Summary, block_efficiency, summaries, throughput
+from draftwood.bench.report.best_shapes import best_shape, held_out
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, names of columns, and cells."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """The table without its title."""
+        lines = [self.head, ("---",) * len(self.head), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
+    """The tables that suit a run's protocol."""
+    return [marked(table, run) for table in _tables(records, run)]
+
+
+def marked(table: Table, run: RunInfo) -> Table:
+    """The table, its title with the commits that do not hold what was measured, since files differed from them."""
+    return replace(table, title=f"{table.title}, measured at {', '.join(run.dirty)}") if run.dirty else table
+
+
+def _tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
+    if run.protocol == "rsd":
+        return rsd_tables(records, run)
+    if run.protocol == "load":
+        return [load_table(records, run, temperature) for temperature in temperatures(records)]
+    found = []
+    for temperature in temperatures(records):
+        found += [speed_table(records, run, temperature), proof_table(records, run, temperature)]
+    categories = {record.category for record in records}
+    if len(categories) > 1:
+        found += [category_table(records, run, temperature) for temperature in temperatures(records)]
+    return found
+
+
+def temperatures(records: Sequence[Record]) -> list[float]:
+    return sorted({record.temperature for record in records})
+
+
+def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
+    """One row per cell: how fast it is, alone and beside plain decoding, and what it drafts."""
+    head = ("method", "tokens/s", "end to end", "speed-up", "end to end", "in total", "tokens/run", "guesses/run")
+    found = summaries([record for record in records if record.temperature == temperature], run)
+    rows = tuple(
+        (
+            name_of(each),
+            number(each.tokens_per_second, 1),
+            number(each.end_to_end, 1),
+            speed_up(each, each.speed_up),
+            speed_up(each, each.speed_up_end_to_end),
+            speed_up(each, each.total_speed_up, whole=False),
+            number(each.block_efficiency.value if each.block_efficiency else None),
+            number(each.guesses_per_run, 1),
+        )
+        for each in found
+    )
+    return Table(f"T = {temperature:g}: speed", head, rows)
+
+
+def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
+    """One row per cell: whether the text is the model's own, how near the figures come to what is possible, quality."""
+    found = summaries([record for record in records if record.temperature == temperature], run)
+    scores = list(dict.fromkeys(name for each in found for name in each.quality))
+    head = (
+        "method",
+        "same text or law" if temperature else "same text",
+        "accepted",
+        "alpha*",
+        "of the roofline",
+        *scores,
+    )
+    rows = tuple(
+        (
+            name_of(each),
+            proof(each),
+            number(each.acceptance),
+            number(each.bound),
+            "" if each.roofline is None else f"{each.roofline:.0%}",
+            *(number(each.quality.get(name), 3) for name in scores),
+        )
+        for each in found
+    )
+    return Table(f"T = {temperature:g}: proof, bounds and quality", head, rows)
+
+
+def category_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
+    """Speed-up and tokens per run by category."""
+    here = [record for record in records if record.temperature == temperature]
+    found = summaries(here, run, by_category=True)
+    categories = list(dict.fromkeys(record.category for record in here))
+    rows = []
+    for cell in dict.fromkeys(each.cell for each in found):
+        of_cell = {each.category: each for each in found if each.cell == cell}
+        cells = []
+        for category in categories:
+            each = of_cell.get(category)
+            shown = [] if each is None else [speed_up(each, each.speed_up, whole=False)]
+            if each is not None and each.block_efficiency is not None:
+                shown.append(f"({each.block_efficiency.value:.2f})")
+            cells.append(" ".join(filter(None, shown)))
+        rows.append((name_of(next(iter(of_cell.values()))), *cells))
+    title = f"T = {temperature:g}, by category: speed-up (tokens per run)"
+    return Table(title, ("method", *categories), tuple(rows))
+
+
+def rsd_tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
+    """Methods down, lengths and budgets across, the best shape of each; then other figures of these cells."""
+    found = []
+    for temperature in sorted({record.temperature for record in records}, reverse=True):
+        for kind in ("length", "budget"):
+            here = [r for r in records if r.temperature == temperature and r.at.startswith(kind)]
+            if not here:
+                continue
+            where = f"T = {temperature:g}, at fixed {kind}"
+            chosen = "" if kind == "length" else ", best shape for these prompts; held out: chosen on the other half"
+            found.append(_best_table(f"{where}: block efficiency [95 % interval]{chosen}", here, kind))
+            plain = [r for r in records if r.temperature == temperature and r.method == "plain"]
+            found += _other_figures(where, [*plain, *here], run, kind)
+    return found
+
+
+def _best_table(title: str, records: Sequence[Record], kind: str) -> Table:
+    columns = _sizes(records)
+    rows = []
+    for method in dict.fromkeys(record.method for record in records):
+        cells = []
+        for column in columns:
+            best = best_shape(records, method, f"{kind} {column}")
+            shape = "" if best is None or kind == "length" else f" {short(best[0].shape or '')}"
+            other = held_out(records, method, f"{kind} {column}")
+            beside = "" if other is None else f"; held out {other.value:.2f}"
+            cells.append("" if best is None else f"{block_efficiency(best)}{shape}{beside}")
+        rows.append((method, *cells))
+    return Table(title, ("method", *(f"{kind} {column}" for column in columns)), tuple(_in_order(rows)))
+
+
+def _other_figures(where: str, records: Sequence[Record], run: RunInfo, kind: str) -> Iterator[Table]:
+    """Memory-bound speed-up, token rate and quality of the best shapes, as far as they are known."""
+    columns = _sizes([record for record in records if record.method != "plain"])
+    known = summaries(records, run)
+    best: dict[tuple[str, int], Summary] = {}
+    for method in dict.fromkeys(record.method for record in records if record.method != "plain"):
+        for column in columns:
+            shape = best_shape(records, method, f"{kind} {column}")
+            if shape is not None:
+                best[method, column] = next(each for each in known if each.cell == shape[0].cell)
+    figures: dict[str, Callable[[Summary], str]] = {
+        "MBSU": lambda each: number(each.mbsu),
+        "tokens per second": lambda each: number(each.tokens_per_second, 1),
+        **{score: _score(score) for score in dict.fromkeys(name for each in best.values() for name in each.quality)},
+        "accepted at the root / alpha*": lambda each: (
+            f"{each.acceptance:.2f} / {each.bound:.2f}" if each.bound is not None else ""
+        ),
+        "law or same text": proof,
+    }
+    head = ("method", *(f"{kind} {column}" for column in columns))
+    for title, figure in figures.items():
+        rows = [
+            (method, *(figure(best[method, column]) if (method, column) in best else "" for column in columns))
+            for method in dict.fromkeys(method for method, _ in best)
+        ]
+        if any("".join(row[1:]) for row in rows):
+            yield Table(f"{where}: {title}", head, tuple(_in_order(rows)))
+
+
+def _score(name: str) -> Callable[[Summary], str]:
+    return lambda each: number(each.quality.get(name), 3)
+
+
+def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
+    """One row per method and load: tokens per second of all together, and how long single requests take."""
+    head = (
+        "method",
+        "load",
+        "tokens/s of all",
+        "over plain",
+        "seconds to first token",
+        "seconds in all",
+        "95 % within",
+    )
+    head += ("tokens/run", *(() if temperature else ("same text",)))
+    here = [record for record in records if record.temperature == temperature]
+    rows = []
+    for each in summaries(here, run):
+        group = [record for record in here if record.cell == each.cell and record.load]
+        waits = [record.load["first_token"] - record.load["arrived"] for record in group if record.load]
+        ends = sorted(record.seconds_end_to_end or 0.0 for record in group)
+        slow = ends[min(len(ends) - 1, int(0.95 * len(ends)))]
+        efficiency = number(each.block_efficiency.value if each.block_efficiency else None)
+        gain = "texts differ" if each.failures else number(over_plain(each, here))
+        times = (number(median(waits)), number(median(ends)), number(slow))
+        row = (each.method, each.at, number(throughput(group), 1), gain, *times, efficiency)
+        rows.append(row if temperature else (*row, proof(each)))
+    return Table(f"T = {temperature:g}: under load", head, tuple(rows))
+
+
+def over_plain(each: Summary, records: Sequence[Record]) -> float | None:
+    """Tokens per second of all requests, over those of plain decoding under the same load; None without it."""
+    at = [record for record in records if (record.at, record.temperature) == (each.at, each.temperature)]
+    mine, plain = (throughput([r for r in at if r.method == method]) for method in (each.method, "plain"))
+    return mine / plain if mine and plain else None
+
+
+def proof(each: Summary) -> str:
+    """How it is known that the text is the model's own."""
+    if each.same is not None:
+        return f"{each.same}/{each.compared}" + (f", {each.ties} ties" if each.ties else "")
+    return "" if each.law is None else f"p = {each.law:.2g}"
+
+
+def name_of(each: Summary) -> str:
+    """A cell in the table of its run."""
+    if each.method.startswith("peer:"):
+        return f"{each.method.removeprefix('peer:')}, {each.at}"
+    shape = "" if each.shape is None or each.at == "default" else f": {labelled(each.shape)}"
+    where = "" if each.at == "default" else f", {each.at}"
+    return f"{each.method}{where}{shape}{'' if each.lossless else ' (lossy)'}"
+
+
+def speed_up(each: Summary, estimate: Estimate | None, whole: bool = True) -> str:
+    """A ratio, or why there is none."""
+    if each.failures and not each.method.startswith("peer:"):
+        return "texts differ"
+    if estimate is None:
+        return "1" if each.method == "plain" else ""
+    return str(estimate) if whole else f"{estimate.value:.2f}"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def short(shape: str) -> str:
+    """``(3,2,2)`` or ``3x7`` for a printed shape."""
+    numbers = "".join(c if c.isdigit() else " " for c in shape.split("draw=")[0].replace("budget=None", "")).split()
+    if shape.startswith(("Independent", "Stoch", "Best")):
+        return "x".join(numbers)
+    return f"({','.join(numbers)})" if shape.startswith("Widths") else shape.partition("(")[0].lower()
+
+
+def labelled(shape: str) -> str:
+    """The same with what kind of tree it is."""
+    kinds = {"Independent": "chains ", "Stochastic": "beams ", "BestFirst": "best-first "}
+    kind = next((word for name, word in kinds.items() if shape.startswith(name)), "")
+    draw = shape.partition("draw='")[2].partition("'")[0]
+    numbers = short(shape)
+    if shape.startswith("Widths") and set(numbers.strip("()").split(",")) == {"1"}:
+        return f"chain of {numbers.count('1')}"
+    return f"{kind}{numbers}{'' if draw in ('', 'distinct') else f' {draw}'}"
+
+
+def _sizes(records: Sequence[Record]) -> list[int]:
+    return sorted({int(record.at.split()[1]) for record in records})
+
+
+def _in_order(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows as papers have them: chains first, then trees, then other rules on them."""
+    known = ["speculative", "block", "spectr", "specinfer", "rsd-c", "rsd-s"]
+    return sorted(rows, key=lambda row: known.index(row[0]) if row[0] in known else len(known))

@@ -1,0 +1,141 @@
+"""What a run was made with: hardware, versions, commit, the verify-cost curve, sizes of weights."""
+
+import json
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from importlib import metadata
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from draftwood.bench.plan.prompts import PromptSet
+from draftwood.bench.plan.protocols import Protocol, as_json, timed
+from draftwood.bench.records.files import RunInfo
+from draftwood.bench.records.machine import bandwidth, processor
+from draftwood.bench.run.workbench import Workbench
+from draftwood.costs.curve import FULL
+from draftwood.loading.hub import folder_of
+from draftwood.loading.origin import weights_digest
+from draftwood.models.native import NativeModel
+from draftwood.storage.machine import device_name
+from draftwood.version import __version__
+
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+PACKAGES = ("torch", "transformers", "numpy", "tokenizers", "safetensors", "ray")
+READ_BYTES = 1 << 30  # far more than any cache holds
+
+
+def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str, command: str) -> RunInfo:
+    """The common part of a run's records. Measures the bandwidth of memory, and the curve where none is stored."""
+    models = bench.models
+    device = bench.plain.model.device
+    folder, threads = bench.folder, torch.get_num_threads()
+    weights = digests(bench)
+    return RunInfo(
+        protocol=protocol.name,
+        options=as_json(protocol),
+        command=command,
+        commit=commit(),
+        versions=versions(),
+        hardware={"processor": processor(), "cores": os.cpu_count(), "device": device_name(device)},
+        threads=threads,
+        model=models.model,
+        draft_model=models.draft_model,
+        dtype=bench.dtype,
+        curve=_curve(bench) if timed(protocol) else None,
+        bandwidth=bandwidth(torch.ones(READ_BYTES // 4), threads) if device.type == "cpu" else None,
+        weight_bytes=_weight_bytes(bench, folder),
+        prompts={
+            **{"source": prompts.source, "note": prompts.note, "count": len(prompts.prompts), "rule": rule},
+            "digest": digest(prompts),
+        },
+        started=now(),
+        draft_ratio=None if models.draft_model is None else size_ratio(models.draft_model, models.model, models.dtype),
+        weights=weights["weights"],
+        draft_weights=weights["draft_weights"],
+    )
+
+
+def digests(bench: Workbench) -> dict[str, str | None]:
+    """Which weights the target and the draft model have, under the names of ``RunInfo``."""
+    draft = bench.models.draft_model
+    folders = {"weights": bench.folder, "draft_weights": draft and folder_of(draft, bench.models.dtype)}
+    return {name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()}
+
+
+def _weight_bytes(bench: Workbench, folder: Path | None) -> int | None:
+    """What one token reads of the weights, as they lie in memory."""
+    if isinstance(bench.plain.model, NativeModel):
+        return bench.plain.model.weight_bytes
+    sizes = None if folder is None else matrix_sizes(folder)
+    return None if sizes is None or bench.dtype not in BYTES else sizes * BYTES[bench.dtype]
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def commit() -> str | None:
+    """Of the checkout that this file lies in, with a mark where files differ from it; None outside of one."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=9"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None
+
+
+def versions() -> dict[str, str]:
+    """Of Python, draftwood and the packages that matter."""
+    found = {"python": platform.python_version(), "draftwood": __version__}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def digest(prompts: PromptSet) -> str:
+    """Tells one set of prompts from another."""
+    from hashlib import sha256
+
+    return sha256(repr(prompts.prompts).encode()).hexdigest()[:16]
+
+
+def matrix_sizes(folder: Path) -> int | None:
+    """Numbers in the weights that one token needs: of an embedding that is no output layer too, only a row is read.
+
+    None for a folder without safetensors.
+    """
+    shapes: dict[str, Any] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        shapes |= {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+    if "lm_head.weight" in shapes:
+        shapes.pop("model.embed_tokens.weight", None)
+    return sum(prod(shape) for shape in shapes.values()) or None
+
+
+def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float | None:
+    """Numbers in the weights that a token of the draft model needs over those of the target.
+
+    None where one of them is not on this machine, or not in safetensors.
+    """
+    try:
+        draft, target = (matrix_sizes(folder_of(name, dtype)) for name in (draft_model, model))
+    except (OSError, ValueError):
+        return None
+    return draft / target if draft and target else None
+
+
+def _curve(bench: Workbench) -> dict[str, list]:
+    curve = bench.plain.calibration.curve
+    nodes = getattr(curve, "nodes", FULL)
+    seconds, per_place = [curve(each) for each in nodes], getattr(curve, "per_place", 0.0)
+    return {"nodes": list(nodes), "seconds": seconds, "per_place": [per_place]}

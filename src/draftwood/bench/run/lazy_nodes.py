@@ -1,0 +1,157 @@
+"""Block efficiency for little: only the nodes that are read are run, and many texts share each run.
+
+The engine, the drafters and the verifiers are the library's own. A node is run when its distribution is asked for, so a
+rule that walks from the root costs as much as plain decoding, and one that starts at the leaves what it looks at. The
+sequences under way share one run. The texts are those of ordinary decoding; times mean nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+
+import torch
+from greenlet import getcurrent, greenlet
+
+from draftwood.bench.plan.configurations import Cell
+from draftwood.drafters import DraftModel, Nothing
+from draftwood.engine.batch import generate
+from draftwood.engine.options import Options
+from draftwood.interfaces.model import Keep, Output, Run
+from draftwood.models.pooled import PoolOfSequences
+from draftwood.models.session import Part, PooledSession
+from draftwood.stats import Step
+from draftwood.tree import DraftTree
+
+
+def decode_together(
+    target: PoolOfSequences,
+    draft: PoolOfSequences,
+    cell: Cell,
+    prompts: Sequence[Sequence[int]],
+    options: Sequence[Options],
+    whole_trees: bool = False,
+) -> list[list[Step]]:
+    """Decode every prompt plainly or by a method with a draft model; for each the steps, without sensible times.
+
+    Args:
+        target: the model whose texts they are.
+        draft: another one, of the same vocabulary.
+        cell: which shape and verifier; without a shape nothing is drafted.
+        prompts: token ids.
+        options: for each prompt.
+        whole_trees: run every node of every tree.
+    """
+    together = Together()
+    model = (Shared if whole_trees else Thrifty)(target, together)
+    drafter = Nothing() if cell.tree is None else DraftModel(Shared(draft, together, first=True), cell.tree)
+    found: list[list[Step]] = [[] for _ in prompts]
+
+    def task(number: int) -> Callable[[], None]:
+        return lambda: found[number].extend(generate(model, drafter, cell.rule, prompts[number], options[number]))
+
+    with torch.no_grad():
+        together.run([task(number) for number in range(len(prompts))])
+    return found
+
+
+class Together:
+    """Runs several tasks in turns on one thread and merges the model runs they wait for."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[greenlet, tuple[Shared, Part]] = {}
+        self.scheduler = getcurrent()
+
+    def run(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Run the tasks to their ends; an error of one ends all."""
+        ready: list[tuple[greenlet, Output | None]] = [(greenlet(task), None) for task in tasks]
+        while ready:
+            for task, answer in ready:
+                task.switch() if answer is None else task.switch(answer)
+            ready = self._serve() if self.waiting else []
+
+    def wait(self, model: "Shared", part: Part) -> Output:
+        """Called by a task: the output of a run of this model over this part."""
+        self.waiting[getcurrent()] = (model, part)
+        return self.scheduler.switch()
+
+    def _serve(self) -> list[tuple[greenlet, Output | None]]:
+        """One run, of the draft model if any task waits for it, so that runs of the target serve many."""
+        model = max({model for model, _ in self.waiting.values()}, key=lambda candidate: candidate.first)
+        tasks = [task for task, (wanted, _) in self.waiting.items() if wanted is model]
+        tasks.sort(key=lambda task: self.waiting[task][1].place.slot)
+        parts = [self.waiting.pop(task)[1] for task in tasks]
+        return list(zip(tasks, model.inner.run(parts), strict=True))
+
+
+class Shared(PoolOfSequences):
+    """A model whose runs are merged with those of the other tasks; ``first`` where others wait for what it says."""
+
+    def __init__(self, inner: PoolOfSequences, together: Together, first: bool = False) -> None:
+        super().__init__(inner.config, inner.pool)
+        self.inner, self.together, self.first = inner, together, first
+        self.layers, self.end_tokens, self.device = inner.layers, inner.end_tokens, inner.device  # type: ignore[attr-defined]
+
+    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
+        outputs = [self.together.wait(self, part) for part in parts]
+        return [Output(output.logits[-1:] if keep == "last" else output.logits) for output in outputs]
+
+    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
+        raise NotImplementedError("runs are those of the inner model")
+
+    def _smaller(self, layers: frozenset[int]) -> PoolOfSequences:
+        return self.inner.without(layers)
+
+
+class Thrifty(Shared):
+    """A target that runs a node when its distribution is asked for."""
+
+    def start(self) -> PooledSession:
+        return ThriftySession(self)  # type: ignore[arg-type]
+
+    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+        return [Output(run.session.read(run.tree)) for run in runs]  # type: ignore[arg-type,attr-defined]
+
+
+class ThriftySession(PooledSession):
+    """One sequence, whose cache holds the path that is being read."""
+
+    def read(self, tree: DraftTree) -> "RowsOnDemand":
+        """The logits of this tree, which are not computed yet."""
+        self.rows = RowsOnDemand(self, tree)
+        return self.rows
+
+    def commit(self, path: Sequence[int]) -> None:
+        self.rows.keep(path)
+
+
+class RowsOnDemand:
+    """Logits by node; reading one runs it, and what is missing between it and the path that was read last."""
+
+    def __init__(self, session: ThriftySession, tree: DraftTree) -> None:
+        self.session, self.tree = session, tree
+        self.path: list[int] = []  # nodes in the cache behind the committed tokens
+
+    def cpu(self) -> "RowsOnDemand":
+        return self
+
+    def __getitem__(self, rows: slice) -> torch.Tensor:
+        wanted = [0, *self.tree.path_to(rows.start)]
+        self.keep(wanted[: min(self._shared_with(wanted), len(wanted) - 1)])
+        missing = [self.tree.token_list[node] for node in wanted[len(self.path) :]]
+        self.path = wanted
+        return self.session.extend(missing, keep="last").logits
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Take back all that was read behind this part of the path.
+
+        Raises:
+            ValueError: for nodes that were not read.
+        """
+        if self._shared_with(path) < len(path):
+            raise ValueError(f"nodes {list(path)} were not all read; the last ones were {self.path}")
+        if len(path) < len(self.path):
+            self.session.rewind(len(self.path) - len(path))
+        self.path = list(path)
+
+    def _shared_with(self, path: Sequence[int]) -> int:
+        """How many nodes both paths begin with."""
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(self.path, path, strict=False))))

@@ -1,0 +1,128 @@
+"""Many requests at once: batches of a fixed size, and requests that arrive at random times."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from draftwood.bench.plan.configurations import Cell
+from draftwood.bench.plan.units import Unit
+from draftwood.bench.records.files import Record
+from draftwood.bench.run.recording import identity, record
+from draftwood.bench.run.workbench import Workbench
+from draftwood.engine.batch import generate_batch
+from draftwood.engine.decoding import Decoding
+from draftwood.interfaces.model import Run
+from draftwood.stats import Stats, Step
+
+
+@dataclass
+class Job:
+    """One request and its times, in seconds from the start of the cell."""
+
+    decoding: Decoding
+    arrived: float
+    started: float = 0.0
+    first_token: float = 0.0
+    finished: float = 0.0
+    steps: list[Step] = field(default_factory=list)
+
+    def take(self, step: Step, now: float) -> None:
+        """Note a step and when it was done."""
+        self.steps.append(step)
+        if step.is_prefill:
+            self.first_token = now
+        self.finished = now
+
+
+def under_load(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
+    """The records of one cell; a greedy text must be the same as when it is decoded alone."""
+    (cell,) = unit.cells
+    prompts = [bench.encode(prompt) for _, prompt in unit.prompts]
+    seeds = [unit.seed(bench.settings.seed, number) for number, _ in unit.prompts]
+    bench.warm_up([cell], prompts[0])
+    jobs = _run(bench, cell, prompts, unit.temperature, seeds)
+    found = []
+    for (number, prompt), tokens, job in zip(unit.prompts, prompts, jobs, strict=True):
+        token_ids = bench.tokens_of(job.steps)
+        times = {name: round(getattr(job, name), 6) for name in ("arrived", "started", "first_token", "finished")}
+        more: dict = {"token_ids": token_ids, "text": bench.text(token_ids), "worker": worker}
+        if unit.temperature == 0.0:
+            more |= identity(bench, bench.plain.model, tokens, bench.plain_text(tokens), token_ids)
+        more |= {"stats": Stats.of(job.steps).as_json(), "load": {"batch": cell.batch, "rate": cell.rate, **times}}
+        more["seconds_end_to_end"] = round(job.finished - job.arrived, 6)
+        found.append(record(bench, cell, unit, number, prompt, 0, tokens, **more))
+    return found
+
+
+def _run(
+    bench: Workbench, cell: Cell, prompts: Sequence[Sequence[int]], temperature: float, seeds: Sequence[int]
+) -> list[Job]:
+    method, model, ends = bench.using(cell).method, bench.plain.model, bench.plain.end_tokens
+
+    def decoding(number: int) -> Decoding:
+        options = bench.options(temperature, seeds[number], ends)
+        return Decoding(model, method.drafter, method.verifier, prompts[number], options)
+
+    assert cell.batch is not None  # every cell of this protocol has one
+    began = time.perf_counter()
+    if cell.rate is None:
+        return list(_in_batches(decoding, len(prompts), cell.batch, began))
+    return _arriving(decoding, arrivals(len(prompts), cell.rate, seeds[0]), cell.batch, began)
+
+
+def arrivals(count: int, rate: float, seed: int) -> list[float]:
+    """Seconds at which requests arrive: a Poisson process, the first at once."""
+    chance, times = random.Random(seed), [0.0]
+    while len(times) < count:
+        times.append(times[-1] + chance.expovariate(rate))
+    return times[:count]
+
+
+def _in_batches(decoding: Callable[[int], Decoding], count: int, batch: int, began: float) -> Iterator[Job]:
+    """Batches one after the other; the requests of a batch arrive together."""
+    for first in range(0, count, batch):
+        now = time.perf_counter() - began
+        jobs = [Job(decoding(number), now, now) for number in range(first, min(first + batch, count))]
+        for number, step in generate_batch([job.decoding for job in jobs]):
+            jobs[number].take(step, time.perf_counter() - began)
+        yield from jobs
+
+
+def _arriving(decoding: Callable[[int], Decoding], times: Sequence[float], most: int, began: float) -> list[Job]:
+    """Requests join the batch as they arrive: ``generate_batch`` for a set of requests that changes."""
+    jobs: list[Job] = []
+    active: list[Job] = []
+    while len(jobs) < len(times) or active:
+        now = time.perf_counter() - began
+        if not active and times[len(jobs)] > now:
+            time.sleep(times[len(jobs)] - now)
+            continue
+        while len(jobs) < len(times) and times[len(jobs)] <= now and len(active) < most:
+            job = Job(decoding(len(jobs)), times[len(jobs)], time.perf_counter() - began)
+            job.take(job.decoding.prefill(), time.perf_counter() - began)
+            jobs.append(job)
+            active.append(job)
+        active = _close_finished(active)
+        if active:
+            _step(active, began)
+            active = _close_finished(active)
+    return jobs
+
+
+def _step(active: Sequence[Job], began: float) -> None:
+    """One shared run of the target."""
+    proposals: list[tuple[Run, dict[str, float]]] = [job.decoding.propose() for job in active]
+    since, first = time.perf_counter(), active[0].decoding
+    outputs = first.target.forward([run for run, _ in proposals], first.drafter.needs_hidden)
+    share = (time.perf_counter() - since) / len(active)
+    for job, (run, seconds), output in zip(active, proposals, outputs, strict=True):
+        step = job.decoding.settle(run, output, {"draft": seconds["draft"], "target": share})
+        job.take(step, time.perf_counter() - began)
+
+
+def _close_finished(active: Sequence[Job]) -> list[Job]:
+    for job in active:
+        if job.decoding.finish_reason is not None:
+            job.decoding.close()
+    return [job for job in active if job.decoding.finish_reason is None]

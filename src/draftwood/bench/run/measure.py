@@ -1,0 +1,145 @@
+"""Units of work: what is measured at one moment, and so compared, is recorded together or not at all."""
+
+import random
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict
+
+from draftwood.bench.plan.configurations import PLAIN, Cell
+from draftwood.bench.plan.prompts import Prompt
+from draftwood.bench.plan.units import Key, Rival, Unit
+from draftwood.bench.records.files import Record
+from draftwood.bench.run.identity import law_test
+from draftwood.bench.run.quality import quality
+from draftwood.bench.run.recording import identity, record
+from draftwood.bench.run.workbench import Answer, Workbench
+from draftwood.sampling import Sampling
+from draftwood.stats import Stats
+from draftwood.verifiers import Match
+
+
+def measure(
+    bench: Workbench,
+    unit: Unit,
+    rivals: Sequence[Rival] = (),
+    worker: str = "local",
+    done: Container[Key] = frozenset(),
+) -> list[Record]:
+    """The records of a unit, but for those that are done."""
+    if unit.kind == "turns":
+        return _in_turns(bench, unit, rivals, worker, done)
+    if unit.kind == "thrifty":
+        return _thrifty(bench, unit, worker)
+    from draftwood.bench.run.load import under_load
+
+    return under_load(bench, unit, worker)
+
+
+def _in_turns(bench: Workbench, unit: Unit, rivals: Sequence[Rival], worker: str, done: Container[Key]) -> list[Record]:
+    """All cells and rivals answer a turn before the next one is asked, in an order that changes from turn to turn.
+
+    What plain decoding answered is the history of the next turn for all, so that all see the same prompts. A rival that
+    missed its turn is asked beside plain decoding once more, and its record holds what that took.
+    """
+    (number, prompt), found, said = unit.prompts[0], [], []
+    limit = bench.room
+    for turn in range(len(prompt.turns)):
+        tokens = bench.encode(prompt, said)
+        if limit is not None and len(tokens) > limit:
+            break  # the rule says so: the first turn fits, or the prompt would not be here
+        seed = unit.seed(bench.settings.seed, number, turn)
+        asked = [rival for rival in rivals if unit.key(rival.key, turn) not in done]
+        entrants: list[Cell | Rival] = [*unit.cells, *asked]
+        random.Random(f"{prompt.id} {turn} {unit.round} {unit.temperature}").shuffle(entrants)
+        answers: dict[str, Answer] = {}
+        others: dict[str, dict] = {}
+        for entrant in entrants:
+            if isinstance(entrant, Cell):
+                answers[entrant.key] = bench.answer(entrant, tokens, unit.temperature, seed)
+            else:
+                others[entrant.key] = entrant.answer(tokens, unit.key(entrant.key, turn))
+        plain = answers[Cell(PLAIN).key]
+        late = unit.key(Cell(PLAIN).key, turn) in done
+        for cell in () if late else unit.cells:
+            more = _judged(bench, cell, unit, number, prompt, turn, tokens, answers[cell.key], plain)
+            found.append(record(bench, cell, unit, number, prompt, turn, tokens, worker=worker, **more))
+        for fields in others.values():
+            if fields:  # a peer that failed has none
+                if late:
+                    once_more = {"stats": plain.stats.as_json(), "seconds_end_to_end": round(plain.seconds, 6)}
+                    fields = {**fields, "beside": once_more}
+                found.append(_rival_record(bench, unit, number, prompt, turn, tokens, fields, plain.token_ids))
+        said.append(plain.text)
+    return found
+
+
+def _judged(
+    bench: Workbench,
+    cell: Cell,
+    unit: Unit,
+    number: int,
+    prompt: Prompt,
+    turn: int,
+    tokens: Sequence[int],
+    answer: Answer,
+    plain: Answer,
+) -> dict:
+    """What is said of an answer once all have been timed."""
+    settings, greedy = bench.settings, unit.temperature == 0.0
+    stats, first = answer.stats.as_json(), turn == 0 and unit.round == 0
+    drafts = cell.method != PLAIN
+    if first and drafts and number < settings.bound_prompts:
+        stats |= bench.bound(cell, tokens, unit.temperature, unit.seed(settings.seed, number))
+    law = None
+    if first and drafts and not greedy and number < settings.law_prompts and cell.rule != Match():
+        method, sampling = bench.using(cell).method, Sampling(unit.temperature)
+        seed = 1_000 * (1 + unit.seed(settings.seed, number))
+        args = (bench.plain.model, method, sampling, tokens, plain.token_ids, settings.law_samples, seed)
+        tested = law_test(*args, exact=settings.exact)
+        law = None if tested is None else asdict(tested)
+    return {
+        "token_ids": answer.token_ids,
+        "text": answer.text,
+        "stats": stats,
+        "seconds_end_to_end": round(answer.seconds, 6),
+        "law": law,
+        "quality": quality(prompt, answer.text, bench.plain.model, tokens, answer.token_ids) if turn == 0 else None,
+        **(identity(bench, bench.plain.model, tokens, plain.token_ids, answer.token_ids) if greedy else {}),
+    }
+
+
+def _rival_record(
+    bench: Workbench,
+    unit: Unit,
+    number: int,
+    prompt: Prompt,
+    turn: int,
+    tokens: Sequence[int],
+    fields: Mapping,
+    plain: Sequence[int],
+) -> Record:
+    """A peer's record; a text that differs is told, not judged, for a peer rounds in its own way."""
+    same = list(fields["token_ids"]) == list(plain)
+    made = record(bench, Cell(PLAIN), unit, number, prompt, turn, tokens, drafter=None, verifier=None)
+    known = {**asdict(made), "lossless": True, "identical_to_plain": same, "text": bench.text(fields["token_ids"])}
+    return Record(**{**known, **fields})
+
+
+def _thrifty(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
+    """One cell on all prompts, in shared runs; stats without seconds."""
+    (cell,) = unit.cells
+    prompts = [bench.encode(prompt) for _, prompt in unit.prompts]
+    seeds = [unit.seed(bench.settings.seed, number) for number, _ in unit.prompts]
+    plain: list[list[int]] = []
+    if unit.temperature == 0.0:
+        plain = [bench.tokens_of(steps) for steps in bench.together(Cell(PLAIN), prompts, 0.0, seeds)]
+    found = []
+    for place, steps in enumerate(bench.together(cell, prompts, unit.temperature, seeds)):
+        number, prompt = unit.prompts[place]
+        token_ids = bench.tokens_of(steps)
+        stats = {**Stats.of(steps).as_json(), "seconds": None, "tokens_per_second": None}
+        same = {}
+        if plain:
+            same = identity(bench, bench.plain.model, prompts[place], plain[place], token_ids)
+        more = {"token_ids": token_ids, "text": bench.text(token_ids), "stats": stats, "worker": worker, **same}
+        found.append(record(bench, cell, unit, number, prompt, 0, prompts[place], **more))
+    return found

@@ -1,0 +1,83 @@
+"""Other systems in a run: each is asked for what it has not answered yet."""
+
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from draftwood.bench.peers import entrants, environments
+from draftwood.bench.peers.systems import System, Target, systems
+from draftwood.bench.plan.configurations import PLAIN, Cell
+from draftwood.bench.plan.units import Key, Rival, Unit
+from draftwood.bench.records.files import RunInfo, write_run
+from draftwood.bench.run.workbench import Workbench
+from draftwood.loading.origin import weights_digest
+
+if TYPE_CHECKING:
+    from draftwood.bench.plan.order import Order, Progress
+
+
+def invited(order: "Order", bench: Workbench, info: RunInfo) -> list[System]:
+    """The systems that a run names, not started yet.
+
+    Raises:
+        ValueError: where there are some, but no folder of weights that they could read.
+    """
+    if not order.peers:
+        return []
+    if bench.folder is None:
+        raise ValueError("peers read the weights from a folder; name the model instead of giving it as an object")
+    digest = weights_digest(bench.folder)
+    return systems(order.peers, Target(order.models.model, bench.folder, digest, info.threads))
+
+
+def missed(units: Sequence[Unit], chosen: Sequence[System], done: Container[Key]) -> list[Unit]:
+    """Plain decoding of the units, all done, in which a system has not answered; they are asked beside it."""
+    alone = (Cell(PLAIN),)
+    return [replace(unit, cells=alone) for unit in units if any(_lacks(unit, system, done) for system in chosen)]
+
+
+@contextmanager
+def under_way(
+    order: "Order",
+    bench: Workbench,
+    chosen: Sequence[System],
+    units: Sequence[Unit],
+    done: set[Key],
+    info: RunInfo,
+    progress: "Progress",
+) -> Iterator[Sequence[Rival]]:
+    """Those of the systems that are needed; ``run.json`` says at once what they are, and in the end which failed."""
+    needed = [system for system in chosen if any(_lacks(unit, system, done) for unit in units)]
+    settings = order.protocol.settings
+    limits = (settings.max_new_tokens, settings.ignore_eos)
+    tokens, logs = bench.encode(units[0].prompts[0][1]), environments.folder("logs")
+    with entrants.started(needed, tokens, limits, info.threads, logs, progress.say) as peers:
+        try:
+            write_run(order.output, _with(info, peers.known))
+            yield peers.entrants
+        finally:
+            info = _with(info, peers.known)
+            for system in needed:  # one that failed for the last time at the last of its prompts is not waited for
+                if not any(_lacks(unit, system, done | info.given_up) for unit in units):
+                    info.peers[system.name].pop("absent", None)
+            write_run(order.output, info)
+
+
+def _with(info: RunInfo, known: dict[str, dict]) -> RunInfo:
+    """What is known of peers now, and where they failed at any start."""
+    peers = dict(info.peers)
+    for name, now in known.items():
+        before = {word: value for word, value in peers.get(name, {}).items() if word != "absent"}
+        failed = {"failed": [*before.get("failed", []), *now.get("failed", [])]}
+        peers[name] = {**before, **now, **(failed if failed["failed"] else {})}
+    return replace(info, peers=peers)
+
+
+def asked(unit: Unit, rivals: Sequence[Rival], done: Container[Key]) -> list[Rival]:
+    """Those that answer a unit: they decode greedily, live, and have not answered it."""
+    return [rival for rival in rivals if rival.alive and unit.temperature == 0.0 and unit.lacks(rival.key, done)]
+
+
+def _lacks(unit: Unit, system: System, done: Container[Key]) -> bool:
+    return unit.temperature == 0.0 and any(unit.lacks(key, done) for key in system.keys.values())

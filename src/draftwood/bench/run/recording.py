@@ -1,0 +1,49 @@
+"""From an answer to its record."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from draftwood.bench.plan.configurations import Cell
+from draftwood.bench.plan.prompts import Prompt
+from draftwood.bench.plan.units import Unit
+from draftwood.bench.records.files import Record
+from draftwood.bench.run.identity import divergence
+from draftwood.bench.run.workbench import Workbench
+from draftwood.interfaces.model import Model
+
+
+def record(
+    bench: Workbench, cell: Cell, unit: Unit, number: int, prompt: Prompt, turn: int, tokens: Sequence[int], **more
+) -> Record:
+    """A record with everything that the cell and the unit say."""
+    fields: dict = {
+        "stats": {},
+        "seconds_end_to_end": None,
+        "token_ids": None,
+        "text": None,
+        "shape": None if cell.tree is None else repr(cell.tree),
+        "nodes": None if cell.tree is None else cell.tree.nodes,
+        "draft_steps": cell.draft_steps,
+        "verifier": cell.rule.name,
+        "drafter": cell.drafts_with,
+    }
+    return Record(
+        cell=cell.key,
+        method=cell.method,
+        at=cell.at,
+        lossless=cell.lossless,
+        category=prompt.category,
+        prompt=prompt.id,
+        turn=turn,
+        round=unit.round,
+        seed=unit.seed(bench.settings.seed, number, turn),
+        temperature=unit.temperature,
+        prompt_tokens=len(tokens),
+        **{**fields, **more},
+    )
+
+
+def identity(bench: Workbench, model: Model, tokens: Sequence[int], plain: Sequence[int], other: Sequence[int]) -> dict:
+    """Whether a greedy text is plain decoding's, as fields of a record."""
+    found = divergence(model, tokens, plain, other, bench.dtype)
+    return {"identical_to_plain": found is None, "divergence": None if found is None else asdict(found)}

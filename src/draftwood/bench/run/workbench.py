@@ -1,0 +1,202 @@
+"""The models of a run and everything that answers prompts with them; every worker has one of its own."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from draftwood.bench.plan.configurations import PLAIN, Cell
+from draftwood.bench.plan.models import Models
+from draftwood.bench.plan.prompts import Prompt
+from draftwood.bench.plan.protocols import Settings
+from draftwood.bench.run.identity import root_bound
+from draftwood.costs.budget import Budget
+from draftwood.costs.curve import Curve
+from draftwood.drafters.resources import Parts, drafter_of
+from draftwood.engine.batch import generate
+from draftwood.engine.method import Method
+from draftwood.engine.options import Options
+from draftwood.interfaces.model import Model
+from draftwood.models.pooled import PoolOfSequences
+from draftwood.sampling import Sampling
+from draftwood.stats import Stats, Step
+from draftwood.text.language_model import LanguageModel, load, load_draft_model
+
+WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a cell made of one prompt."""
+
+    token_ids: list[int]
+    text: str
+    stats: Stats
+    seconds: float
+
+
+class Workbench:
+    """Models in memory, and each cell's method on them, built when it is first used.
+
+    Args:
+        models: what to load; weights are loaded when they are first needed.
+        settings: of the requests.
+
+    Raises:
+        ValueError: when a cell lacks its draft model, and what loading raises.
+    """
+
+    def __init__(self, models: Models, settings: Settings) -> None:
+        self.models, self.settings = models, settings
+        self._built: dict[str, LanguageModel] = {}
+        self._plain_texts: dict[tuple[int, ...], list[int]] = {}
+        self._together: dict[str, list[list[Step]]] = {}
+        if models.threads is not None:
+            torch.set_num_threads(models.threads)
+
+    @cached_property
+    def plain(self) -> LanguageModel:
+        """The target, decoding plainly."""
+        return load(self.models.model, method=PLAIN, dtype=self.models.dtype, device=self.models.device)
+
+    @cached_property
+    def draft(self) -> Model:
+        """The draft model."""
+        if self.models.draft_model is None:
+            raise ValueError("this protocol drafts with a second, smaller model; name one with --draft-model")
+        return load_draft_model(self.models.draft_model, self.plain.tokenizer, self.models.dtype, self.models.device)
+
+    @property
+    def tokenizer(self) -> Any:
+        """Of the target."""
+        return self.plain.tokenizer
+
+    @property
+    def folder(self) -> Path | None:
+        """Of the target's weights; None for a model that did not come from a folder."""
+        key = self.plain.calibration.key
+        return None if key is None else Path(key.model)
+
+    @property
+    def dtype(self) -> str:
+        """How the target's weights are multiplied."""
+        key = self.plain.calibration.key
+        return key.dtype if key is not None else "unknown"
+
+    def using(self, cell: Cell) -> LanguageModel:
+        """The target with a cell's method."""
+        if cell.key not in self._built:
+            self._built[cell.key] = self._build(cell)
+        return self._built[cell.key]
+
+    def use_curve(self, curve: dict[str, list] | None) -> None:
+        """Take this curve, so that trees are of one size however often and wherever the run goes on."""
+        if curve is not None:
+            per_place = curve.get("per_place", [0.0])[0]
+            self.plain.calibration.use(Curve(tuple(curve["nodes"]), tuple(curve["seconds"]), per_place))
+
+    def _build(self, cell: Cell) -> LanguageModel:
+        draft = self.draft if cell.drafts_with == "draft-model" else None
+        if cell.shape is None and cell.verifier is None and cell.drafter is None:
+            return self.plain.with_method(cell.method, draft)
+        weighs = cell.base.uses_curve or cell.drafts_with in ("combined", "suffix")
+        guesses = cell.base.uses_prior or cell.drafts_with == "combined"
+        budget = Budget.of(self.plain.calibration.curve) if weighs else Budget()
+        prior = self.plain.prior.table if guesses else None
+        drafter = drafter_of(cell.drafts_with, Parts(self.plain.model, draft, cell.tree, budget, prior))
+        return self.plain.with_method(Method(drafter, cell.rule, cell.method))
+
+    def encode(self, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:
+        """Token ids of the turn after these answers, with all that was said before."""
+        messages = prompt.messages(answers)
+        if prompt.first_tokens is not None:
+            return list(self.tokenizer(messages[-1]["content"])["input_ids"])[: prompt.first_tokens]
+        if self.tokenizer.chat_template is None:
+            return list(self.tokenizer("\n\n".join(message["content"] for message in messages))["input_ids"])
+        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens that the target reads; None where there is no limit."""
+        return self.plain.model.context_length
+
+    @property
+    def room(self) -> int | None:
+        """Most tokens of a prompt; None where there is no limit."""
+        context, asked = self.context_length, self.settings.max_prompt_tokens
+        fits = None if context is None else context - self.settings.max_new_tokens
+        return min((limit for limit in (fits, asked) if limit is not None), default=None)
+
+    def answer(self, cell: Cell, tokens: Sequence[int], temperature: float, seed: int) -> Answer:
+        """One request, timed from end to end."""
+        since = time.perf_counter()
+        made = self.using(cell).generate(
+            tokens,
+            max_new_tokens=self.settings.max_new_tokens,
+            temperature=temperature,
+            seed=seed,
+            exact=self.settings.exact,
+            ignore_eos=self.settings.ignore_eos,
+        )
+        return Answer(made.token_ids, made.text, made.stats, time.perf_counter() - since)
+
+    def options(self, temperature: float, seed: int, ends: frozenset[int]) -> Options:
+        """The same request for the engine itself."""
+        stops = frozenset() if self.settings.ignore_eos else ends
+        return Options(Sampling(temperature), self.settings.max_new_tokens, stops, seed, self.settings.exact)
+
+    def together(
+        self, cell: Cell, prompts: Sequence[Sequence[int]], temperature: float, seeds: Sequence[int]
+    ) -> list[list[Step]]:
+        """The steps of a cell on many prompts in shared runs; greedy plain texts are written once."""
+        from draftwood.bench.run.lazy_nodes import decode_together
+
+        key = repr((cell.key, temperature, prompts))
+        if key in self._together:
+            return self._together[key]
+        options = [self.options(temperature, seed, self.plain.end_tokens) for seed in seeds]
+        steps = decode_together(_pooled(self.plain.model), _pooled(self.draft), cell, prompts, options)
+        if cell.method == PLAIN:
+            self._together[key] = steps
+        return steps
+
+    def tokens_of(self, steps: Sequence[Step]) -> list[int]:
+        return [token for step in steps for token in step.tokens]
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
+    def warm_up(self, cells: Sequence[Cell], tokens: Sequence[int]) -> None:
+        """Let every cell write a few tokens that nobody counts."""
+        for cell in cells:
+            lm = self.using(cell)
+            lm.generate(tokens, max_new_tokens=WARM_UP_TOKENS, exact=self.settings.exact, seed=0)
+
+    def plain_text(self, tokens: Sequence[int]) -> list[int]:
+        """The greedy text of plain decoding, for comparisons outside any timing."""
+        key = tuple(tokens)
+        if key not in self._plain_texts:
+            self._plain_texts[key] = self.answer(Cell(PLAIN), tokens, 0.0, 0).token_ids
+        return self._plain_texts[key]
+
+    def bound(self, cell: Cell, tokens: Sequence[int], temperature: float, seed: int) -> dict[str, float]:
+        """Acceptance at the root beside the greatest possible one, over a few tokens and outside any timing."""
+        method = self.using(cell).method
+        settings = self.settings
+        options = Options(Sampling(temperature), settings.bound_tokens, frozenset(), seed, settings.exact, root_bound)
+        stats = Stats.of(generate(self.plain.model, method.drafter, method.verifier, tokens, options))
+        if stats.root_acceptance is None or stats.root_acceptance_bound is None:
+            return {}
+        bound = {"root_acceptance": stats.root_acceptance, "root_acceptance_bound": stats.root_acceptance_bound}
+        return {**bound, "bounded_runs": stats.bounded}
+
+
+def _pooled(model: Model) -> PoolOfSequences:
+    if not isinstance(model, PoolOfSequences):
+        raise ValueError(f"{type(model).__name__} keeps no caches that prompts could share; leave --thrifty out")
+    return model

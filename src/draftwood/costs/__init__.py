@@ -1,0 +1,1 @@
+"""What forward passes cost on this machine, and how large a tree is worth its time."""

@@ -1,0 +1,251 @@
+"""T(n): the seconds that one run of a model over a tree of n nodes takes on this machine."""
+
+import math
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+from draftwood.interfaces.model import Model
+from draftwood.tree import DraftTree
+
+QUICK = (1, 2, 4, 8, 16, 32, 64)
+FULL = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+ENOUGH = (1, 4, 16)  # the sizes that a slow model runs, once if need be
+LENGTH = 128  # committed tokens before the tree
+DEPTH = 4  # of the trees, as deep as those that methods draft
+ROUNDS = 15
+FAR_NODES, FURTHER, FAR_RUNS = 8, 512, 7  # what is run behind so many tokens more, and how often
+ASSUMED_SLOPE = 1 / 8  # of a plain run per node, where nothing else is known; two CPU cores have about 1/12
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds of one run by number of nodes, the root counted, so ``curve(1)`` is a step of plain decoding.
+
+    Straight between the sizes measured. Beyond the last it goes on as steeply as at its end, and not flatter than on
+    the whole, so that a lucky last size does not make all larger trees free.
+
+    Attributes:
+        nodes: sizes measured, growing, the first is 1.
+        seconds: of each, above 0 and never falling; ``Curve.fit`` makes measured times so.
+        per_place: seconds that each node takes longer for every token of context beyond ``LENGTH``; 0 where unknown.
+
+    Raises:
+        ValueError: for anything else.
+    """
+
+    nodes: tuple[int, ...]
+    seconds: tuple[float, ...]
+    per_place: float = 0.0
+
+    def __post_init__(self) -> None:
+        nodes, seconds = list(self.nodes), list(self.seconds)
+        if len(nodes) != len(seconds) or nodes[:1] != [1] or nodes != sorted(set(nodes)):
+            raise ValueError(
+                f"a curve needs growing numbers of nodes from 1 on and one time for each, got nodes {nodes} and "
+                f"seconds {seconds}"
+            )
+        if not all(math.isfinite(value) and value > 0 for value in seconds) or seconds != sorted(seconds):
+            raise ValueError(
+                f"a curve's seconds must be above 0 and never fall, got {seconds}; Curve.fit smooths measured times"
+            )
+        if not (math.isfinite(self.per_place) and self.per_place >= 0):
+            raise ValueError(f"per_place must be a time of at least 0, got {self.per_place}")
+
+    @classmethod
+    def fit(cls, seconds: Mapping[int, float], per_place: float = 0.0) -> "Curve":
+        """The curve nearest to measured times that never falls: noise must not make a larger tree look cheaper.
+
+        Args:
+            seconds: by number of nodes, in any order, 1 among them.
+            per_place: as in ``Curve``.
+
+        Raises:
+            ValueError: for times that are no finite numbers above 0, and where there is none for 1.
+        """
+        pools: list[tuple[float, int]] = []  # mean of neighbours that had to be made equal, and how many they are
+        for size in sorted(seconds):
+            mean, count = seconds[size], 1
+            while pools and pools[-1][0] > mean:
+                other, more = pools.pop()
+                mean, count = (mean * count + other * more) / (count + more), count + more
+            pools.append((mean, count))
+        level = tuple(float(mean) for mean, count in pools for _ in range(count))
+        return cls(tuple(sorted(seconds)), level, per_place)
+
+    def __call__(self, nodes: int) -> float:
+        """Seconds of one run over this many nodes.
+
+        Raises:
+            ValueError: for less than one node; the root is one.
+        """
+        if nodes < 1:
+            raise ValueError(f"a run has at least one node, the root, got {nodes}")
+        right = bisect_right(self.nodes, nodes)
+        if right == len(self.nodes):
+            return self.seconds[-1] + self._slope * (nodes - self.nodes[-1])
+        (low, high), (before, after) = self.nodes[right - 1 : right + 1], self.seconds[right - 1 : right + 1]
+        return before + (after - before) * (nodes - low) / (high - low)
+
+    @property
+    def _slope(self) -> float:
+        """Seconds per node beyond the last size."""
+        if len(self.nodes) == 1:
+            return self.seconds[0] * ASSUMED_SLOPE
+        (low, high), (before, after) = self.nodes[-2:], self.seconds[-2:]
+        whole = (after - self.seconds[0]) / (high - 1)
+        return max(whole, (after - before) / (high - low))
+
+
+def measure(
+    model: Model,
+    sizes: Iterable[int] = QUICK,
+    length: int = LENGTH,
+    seconds: float = 3.0,
+    rounds: int = ROUNDS,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    advance: Callable[[], None] = lambda: None,
+) -> Curve:
+    """The curve of a model: medians of rounds in which the sizes take turns, so that a noisy moment hurts all alike.
+
+    A model too slow for all of it is measured on fewer sizes, in fewer rounds and behind fewer tokens; at least one run
+    is made, however long it takes.
+
+    Args:
+        sizes: numbers of nodes, the root counted; 1 is always measured.
+        length: committed tokens before the tree.
+        seconds: most time to spend in all.
+        rounds: most runs of each size that count; the first one of each warms up.
+        clock: tells the time in seconds.
+        advance: called after the first runs and after every round.
+
+    Raises:
+        ValueError: for sizes, lengths or times that make no sense.
+    """
+    wanted = sorted({1, *sizes})
+    if wanted[0] < 1 or length < 1 or not seconds > 0:
+        raise ValueError(
+            f"sizes, length and seconds must be above 0, got sizes {wanted}, length {length}, seconds {seconds}"
+        )
+    bench = _Bench(model, seconds, clock)
+    try:
+        bench.fill(length)
+        bench.warm_up(wanted)
+        advance()
+        for turn in range(rounds):
+            if not bench.fits(sum(bench.typical.values()) + bench.far):
+                break
+            bench.round(backwards=turn % 2 == 1)
+            advance()
+        per_place = bench.per_place()
+    finally:
+        bench.session.close()
+    return Curve.fit({size: round(value, 9) for size, value in bench.typical.items()}, round(per_place, 12))
+
+
+class _Bench:
+    """Timed runs of one session, until the time is up."""
+
+    def __init__(self, model: Model, seconds: float, clock: Callable[[], float]) -> None:
+        self.model, self.clock = model, clock
+        self.start, self.end = clock(), clock() + seconds
+        self.random = torch.Generator().manual_seed(0)
+        self.first: dict[int, float] = {}  # a size's first run warms up, and counts only where no other follows
+        self.times: dict[int, list[float]] = {}
+        self.session = model.start()
+
+    @property
+    def typical(self) -> dict[int, float]:
+        """Seconds by size as far as they are known."""
+        return {size: median(self.times.get(size) or [first]) for size, first in self.first.items()}
+
+    def fits(self, seconds: float, end: float | None = None) -> bool:
+        return self.clock() + seconds <= (self.end if end is None else end)
+
+    def fill(self, length: int) -> None:
+        """Commit tokens in pieces that double in size, within a quarter of the time, but one in any case."""
+        end = self.start + (self.end - self.start) / 4
+        limit = self.model.context_length
+        length = length if limit is None else max(1, min(length, limit - DEPTH - 1))
+        piece, took = 1, 0.0
+        while (room := length - self.session.length) > 0 and (not self.first or self.fits(2 * took, end)):
+            tokens, since = self._tokens(min(piece, room)), self.clock()
+            self.session.extend(tokens, keep="last").logits.cpu()
+            took, piece = self._since(since), 2 * piece
+            self.first.setdefault(1, took)  # of one token, cold
+
+    def warm_up(self, sizes: Sequence[int]) -> None:
+        """The first run of each size for which there is time, those that say most first."""
+        for size in sorted(sizes, key=lambda size: (size not in ENOUGH, size)):
+            expected = Curve.fit(self.first)(size)
+            later = 0.0 if size in ENOUGH else 3 * (sum(self.first.values()) + expected)
+            if not self.fits(expected + later):
+                continue
+            try:
+                self.first[size] = self._run(size)
+                if self.model.device.type != "cpu":  # the first run of a size records or loads what others repeat
+                    self.first[size] = self._run(size)
+            except torch.OutOfMemoryError:
+                break  # a tree this large is of no use here
+
+    def round(self, backwards: bool) -> None:
+        """One run of each size; backwards every other time, as a run leaves its traces in the processor's caches."""
+        for size in sorted(self.first, reverse=backwards):
+            if self.fits(0.0):
+                self.times.setdefault(size, []).append(self._run(size))
+
+    def per_place(self) -> float:
+        """What a node costs more for each token of context: runs of one size behind more tokens than before.
+
+        0 where there is no time or no room for that, and where nothing was to be seen.
+        """
+        limit, far = self.model.context_length, self.far
+        if far == 0.0 or not self.fits(far) or (limit and self.session.length + FURTHER + DEPTH >= limit):
+            return 0.0
+        try:
+            near = self._runs()
+            self.session.extend(self._tokens(FURTHER), keep="last").logits.cpu()
+            more = median(self._runs()) - median(near)
+        except torch.OutOfMemoryError:
+            return 0.0
+        _, *usual, _ = sorted(near)  # a single burst of noise says nothing
+        return more / (FAR_NODES * FURTHER) if more > usual[-1] - usual[0] else 0.0
+
+    @property
+    def far(self) -> float:
+        """Seconds that ``per_place`` takes, if it may take so many; else 0."""
+        largest, typical = max(self.first), self.typical
+        if FAR_NODES not in typical:
+            return 0.0
+        seconds = FURTHER * typical[largest] / largest + 3 * (1 + FAR_RUNS) * typical[FAR_NODES]
+        return seconds if seconds <= (self.end - self.start) / 3 else 0.0
+
+    def _runs(self) -> list[float]:
+        return [self._run(FAR_NODES) for _ in range(1 + FAR_RUNS)][1:]
+
+    def _run(self, size: int) -> float:
+        tokens, parents = self._tokens(size), tree_parents(size)
+        since = self.clock()
+        # Logits are read on the host after every run of the engine, which on a GPU also waits for the run to end.
+        self.session.forward(DraftTree.of(tokens, parents)).logits.cpu()
+        return self._since(since)
+
+    def _since(self, start: float) -> float:
+        return max(self.clock() - start, 1e-9)  # a coarse clock may not have moved
+
+    def _tokens(self, count: int) -> list[int]:
+        """Different ones, as equal tokens would all ask the same of a mixture of experts."""
+        return torch.randint(self.model.vocab_size, (count,), generator=self.random).tolist()
+
+
+def tree_parents(nodes: int) -> list[int]:
+    """Parents of the narrowest tree of this many nodes that is no deeper than ``DEPTH``, level by level."""
+    branches = 1
+    while sum(branches**level for level in range(DEPTH + 1)) < nodes:
+        branches += 1
+    return [(node - 1) // branches if node else -1 for node in range(nodes)]

@@ -1,0 +1,117 @@
+"""Guess with several sources at once, in one tree that is as large as pays."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+
+from draftwood.costs.budget import Budget
+from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.interfaces.source import Source
+from draftwood.sampling import Context
+from draftwood.sources.acceptance import Estimator
+from draftwood.sources.n_grams import NGrams
+from draftwood.sources.native_merger import NativeSources, known
+from draftwood.sources.python_merger import Merged, MergedSources
+from draftwood.sources.suffix import Suffix
+from draftwood.tree import DraftTree
+
+SHORTEST_REST, LONGEST_REST = 8, 64  # steps
+LEAST_TRIAL = 8  # steps after a rest before the next one
+IN_PYTHON = 3.0  # times as long as in C++ takes a step of drafting
+FORGETTING = 0.9  # what a step leaves of the gains of earlier ones
+
+
+@dataclass(frozen=True)
+class Combined:
+    """The best guesses of several sources merged in one tree, whose size is chosen anew for every run.
+
+    Sources state opinions on what follows a text; ``Estimator`` makes them one estimate of acceptance, learnt online.
+    The tree grows best first over the product of the estimates along each path, and ``Budget`` keeps the part of it
+    that emits most tokens per second: all of a long copy, a bush of alternatives, or nothing where no guess pays.
+    Merging exact copies with what the target held likely was done by SAM-Decoding (Hu et al. 2024, arXiv:2411.10666)
+    and RACER (2026, arXiv:2604.14885).
+
+    Texts that are drawn are guessed with the noise of the draw in view (``Rng.arrivals``), as Daliri et al. 2024
+    (arXiv:2408.07978) couple draft and target: a token is likely where its probability is large or its number small.
+
+    Where guesses gain less than drafting costs, the drafter rests for some steps, longer each time: it guesses nothing
+    and reads no logits, so that decoding is as fast as without it.
+
+    Differs from the papers: no rule chooses between the sources; a guess that several propose stands once, with the
+    evidence of all of them.
+
+    Args:
+        sources: what proposes.
+        budget: what a run costs on this machine.
+        estimator: how opinions become estimates; None takes the one learnt for greedy or for drawn texts.
+    """
+
+    name: ClassVar[str] = "combined"
+    needs_logits: ClassVar[bool] = True
+    needs_hidden: ClassVar[tuple[int, ...]] = ()
+    sources: tuple[Source, ...] = (Suffix(), NGrams())
+    budget: Budget = field(default_factory=Budget)
+    estimator: Estimator | None = None
+
+    def __post_init__(self) -> None:
+        names = [source.name for source in self.sources]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"a combined drafter needs at least one source, all of different names, got {names}")
+
+    def start(self, request: Request) -> DraftSession:
+        return _CombinedSession(self, request)
+
+
+class _CombinedSession:
+    def __init__(self, config: Combined, request: Request) -> None:
+        self.budget, self.greedy = config.budget, request.sampler.greedy
+        usual = Estimator() if self.greedy else Estimator.for_sampling()
+        merging = NativeSources
+        if not known(config.sources):
+            merging, self.budget = MergedSources, replace(self.budget, per_step=IN_PYTHON * self.budget.per_step)
+        self.merged: Merged = merging(config.sources, config.estimator or usual, request)
+        self.rest = _Rest()
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        if self.rest.goes_on():
+            return DraftTree.chain([root])
+        budget = self.budget.behind(len(context.tokens))
+        tokens, parents, chances = self.merged.grow(root, budget, context.room)
+        size = 1 + budget.best(chances[1:])
+        self.rest.count(budget.gain(chances[1:size]))
+        return DraftTree(
+            torch.tensor(tokens[:size]),
+            torch.tensor(parents[:size]),
+            draw="chosen" if self.greedy else "raced",
+            sources=self.merged.proposers(size),
+        )
+
+    def update(self, accepted: Accepted) -> None:
+        self.merged.learn(accepted, quiet=self.rest.left > 0)
+
+
+class _Rest:
+    """When drafting is not worth its time."""
+
+    def __init__(self) -> None:
+        self.left = 0  # steps
+        self.length = SHORTEST_REST
+        self.steps = 0  # since the last rest
+        self.mean = 1.0  # gain
+
+    def goes_on(self) -> bool:
+        self.left = max(0, self.left - 1)
+        return self.left > 0
+
+    def count(self, gain: float) -> None:
+        """A step's expected gain; a rest begins with the next step if the mean is a loss."""
+        self.mean = FORGETTING * self.mean + (1.0 - FORGETTING) * gain
+        self.steps += 1
+        if self.steps < LEAST_TRIAL:
+            return
+        if self.mean >= 1.0:
+            self.length = SHORTEST_REST
+            return
+        self.left, self.steps, self.mean = self.length + 1, 0, 1.0
+        self.length = min(2 * self.length, LONGEST_REST)

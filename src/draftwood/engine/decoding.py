@@ -1,0 +1,173 @@
+"""The loop: guess, run the target once over the guesses, keep what it agrees with."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from draftwood.engine.options import FinishReason, Options
+from draftwood.engine.stopwatch import Stopwatch
+from draftwood.interfaces.drafter import Accepted, Drafter, Request
+from draftwood.interfaces.model import Model, ModelSession, Output, Run, chunks
+from draftwood.interfaces.verifier import Verdict, Verifier
+from draftwood.ranking import require_probs
+from draftwood.rng import Rng
+from draftwood.sampling import Context, LazyProbs
+from draftwood.stats import Step
+from draftwood.tree import DraftTree
+
+
+class Decoding:
+    """One request under way: prefill once, then propose and settle until ``finish_reason`` is set.
+
+    Args:
+        session: one that has run the prompt already, for those who call ``begin`` instead of ``prefill``.
+
+    Raises:
+        ValueError: for an empty prompt or one that does not fit the context.
+    """
+
+    def __init__(
+        self,
+        target: Model,
+        drafter: Drafter,
+        verifier: Verifier,
+        prompt: Sequence[int],
+        options: Options,
+        session: ModelSession | None = None,
+    ) -> None:
+        self.target, self.drafter, self.verifier, self.options = target, drafter, verifier, options
+        self.limit = target.context_length
+        if options.exact and not verifier.exact_for:
+            raise ValueError(
+                f"{verifier.name} verification changes what the model would say; pass exact=False to allow it, or use "
+                "a lossless method"
+            )
+        if session is None:
+            _check_prompt(prompt, target.vocab_size, self.limit)
+        self.prompt = list(prompt)
+        self.context = Context(list(prompt), len(prompt))  # all tokens before the root
+        self.rng = Rng(options.seed, noise=not options.sampler.greedy)
+        self.sessions: list[ModelSession] = []  # on the target and on what drafts; none before the first run
+        if session is not None:
+            self._start_on(session)
+        self.root = -1
+        self.emitted = 0
+        self.finish_reason: FinishReason | None = None
+
+    def _start_on(self, session: ModelSession) -> None:
+        self.session = session
+        self.sessions.append(session)
+        self.draft = self.drafter.start(Request(self.options.sampler, self.rng, session, self.sessions))
+
+    def prefill(self) -> Step:
+        """Run the prompt and draw the first token."""
+        watch = Stopwatch()
+        self._start_on(self.target.start())
+        output = None
+        for chunk in chunks(self.prompt):
+            keep = "all" if self.drafter.needs_logits else "last"
+            output = self.session.extend(chunk, keep, self.drafter.needs_hidden)
+            watch.lap("target")
+            seen = output if self.drafter.needs_logits or self.drafter.needs_hidden else None
+            self.draft.update(Accepted(DraftTree.chain(chunk), range(len(chunk)), seen))
+            watch.lap("draft")
+        assert output is not None  # the prompt is not empty
+        contexts = [self.context] if self.options.sampler.reads_context else []
+        logits = output.logits[-1:].cpu()
+        probs = self.options.sampler.probs(logits, contexts)[0]
+        require_probs(probs, logits[0], place=1)
+        root = self.rng.draw(probs)
+        watch.lap("verify")
+        return self.begin(root, watch.seconds)
+
+    def begin(self, root: int, seconds: dict[str, float]) -> Step:
+        """Take a token drawn elsewhere after everything in the context, which the first one of an answer always is."""
+        self.root = root
+        return Step(self._emit([root]), seconds=seconds)
+
+    def propose(self) -> tuple[Run, dict[str, float]]:
+        """The tree to run next, and the seconds it took."""
+        watch = Stopwatch()
+        room = self._room()
+        tree = self.draft.propose(self.root, replace(self.context, room=room))
+        if room < len(tree):  # otherwise no path is that long, and asking for the depth could wait for a device
+            tree = tree.cut(room)  # of a drafter that does not mind the room
+        if self.options.exact and len(tree) > 1 and tree.draw not in self.verifier.exact_for:
+            raise ValueError(
+                f"{self.verifier.name} verification changes what the model would say on {tree.draw} drafts; "
+                f"pass exact=False to allow it, or use a verifier that is exact for them"
+            )
+        watch.lap("draft")
+        return Run(self.session, tree), watch.seconds
+
+    def settle(self, run: Run, output: Output, seconds: dict[str, float]) -> Step:
+        """Verify the tree, keep the accepted path and tell the drafter."""
+        watch = Stopwatch(seconds)
+        tree = run.tree.to("cpu")  # with the logits below the one place where the host waits for the device
+        self._require_drafted(tree)
+        probs = LazyProbs(output.logits.cpu(), self.options.sampler, tree, self.context)
+        bound = self.options.bound(tree, probs) if self.options.bound and len(tree) > 1 else None
+        verdict = self.verifier(tree, probs, self.rng)
+        watch.lap("verify")
+        return self.keep(Run(run.session, tree), verdict, output, watch.seconds, bound)
+
+    def keep(
+        self, run: Run, verdict: Verdict, output: Output, seconds: dict[str, float], bound: float | None = None
+    ) -> Step:
+        """Keep the accepted path and tell the drafter."""
+        watch = Stopwatch(seconds)
+        tree, path = run.tree, [0, *verdict.path]
+        self.session.commit(path)
+        accepted = [tree.token_list[node] for node in path]
+        self.context.tokens.extend(accepted)
+        self.root = verdict.next_token
+        watch.lap("verify")
+        self.draft.update(Accepted(tree, path, output))
+        watch.lap("draft")
+        tokens = self._emit([*accepted[1:], self.root])
+        kept = min(len(verdict.path), len(tokens))
+        return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(verdict.path[:kept]), bound)
+
+    def _require_drafted(self, tree: DraftTree) -> None:
+        """Raise ValueError where guesses were drawn from what is no number: a verifier might accept any of them."""
+        if tree.probs is not None and not bool((tree.probs[tree.parents[1:], tree.tokens[1:]] >= 0.0).all()):
+            raise ValueError(
+                f"{self.drafter.name} drafted token {self.emitted + 1} of the text and those behind it from "
+                "probabilities that are NaN: the draft model's weights are damaged, or its dtype is too small for it"
+            )
+
+    def _room(self) -> int:
+        """Guesses in a row that may still become text: a run emits one token more than it accepts."""
+        room = self.options.max_new_tokens - self.emitted - 1
+        if self.limit is not None:
+            room = min(room, self.limit - 1 - len(self.context.tokens))
+        return max(room, 0)
+
+    def close(self) -> None:
+        """Give the caches back."""
+        for session in self.sessions:
+            session.close()
+
+    def _emit(self, tokens: list[int]) -> list[int]:
+        """The tokens up to the end of the text, which this finds."""
+        tokens = tokens[: self.options.max_new_tokens - self.emitted]
+        for place, token in enumerate(tokens):
+            if token in self.options.stop_tokens:
+                tokens, self.finish_reason = tokens[: place + 1], "stop"
+                break
+        self.emitted += len(tokens)
+        full = self.limit is not None and len(self.context.tokens) >= self.limit
+        if self.finish_reason is None and (self.emitted >= self.options.max_new_tokens or full):
+            self.finish_reason = "length"
+        return tokens
+
+
+def _check_prompt(prompt: Sequence[int], vocab: int, limit: int | None) -> None:
+    if not prompt:
+        raise ValueError("the prompt has no tokens; give at least one, for instance the model's begin-of-text token")
+    if min(prompt) < 0 or max(prompt) >= vocab:
+        raise ValueError(f"the prompt has token ids outside 0..{vocab - 1}: it was made for another model")
+    if limit is not None and len(prompt) >= limit:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens and the model's context is {limit}; shorten the prompt to at most "
+            f"{limit - 1} tokens"
+        )

@@ -1,0 +1,43 @@
+"""What a request asks for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from draftwood.interfaces.verifier import NodeProbs
+from draftwood.sampling import Sampler, Sampling
+from draftwood.tree import DraftTree
+from draftwood.validation import require_whole
+
+FinishReason = Literal["stop", "length"]
+
+
+Bound = Callable[[DraftTree, NodeProbs], float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """What a request asks for.
+
+    Args:
+        sampler: from logits to the distribution to sample from.
+        max_new_tokens: most tokens to emit.
+        stop_tokens: the text ends right after any of these.
+        seed: makes the request reproducible; None takes one from the system.
+        exact: refuse a verifier that is not exact for the trees it gets.
+        bound: computes the greatest acceptance possible at the root of a tree, to report beside the realised one.
+    """
+
+    sampler: Sampler = field(default_factory=Sampling)
+    max_new_tokens: int = 128
+    stop_tokens: frozenset[int] = frozenset()
+    seed: int | None = None
+    exact: bool = True
+    bound: Bound | None = None
+
+    def __post_init__(self) -> None:
+        require_whole("max_new_tokens", self.max_new_tokens, "a whole number >= 1")
+        if self.seed is not None:
+            require_whole("seed", self.seed, "a whole number or None")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")

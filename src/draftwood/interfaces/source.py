@@ -1,0 +1,100 @@
+"""What a merged tree needs of a source: it learns from every forward pass and names candidates."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.interfaces.drafter import Accepted, Request
+from draftwood.ranking import likeliest_probs
+from draftwood.sampling import Sampling
+
+RANKS = 8
+"""Successors that are read from each row of the target's logits."""
+
+
+class Kind(NamedTuple):
+    """What sort of evidence an opinion rests on; how far it is trusted is learnt for each kind.
+
+    Attributes:
+        source: name of the source, as it stands in reports.
+        strength: how much evidence there is, for instance how many tokens of context agree.
+    """
+
+    source: str
+    strength: int
+
+
+Opinion = tuple[Kind, dict[int, float]]
+"""A kind and the tokens it holds likely, with probabilities that sum to 1 at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class News:
+    """What a run of the target said, in the form in which sources read it.
+
+    Attributes:
+        accepted: the tree, its accepted path and, where a source reads them, the target's logits.
+        sampling: how the few likeliest logits of a row become probabilities.
+        quiet: whether only the accepted tokens are to be taken in, since nobody guesses at present.
+    """
+
+    accepted: Accepted
+    sampling: Sampling
+    quiet: bool = False
+
+    @cached_property
+    def likeliest(self) -> tuple[Int[Tensor, "nodes ranks"], Float[Tensor, "nodes ranks"]]:
+        """For each node the target's likeliest next tokens, likeliest first, and their probabilities.
+
+        Where a request cuts off unlikely tokens these are left out of the sum, and with them all others but the few:
+        sorting dozens of whole rows costs more than all other drafting, and what is learnt online makes up for it.
+        """
+        logits = self.accepted.logits
+        tokens, probs = likeliest_probs(logits, min(RANKS, logits.shape[-1]), self.sampling.temperature)
+        if self.sampling.cuts:
+            probs = self.sampling.probs(logits.gather(-1, tokens))
+        return tokens, probs
+
+    @cached_property
+    def rows(self) -> list[dict[int, float]]:
+        """The same by token."""
+        tokens, probs = self.likeliest
+        pairs = zip(tokens.tolist(), probs.tolist(), strict=True)
+        return [dict(zip(row, chances, strict=True)) for row, chances in pairs]
+
+
+@runtime_checkable
+class SourceSession(Protocol):
+    """A source's state for one request.
+
+    A ``state`` stands for a text that ends in some token: what the source needs to know of it, and nothing else.
+    """
+
+    def learn(self, news: News) -> None:
+        """Take in what a run of the target said. The first news is the prompt, as a chain that is all kept."""
+        ...
+
+    def begin(self, root: int) -> Any:
+        """The state after the text so far and the root."""
+        ...
+
+    def advance(self, state: Any, token: int) -> Any:
+        """The state one token later."""
+        ...
+
+    def opinions(self, state: Any) -> Sequence[Opinion]:
+        """What may come next, by kind of evidence; none where nothing is known."""
+        ...
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Settings of a source; ``name`` is how reports call it."""
+
+    name: ClassVar[str]
+
+    def start(self, request: Request) -> SourceSession: ...

@@ -1,0 +1,47 @@
+"""What the engine needs of a verifier: a verdict on a tree."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.rng import Rng
+from draftwood.tree import DraftTree, Draw
+
+
+@runtime_checkable
+class NodeProbs(Protocol):
+    """The target's distribution at each node, by node number; a tensor [nodes vocab] is one.
+
+    Rows are asked for one at a time because most are never looked at: a walk from the root reads only the accepted
+    path, and turning logits of 64 nodes into probabilities costs more than everything else in a step on a CPU.
+    """
+
+    def __getitem__(self, node: int, /) -> Float[Tensor, " vocab"]: ...
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verifier decided.
+
+    Attributes:
+        path: accepted nodes from the root's child downwards, root excluded; each is the child of the one before.
+        next_token: drawn after the last accepted node; the root of the next tree.
+    """
+
+    path: list[int]
+    next_token: int
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """A pure function from a tree and the target's probabilities to a verdict, with printable settings.
+
+    ``exact_for`` lists the draws on which the law of the emitted tokens is the target's; empty means lossy.
+    """
+
+    name: ClassVar[str]
+    exact_for: ClassVar[frozenset[Draw]]
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict: ...

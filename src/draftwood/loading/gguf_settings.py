@@ -1,0 +1,194 @@
+"""What a GGUF file says about its model, as a configuration of Transformers.
+
+Every key and tensor that changes a model's numbers is either understood here or refused by name: a file with one
+setting more than its reader knows would load as another model, in silence.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from draftwood.loading.gguf_metadata import Metadata
+from draftwood.loading.gguf_rope import rope_parameters
+
+COMMON = {
+    "context_length": "max_position_embeddings",
+    "block_count": "num_hidden_layers",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+}
+RMS, LAYER_NORM = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+TOKENS = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id"}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How one of llama.cpp's architectures is called in Transformers.
+
+    Attributes:
+        epsilon: key and name of the norms' epsilon.
+        partial_rotary: whether the class can rotate a part of each head.
+        more: what is special, from the file's settings and the configuration so far.
+    """
+
+    model_type: str
+    epsilon: tuple[str, str]
+    partial_rotary: bool = False
+    more: Callable[[Metadata, dict[str, Any]], dict[str, Any]] = lambda metadata, common: {}
+
+
+def configuration(metadata: Metadata) -> dict[str, Any]:
+    """The fields of the configuration, ``model_type`` among them.
+
+    Raises:
+        ValueError: for an architecture or a setting that is not understood, by name.
+    """
+    known = ARCHITECTURES.get(metadata.architecture)
+    if known is None:
+        raise ValueError(f"its architecture is {metadata.architecture}; readable are {', '.join(ARCHITECTURES)}")
+    found = _gpt2(metadata) if metadata.architecture == "gpt2" else _rotary(metadata, known)
+    key, name = known.epsilon
+    found |= {"model_type": known.model_type, name: metadata.need(key), "vocab_size": _vocabulary(metadata)}
+    found |= {"tie_word_embeddings": "output.weight" not in metadata.shapes}
+    found |= {name: metadata.tokens.get(key) for key, name in TOKENS.items()}
+    found |= known.more(metadata, found)
+    metadata.require_nothing_left()
+    return found
+
+
+def _vocabulary(metadata: Metadata) -> int:
+    shape = metadata.shapes.get("token_embd.weight")
+    if shape is None:
+        raise ValueError("the tensor token_embd.weight is missing")
+    return shape[0]
+
+
+def _rotary(metadata: Metadata, known: Architecture) -> dict[str, Any]:
+    """The fields that all architectures with rotary positions share."""
+    found = {name: metadata.need(key) for key, name in COMMON.items()}
+    heads = found["num_attention_heads"]
+    key_length = metadata.take("attention.key_length", found["hidden_size"] // heads)
+    value_length = metadata.take("attention.value_length", key_length)
+    if value_length != key_length:
+        raise ValueError(f"its values have {value_length} dimensions per head and its keys {key_length}")
+    rotated = metadata.take("rope.dimension_count", key_length)
+    if rotated != key_length and not known.partial_rotary:
+        raise ValueError(f"it rotates {rotated} of {key_length} dimensions per head, which {known.model_type} cannot")
+    found |= {
+        "num_key_value_heads": metadata.need("attention.head_count_kv") if _has_groups(metadata) else heads,
+        "head_dim": key_length,
+        "rope_parameters": rope_parameters(metadata, found["max_position_embeddings"], rotated),
+    }
+    if known.partial_rotary:
+        found["rope_parameters"]["partial_rotary_factor"] = rotated / key_length
+    return found
+
+
+def _has_groups(metadata: Metadata) -> bool:
+    return "attention.head_count_kv" in metadata.values
+
+
+def _gpt2(metadata: Metadata) -> dict[str, Any]:
+    names = {
+        "context_length": "n_positions",
+        "block_count": "n_layer",
+        "embedding_length": "n_embd",
+        "feed_forward_length": "n_inner",
+        "attention.head_count": "n_head",
+    }
+    found = {name: metadata.need(key) for key, name in names.items()}
+    if metadata.take("attention.head_count_kv", found["n_head"]) != found["n_head"]:
+        raise ValueError("its heads share keys, which gpt2 cannot")
+    return found
+
+
+def _gemma(metadata: Metadata, common: dict[str, Any], large: int) -> dict[str, Any]:
+    """What Gemma 2 and 3 share. llama.cpp knows by the number of layers which size scales queries differently."""
+    layers, per_head = common["num_hidden_layers"], common["hidden_size"] // common["num_attention_heads"]
+    told, usual = metadata.take("attention.scale"), per_head if layers == large else common["head_dim"]
+    return {
+        "query_pre_attn_scalar": usual if told is None else round(told**-2),
+        "sliding_window": metadata.need("attention.sliding_window"),
+    }
+
+
+def _gemma2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    caps = {name: metadata.take(name, usual) for name, usual in GEMMA2_CAPS.items()}
+    return _gemma(metadata, common, large=46) | caps | _pattern(metadata, common, every=2)
+
+
+def _gemma3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """Layers that see a window have a base of their own and are never scaled."""
+    full = common["rope_parameters"]
+    near = {"rope_type": "default", "rope_theta": metadata.take("rope.freq_base_swa", 10000.0)}
+    rope = {"rope_parameters": {"full_attention": full, "sliding_attention": near}}
+    return _gemma(metadata, common, large=62) | rope | _pattern(metadata, common, every=6)
+
+
+def _pattern(metadata: Metadata, common: dict[str, Any], every: int) -> dict[str, Any]:
+    """Which layers see a window: all but every so-many-th, or as a list in the file says."""
+    told = metadata.take("attention.sliding_window_pattern", every)
+    layers = range(common["num_hidden_layers"])
+    sliding = [bool(told[layer]) if isinstance(told, list) else (layer + 1) % told != 0 for layer in layers]
+    return {"layer_types": ["sliding_attention" if slides else "full_attention" for slides in sliding]}
+
+
+def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    found = {
+        "num_experts": metadata.need("expert_count"),
+        "num_experts_per_tok": metadata.need("expert_used_count"),
+        "norm_topk_prob": metadata.take("expert_weights_norm", metadata.architecture == "qwen3moe"),
+        "moe_intermediate_size": metadata.take(
+            "expert_feed_forward_length", metadata.shapes["blk.0.ffn_gate_exps.weight"][1]
+        ),
+    }
+    shared = metadata.take("expert_shared_feed_forward_length")
+    if metadata.architecture == "qwen2moe":
+        found["shared_expert_intermediate_size"] = shared or metadata.shapes["blk.0.ffn_gate_shexp.weight"][0]
+    return found
+
+
+def _phi3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    rope = common["rope_parameters"]
+    before = rope.get("original_max_position_embeddings", common["max_position_embeddings"])
+    window = metadata.take("attention.sliding_window") or None
+    return {"sliding_window": window, "original_max_position_embeddings": before}
+
+
+def _stablelm(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """llama.cpp, too, goes by the tensors: attention and network run side by side where one norm serves both."""
+    metadata.take("use_parallel_residual")
+    return {
+        "use_qkv_bias": "blk.0.attn_q.bias" in metadata.shapes,
+        "use_parallel_residual": "blk.0.ffn_norm.weight" not in metadata.shapes,
+    }
+
+
+def _attention_bias(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "attention_bias": "blk.0.attn_q.bias" in metadata.shapes,
+        "mlp_bias": "blk.0.ffn_up.bias" in metadata.shapes,
+    }
+
+
+def _starcoder2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    return {"use_bias": "blk.0.attn_q.bias" in metadata.shapes}
+
+
+GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+USUAL = (RMS, "rms_norm_eps")
+ARCHITECTURES = {
+    "llama": Architecture("llama", USUAL, more=_attention_bias),
+    "qwen2": Architecture("qwen2", USUAL),
+    "qwen2moe": Architecture("qwen2_moe", USUAL, more=_experts),
+    "qwen3": Architecture("qwen3", USUAL),
+    "qwen3moe": Architecture("qwen3_moe", USUAL, more=_experts),
+    "gemma2": Architecture("gemma2", USUAL, more=_gemma2),
+    "gemma3": Architecture("gemma3_text", USUAL, more=_gemma3),
+    "phi3": Architecture("phi3", USUAL, partial_rotary=True, more=_phi3),
+    "stablelm": Architecture("stablelm", (LAYER_NORM, "layer_norm_eps"), partial_rotary=True, more=_stablelm),
+    "starcoder2": Architecture("starcoder2", (LAYER_NORM, "norm_epsilon"), more=_starcoder2),
+    "nemotron": Architecture("nemotron", (LAYER_NORM, "norm_eps"), partial_rotary=True, more=_attention_bias),
+    "gpt2": Architecture("gpt2", (LAYER_NORM, "layer_norm_epsilon")),
+}

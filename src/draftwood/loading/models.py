@@ -1,0 +1,75 @@
+"""From a name to a model that is ready to run, on the fastest path that can run it."""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from draftwood.interfaces.model import Model
+from draftwood.loading import hub
+from draftwood.loading.origin import quantisation
+from draftwood.models.decoder import why_not_lean
+from draftwood.models.lean import LeanModel
+from draftwood.models.native import NativeModel, has_int8
+from draftwood.models.transformers import TransformersModel
+from draftwood.native.library import CompilerError
+
+INT8 = "int8"
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model with its tokenizer, the folder of its weights and how they are multiplied."""
+
+    model: Model
+    tokenizer: PreTrainedTokenizerBase
+    folder: Path
+    dtype: str
+
+
+def load_model(
+    name: str, dtype: str | torch.dtype | None = None, device: str | torch.device | None = None
+) -> LoadedModel:
+    """The model of this name, lean where it can be, and in 8-bit integers where its weights were quantised anyway.
+
+    Args:
+        name: see ``hub.resolve``.
+        dtype: ``int8`` or a type of floats; None takes int8 on CPUs for weights that come from a quantised GGUF file,
+            as llama.cpp does in effect, else the type the weights were saved in.
+        device: None takes CUDA where there is one, else the CPU.
+
+    Raises:
+        ValueError: for unknown names and types, and for int8 where it cannot be had; the message says why.
+    """
+    floats = None if dtype in (INT8, torch.int8) else dtype
+    loaded = hub.load_pretrained(name, dtype=floats, device=device)
+    hf_model: PreTrainedModel = loaded.model
+    usual = dtype is None and quantisation(loaded.path) is not None and has_int8(hf_model.device)
+    int8 = dtype in (INT8, torch.int8) or (usual and why_not_lean(hf_model) is None)
+    model = model_for(hf_model, int8)
+    label = INT8 if int8 else str(hf_model.dtype).removeprefix("torch.")
+    return LoadedModel(model, loaded.tokenizer, loaded.path, label)
+
+
+def model_for(hf_model: PreTrainedModel, int8: bool = False) -> Model:
+    """The fastest way to run a Transformers model: Llama-shaped ones in C++ on CPUs and lean elsewhere, others general.
+
+    Raises:
+        ValueError: for int8 on other models or without a compiler, and for models that cannot run trees.
+    """
+    reason = why_not_lean(hf_model)
+    if reason is not None and int8:
+        raise ValueError(f"int8 runs Llama-shaped models only, and {reason}; leave dtype out, or take bfloat16")
+    if reason is not None:
+        return TransformersModel(hf_model)
+    if int8:
+        return NativeModel(hf_model, "int8")
+    if hf_model.device.type != "cpu":
+        return LeanModel(hf_model)
+    try:
+        return NativeModel(hf_model)
+    except CompilerError as error:
+        warnings.warn(f"decoding goes on slower than it could: {error}", stacklevel=2)
+        return LeanModel(hf_model)

@@ -1,0 +1,39 @@
+"""Where the weights of a folder came from: how they were quantised, and a digest that tells them from others."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from draftwood.loading.packages import builtins
+from draftwood.storage.atomic import MANIFEST, Facts, sha256
+from draftwood.storage.weights import WEIGHTS
+
+
+def quantisation(folder: Path) -> str | None:
+    """How the weights in a folder that draftwood made were quantised before, for instance Q4_1; None if not."""
+    return _facts(folder).get("quantisation")
+
+
+def weights_digest(folder: Path) -> str | None:
+    """SHA-256 of the file that the weights were converted from, else one over the files that hold them.
+
+    The folders that draftwood makes of one GGUF file in bfloat16 and float32 have the same. None for a folder without
+    weights.
+    """
+    known = _facts(folder).get("weights")
+    files = sorted(path for pattern in WEIGHTS for path in folder.glob(pattern))
+    if known is not None or not files:
+        return known
+    return hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest()
+
+
+def _facts(folder: Path) -> Facts:
+    """What the manifest says of the weights; those of earlier versions say it by their source alone."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        source = manifest["source"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    if "weights" in manifest:
+        return {name: manifest.get(name) for name in ("quantisation", "weights")}
+    return next((builtin.facts for builtin in builtins().values() if builtin.source == source), {})

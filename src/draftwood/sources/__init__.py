@@ -1,0 +1,8 @@
+"""What `auto` merges: one file per source, their merging, and how much each is trusted."""
+
+from draftwood.sources.bigram_prior import BigramPrior
+from draftwood.sources.earlier_texts import EarlierTexts
+from draftwood.sources.n_grams import NGrams
+from draftwood.sources.suffix import Suffix
+
+__all__ = ["BigramPrior", "EarlierTexts", "NGrams", "Suffix"]

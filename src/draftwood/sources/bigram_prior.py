@@ -1,0 +1,152 @@
+"""Guess with what the target says after a single token, whatever text the token stands in."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from draftwood.interfaces.drafter import Request
+from draftwood.interfaces.model import Model, ModelSession, extend_in_chunks
+from draftwood.interfaces.source import Kind, News, Opinion, SourceSession
+from draftwood.ranking import likeliest_probs
+from draftwood.tree import DraftTree
+
+PRIOR_RANKS = 24  # successors of a token; drawn guesses need more of them than chosen ones
+LEAST_STAR, STAR = 8, 256  # tokens run at once when a prior is measured, at first and at most
+
+
+@dataclass(frozen=True, eq=False)
+class BigramPrior:
+    """A table of the target's likeliest successors of every token, computed once per model and never changed.
+
+    The bigrams of N-Grammys (Stewart et al. 2024, arXiv:2411.03786): where nothing was learnt yet of a token, what the
+    model says after it in no context at all is right more often than silence. ``BigramPrior.of`` measures it.
+
+    Args:
+        tokens: successors of each token, likeliest first; -1 where there is none. Tokens beyond the table have none.
+        probs: their probabilities.
+
+    Raises:
+        ValueError: for tables of different shapes.
+    """
+
+    name: ClassVar[str] = "bigram-prior"
+    tokens: Int[Tensor, "known ranks"]
+    probs: Float[Tensor, "known ranks"]
+    _rows: dict[int, dict[int, float]] = field(default_factory=dict, init=False, repr=False)  # read so far
+
+    def __post_init__(self) -> None:
+        if self.tokens.shape != self.probs.shape or self.tokens.dim() != 2:
+            shapes = f"{list(self.tokens.shape)} and {list(self.probs.shape)}"
+            raise ValueError(f"tokens and probs must be tables of one shape, got {shapes}")
+        object.__setattr__(self, "tokens", self.tokens.long().cpu().contiguous())
+        object.__setattr__(self, "probs", self.probs.float().cpu().contiguous())
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        before: Sequence[int] = (0,),
+        known: int | None = None,
+        ranks: int = PRIOR_RANKS,
+        seconds: float = float("inf"),
+    ) -> "BigramPrior":
+        """Run the model on single tokens; takes as long as a prompt of so many tokens.
+
+        The tokens hang side by side behind one text, as a tree in which none sees another. A text such as the model
+        usually writes makes better guesses than none.
+
+        Args:
+            model: whose prior.
+            before: the tokens before each, at least one.
+            known: only for the first so many tokens; vocabularies made by merging stand in order of frequency.
+            ranks: successors of each token.
+            seconds: stop before this time is over; a few tokens are run however long they take.
+        """
+        known, ranks = min(known or model.vocab_size, model.vocab_size), min(ranks, model.vocab_size)
+        session = model.start()
+        try:
+            tokens, probs = _successors(session, before, known, ranks, seconds)
+        finally:
+            session.close()
+        return cls(tokens, probs)
+
+    def save(self, path: Path) -> None:
+        """Write the table to a file."""
+        save_file({"tokens": self.tokens.int(), "probs": self.probs.half()}, path)
+
+    @classmethod
+    def load(cls, path: Path) -> "BigramPrior":
+        """Read a table that ``save`` wrote.
+
+        Raises:
+            ValueError: where the file holds none.
+        """
+        try:
+            with safe_open(path, "pt") as file:
+                return cls(file.get_tensor("tokens"), file.get_tensor("probs"))
+        except SafetensorError as error:
+            raise ValueError(f"{path} holds no bigram prior: {error}") from error
+
+    def start(self, request: Request) -> SourceSession:
+        return _BigramPriorSession(self)
+
+    def row(self, token: int) -> dict[int, float]:
+        """Successors of one token with their probabilities; empty where the table has none."""
+        row = self._rows.get(token)
+        if row is None:
+            row = {}
+            if token < len(self.tokens):
+                known = zip(self.tokens[token].tolist(), self.probs[token].tolist(), strict=True)
+                row = {successor: chance for successor, chance in known if successor >= 0}
+            self._rows[token] = row
+        return row
+
+
+def _successors(
+    session: ModelSession, before: Sequence[int], known: int, ranks: int, seconds: float
+) -> tuple[Int[Tensor, "known ranks"], Float[Tensor, "known ranks"]]:
+    """The likeliest successors of the first ``known`` tokens, or of as many as there is time for."""
+    tokens, probs = [], []
+    *earlier, root = before
+    if earlier:
+        extend_in_chunks(session, earlier)
+    since, width, start = time.perf_counter(), LEAST_STAR, 0
+    while start < known:
+        star = list(range(start, min(known, start + width)))
+        logits = session.forward(DraftTree.of([root, *star], [-1] + [0] * len(star))).logits[1:]
+        best, chances = likeliest_probs(logits, ranks, temperature=1.0)
+        tokens.append(best)
+        probs.append(chances)
+        start += len(star)
+        spent = time.perf_counter() - since
+        width = min(STAR, 2 * width)
+        if spent * (1 + width / start) > seconds:
+            break
+    return torch.cat(tokens), torch.cat(probs)
+
+
+class _BigramPriorSession:
+    def __init__(self, prior: BigramPrior) -> None:
+        self.prior = prior
+        self.kind = Kind(prior.name, 1)
+
+    def learn(self, news: News) -> None:
+        """The table stays as it is."""
+
+    def begin(self, root: int) -> int:
+        return root
+
+    def advance(self, state: int, token: int) -> int:
+        return token
+
+    def opinions(self, state: int) -> list[Opinion]:
+        row = self.prior.row(state)
+        return [(self.kind, row)] if row else []

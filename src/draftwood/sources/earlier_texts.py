@@ -1,0 +1,113 @@
+"""Guess that the text goes on as texts of earlier requests did."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from draftwood.interfaces.drafter import Request
+from draftwood.interfaces.source import News, Opinion, SourceSession
+from draftwood.sources.suffix import BREAK, DEEPEST, Match, SuffixAutomaton, deepest, kinds_of, opinions_on
+from draftwood.validation import positive
+
+
+class Memory:
+    """Texts of requests in one automaton. Each request reads the one that was there when the request started.
+
+    Args:
+        most: tokens remembered; beyond, the automaton is built anew of the newest half, about 3 s per million tokens.
+        deepest: tokens of the longest match.
+
+    Attributes:
+        lock: for whoever reads or writes the automaton or the texts, as requests may run in several threads.
+    """
+
+    def __init__(self, most: int, deepest: int = DEEPEST) -> None:
+        self.most, self.deepest = most, deepest
+        self.lock = threading.Lock()
+        self.automaton = SuffixAutomaton(deepest)
+        self.texts: list[list[int]] = []  # they grow while their requests run
+        self.read: list[int] = []  # how much of each is in the automaton
+
+    def open(self) -> tuple[list[int], SuffixAutomaton]:
+        """Take in what was written since the last call.
+
+        Returns:
+            An empty text for one more request to write to, and the automaton for it to read.
+        """
+        with self.lock:
+            for number, text in enumerate(self.texts):
+                self._append(text[self.read[number] :])
+                self.read[number] = len(text)
+            if self.automaton.length > self.most:
+                self._forget()
+            self.texts.append([])
+            self.read.append(0)
+            return self.texts[-1], self.automaton
+
+    def _append(self, tokens: list[int]) -> None:
+        for token in [*tokens, BREAK] if tokens else []:
+            self.automaton.append(token)
+
+    def _forget(self) -> None:
+        """Build a new automaton; requests under way keep the old one."""
+        first, tokens = len(self.texts), 0
+        while first > 0 and tokens + len(self.texts[first - 1]) <= self.most // 2:
+            first -= 1
+            tokens += len(self.texts[first]) + 1
+        self.texts, self.read = self.texts[first:], self.read[first:]
+        self.automaton = SuffixAutomaton(self.deepest)
+        for text in self.texts:
+            self._append(text)
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierTexts:
+    """What followed the longest match of the newest tokens in prompts and answers of earlier requests.
+
+    The global tree of SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975). Tokens stay exact, but how fast they come
+    then depends on earlier requests; and their texts stay in memory, so give each user a drafter of their own.
+
+    Args:
+        most: tokens remembered, about 1 kB each.
+        longest: matches of so many tokens and more count alike.
+        shortest: shorter matches guess nothing.
+    """
+
+    name: ClassVar[str] = "earlier-texts"
+    most: int = 100_000
+    longest: int = 8
+    shortest: int = 2
+    _memory: list[Memory] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        positive("most, longest and shortest", [self.most, self.longest, self.shortest])
+        self._memory.append(Memory(self.most, deepest(self.longest)))
+
+    def start(self, request: Request) -> SourceSession:
+        return _EarlierTextsSession(self, self._memory[0])
+
+
+class _EarlierTextsSession:
+    def __init__(self, config: EarlierTexts, memory: Memory) -> None:
+        self.shortest = config.shortest
+        self.text, self.automaton = memory.open()
+        self.lock = memory.lock
+        self.kinds = kinds_of(config.name, config.longest)
+        self.match: Match = (0, 0)
+
+    def learn(self, news: News) -> None:
+        with self.lock:
+            for token in news.accepted.tokens:
+                self.text.append(token)
+                self.match = self.automaton.step(*self.match, token)
+
+    def begin(self, root: int) -> Match:
+        return self.advance(self.match, root)
+
+    def advance(self, state: Match, token: int) -> Match:
+        with self.lock:
+            return self.automaton.step(*state, token)
+
+    def opinions(self, state: Match) -> list[Opinion]:
+        with self.lock:
+            return opinions_on(self.automaton, state, self.kinds, self.shortest)

@@ -1,0 +1,129 @@
+"""Guesses of several sources, grown into one tree best first."""
+
+from collections.abc import Sequence
+from functools import partial
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+from draftwood.costs.budget import Budget
+from draftwood.interfaces.drafter import Accepted, Request
+from draftwood.interfaces.source import News, Source
+from draftwood.sources.acceptance import Estimator, Prediction
+from draftwood.sources.base import sampling_of_rows
+from draftwood.tree import UNBOUNDED
+
+LIKELIEST_CHILD = 0.95  # a node is expanded once a child of this acceptance would be the best guess left
+
+
+class Grown(NamedTuple):
+    """A tree in falling order of its nodes' chances of being accepted, all their ancestors included; the root first."""
+
+    tokens: list[int]
+    parents: list[int]
+    chances: list[float]
+
+
+class Merged(Protocol):
+    """What several sources of one request guess together."""
+
+    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
+        """Guesses below ``root``, the newest token, until no further one could pay by this budget; at most ``room`` of
+        them in a row."""
+        ...
+
+    def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
+        """For the first ``size`` nodes of the last tree the names of the sources that proposed them."""
+        ...
+
+    def learn(self, accepted: Accepted, quiet: bool) -> None:
+        """Take in what became of the tree; only its accepted tokens where ``quiet``, since nobody guesses then."""
+        ...
+
+
+class MergedSources:
+    """Any sources, in Python; ``native_sources`` does the same in C++ for those that ``auto`` takes.
+
+    Args:
+        sources: what proposes.
+        estimator: how opinions become estimates.
+        request: whose text it is; texts that are drawn are guessed with the noise of the draw in view.
+    """
+
+    def __init__(self, sources: Sequence[Source], estimator: Estimator, request: Request) -> None:
+        self.sessions = [source.start(request) for source in sources]
+        self.estimates = estimator.start()
+        self.sampling = sampling_of_rows(request.sampler)
+        self.rng = None if request.sampler.greedy else request.rng
+        self.open: Prediction | None = None  # of the token that is now drawn and not yet told
+        self._clear()
+
+    def _clear(self) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.chances: list[float] = []
+        self.depths: list[int] = []
+        self.states: list[list[Any]] = []
+        self.expected: dict[int, Prediction] = {}  # by node
+
+    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
+        """See ``Merged``. The heap holds guesses, and nodes to expand as token -1: a guess that barely enters is never
+        expanded."""
+        if self.open is not None:
+            self.estimates.learn(self.open, root)
+        self._clear()
+        heap: list[tuple[float, int, int, int]] = [(-1.0, 0, root, -1)]
+        number, yields, rate = 0, 0.0, 0.0
+        while heap:
+            chance, _, token, place = heappop(heap)
+            size = len(self.tokens)
+            if size and -chance < budget.least(size - 1, rate):
+                break
+            if token < 0:
+                for guess, estimate in self._predict(place).estimates.items():
+                    number += 1
+                    heappush(heap, (-self.chances[place] * estimate, number, guess, place))
+                continue
+            self._add(token, place, -chance)
+            yields -= chance
+            rate = max(rate, yields / budget.costs[size])
+            number += 1
+            if self.depths[size] < room:
+                heappush(heap, (chance * LIKELIEST_CHILD, number, -1, size))
+        return Grown(self.tokens, self.parents, self.chances)
+
+    def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
+        pairs = zip(self.tokens[1:size], self.parents[1:size], strict=True)
+        return ((), *(self.expected[parent].sources(token) for token, parent in pairs))
+
+    def learn(self, accepted: Accepted, quiet: bool) -> None:
+        path, tokens = accepted.path, accepted.tree.token_list
+        for node, child in pairwise(path):
+            if node in self.expected:
+                self.estimates.learn(self.expected[node], tokens[child])
+        self.open = self.expected.get(path[-1])
+        self._clear()
+        news = News(accepted, self.sampling, quiet)
+        for session in self.sessions:
+            session.learn(news)
+
+    def _predict(self, node: int) -> Prediction:
+        """What follows a node."""
+        pairs = zip(self.sessions, self.states[node], strict=True)
+        opinions = [opinion for session, state in pairs for opinion in session.opinions(state)]
+        depth = self.depths[node]
+        noise = None if self.rng is None else partial(self.rng.arrivals, ahead=depth)
+        prediction = self.expected[node] = self.estimates.predict(opinions, depth > 0, noise)
+        return prediction
+
+    def _add(self, token: int, parent: int, chance: float) -> None:
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.chances.append(chance)
+        if parent < 0:
+            self.depths.append(0)
+            self.states.append([session.begin(token) for session in self.sessions])
+            return
+        self.depths.append(self.depths[parent] + 1)
+        pairs = zip(self.sessions, self.states[parent], strict=True)
+        self.states.append([session.advance(state, token) for session, state in pairs])

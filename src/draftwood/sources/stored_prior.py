@@ -1,0 +1,88 @@
+"""Bigram priors on disk: taken from a model once, found again by every later load."""
+
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from draftwood.interfaces.model import Model
+from draftwood.sources import BigramPrior
+from draftwood.sources.bigram_prior import PRIOR_RANKS
+from draftwood.storage.atomic import explain_write_errors
+from draftwood.storage.home import home
+from draftwood.storage.progress import progress
+from draftwood.storage.weights import WEIGHTS
+
+STORED_SECONDS = 6.0  # for a prior that later loads find again
+PASSING_SECONDS = 1.0  # for one that is forgotten with the process
+
+
+class Prior:
+    """A model's bigram prior, made when it is first asked for: read from disk or measured.
+
+    Nothing but time depends on it, so a file that cannot be read is measured anew and one that cannot be written is
+    not.
+
+    Args:
+        model: whose prior.
+        before: tokens that stand before each token whose successors are asked for.
+        folder: of the weights; None for a model that came from memory, whose prior is not stored.
+    """
+
+    def __init__(self, model: Model, before: Sequence[int] = (0,), folder: Path | None = None) -> None:
+        self.model, self.before, self.folder = model, tuple(before), folder
+        self._table: BigramPrior | None = None
+        self._making = threading.Lock()
+
+    @property
+    def table(self) -> BigramPrior:
+        """The prior; the first look may take 6 s, or 1 s for a model from memory."""
+        with self._making:
+            if self._table is None:
+                self._table = self._made()
+            return self._table
+
+    def _made(self) -> BigramPrior:
+        path = self.path
+        try:
+            if path is not None and path.exists():
+                return BigramPrior.load(path)
+        except (ValueError, OSError):
+            pass  # damaged: written anew below
+        return self.measure(PASSING_SECONDS if path is None else STORED_SECONDS)
+
+    @property
+    def path(self) -> Path | None:
+        """Where the prior lies, if there is one; other weights in the same folder give another path."""
+        if self.folder is None:
+            return None
+        files = sorted(file for pattern in WEIGHTS for file in self.folder.glob(pattern))
+        stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        identity = (str(self.folder.resolve()), self.before, PRIOR_RANKS, stamps)
+        digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:12]
+        return home() / "priors" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.folder.name)[:60]}-{digest}.safetensors"
+
+    def measure(self, seconds: float = float("inf")) -> BigramPrior:
+        """Take the prior from the model, the first tokens first, and store it; from now on this one is used."""
+        with progress(f"asking the model what follows each token, at most {seconds:.0f} s"):
+            table = BigramPrior.of(self.model, self.before, seconds=seconds)
+        if (path := self.path) is not None:
+            with suppress(OSError):  # the next load measures it again
+                _store(table, path)
+        self._table = table
+        return table
+
+
+def _store(table: BigramPrior, path: Path) -> None:
+    """Write a prior, whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            table.save(partial)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)

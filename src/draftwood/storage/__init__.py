@@ -1,0 +1,1 @@
+"""The ground of everything kept on disk: the home folder, atomic writes, names of machines, progress."""

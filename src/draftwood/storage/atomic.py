@@ -1,0 +1,141 @@
+"""Files and folders written whole or not at all."""
+
+import errno
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from importlib import metadata
+from pathlib import Path
+
+from draftwood.storage.progress import progress
+
+MANIFEST = "draftwood.json"
+
+
+Facts = dict[str, str | None]  # what a manifest says of the weights, see ``weight_facts``
+
+
+CANNOT_WRITE = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EEXIST: "a file of that name is in the way",
+}
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def publish(destination: Path, source: str, build: Callable[[Path], Facts | None]) -> Path:
+    """Make the folder `destination` by letting `build` fill an empty folder, then renaming that folder in one step.
+
+    `source` is what the manifest says about the origin; what `build` returns it says of the weights. Only one process
+    builds a destination at a time; the others wait and take what the first one made. Raises OSError when the disk
+    cannot take the folder.
+    """
+    with explain_write_errors(destination):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(destination):
+            if destination.is_dir():
+                return destination
+            _remove_leftovers(destination)
+            partial = _partial(destination)
+            partial.mkdir()
+            try:
+                facts = build(partial)
+                write_manifest(partial, source, facts or {})
+                os.replace(partial, destination)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+    return destination
+
+
+def _partial(destination: Path) -> Path:
+    return destination.with_name(f".{destination.name}.partial")
+
+
+def _lock_path(destination: Path) -> Path:
+    return destination.with_name(f".{destination.name}.lock")
+
+
+@contextmanager
+def _locked(destination: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(_lock_path(destination))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        with progress(f"waiting for another process that makes {destination.name}"):
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _remove_leftovers(destination: Path) -> None:
+    """Remove half-made folders whose maker is dead; its lock being free proves that. Our own lock is held by us."""
+    from filelock import FileLock, Timeout
+
+    for partial in destination.parent.glob(".*.partial"):
+        owner = destination.with_name(partial.name[1 : -len(".partial")])
+        lock = nullcontext() if owner == destination else FileLock(_lock_path(owner), timeout=0)
+        try:
+            with lock:
+                shutil.rmtree(partial)
+        except Timeout:
+            continue
+
+
+@contextmanager
+def explain_write_errors(destination: Path) -> Iterator[None]:
+    """Turn the ways a disk refuses to take `destination` into one OSError that says what to do."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        code = getattr(error, "errno", None)
+        if code is None and "os error" in str(error):  # safetensors reports the number only inside its text
+            code = next((number for number in CANNOT_WRITE if f"os error {number})" in str(error)), None)
+        if code not in CANNOT_WRITE:
+            raise
+        cure = "free some space" if code in (errno.ENOSPC, errno.EDQUOT) else "make that folder writable"
+        reason = f"cannot write {destination}: {CANNOT_WRITE[code]}; {cure}, or set DRAFTWOOD_HOME to another folder"
+        raise OSError(reason) from error
+
+
+def write_manifest(folder: Path, source: str, facts: Facts) -> None:
+    """Write `draftwood.json`: the origin, the size and SHA-256 of every file, and the versions that made them."""
+    files = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    manifest = {"source": source, **facts, "files": files, "versions": _versions()}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in ("draftwood", "torch", "transformers", "gguf", "safetensors", "tokenizers"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions

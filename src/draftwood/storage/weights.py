@@ -1,0 +1,3 @@
+"""How files of weights are called."""
+
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")

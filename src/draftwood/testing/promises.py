@@ -1,0 +1,250 @@
+"""Does a method really leave the text alone? On a real model by identity, on a known law by chi-square.
+
+* Greedy identity: every method must write exactly what plain decoding writes.
+* Output law: on a model that is a small table the law of the text is known. Long texts are written by the whole
+  engine, and the law of every token given the two before it is compared with the table's.
+* Controls: rules known to be wrong must be caught by the same comparison, or it proves nothing.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+
+from draftwood import methods
+from draftwood.drafters import DraftModel, TokenRecycling
+from draftwood.engine.batch import generate
+from draftwood.engine.method import Method
+from draftwood.engine.options import Options
+from draftwood.interfaces.model import Model, extend_in_chunks
+from draftwood.interfaces.shape import Expand
+from draftwood.methods.recipes import Recipe
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.shapes import Paths, Shape, Widths
+from draftwood.testing import TableModel, chi_square
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
+from draftwood.verifiers import KSeq, Rejection
+
+if TYPE_CHECKING:
+    from draftwood.text.language_model import LanguageModel
+
+SIGNIFICANCE = 1e-4  # a correct program falls below this once in ten thousand runs, and the seeds are fixed
+TIE_SPACINGS = 4
+VOCABULARY, TEXTS, TEXT_LENGTH = 4, 20, 100
+
+PROMPTS = (
+    "Repeat after me, twice: The quick brown fox jumps over the lazy dog.",
+    "Count from one to fifteen in words.",
+    "Write a Python function that returns the larger of two numbers.",
+)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first place where two greedy texts differ.
+
+    Attributes:
+        position: number of the token, from 0.
+        plain_token: what plain decoding wrote there; None where its text had ended.
+        other_token: what the other method wrote.
+        margin: difference of the target's two highest logits there.
+        tolerance: margin below which the two are a tie within rounding, see ``tie_tolerance``.
+        tie: whether they are, and these two tokens are the ones that tie.
+    """
+
+    position: int
+    plain_token: int | None
+    other_token: int | None
+    margin: float
+    tolerance: float
+    tie: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check; ``passed`` is None where it could not be made, and ``detail`` says why."""
+
+    check: Literal["identity", "law", "control"]
+    name: str
+    passed: bool | None
+    detail: str = ""
+    p_value: float | None = None
+    divergence: Divergence | None = None
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def tie_tolerance(logit: float, dtype: torch.dtype) -> float:
+    """How far apart two logits of this size may stand and still change places by rounding.
+
+    A run over many tokens adds up in another order than a run over one. In 8- and 11-bit precision every layer's
+    result is rounded to the type once more, so two such runs disagree about the distance of two logits by a few
+    spacings of the type at the logit's size: for SmolLM2-135M in bfloat16 by 0.7 in the mean and 4 at most.
+    float32 has so many digits that no difference is excused: the tolerance is zero.
+    """
+    if dtype not in (torch.bfloat16, torch.float16):
+        return 0.0
+    spacing = 2.0 ** math.floor(math.log2(max(abs(logit), 2.0**-14))) * torch.finfo(dtype).eps
+    return TIE_SPACINGS * spacing
+
+
+def first_divergence(
+    model: Model, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]
+) -> Divergence | None:
+    """Where two greedy texts part, and how sure the target is of the token there; None if they are the same."""
+    if list(plain) == list(other):
+        return None
+    shorter = min(len(plain), len(other))
+    position = next((place for place in range(shorter) if plain[place] != other[place]), shorter)
+    session = model.start()
+    try:
+        logits = extend_in_chunks(session, [*prompt, *plain[:position]]).logits[-1]
+    finally:
+        session.close()
+    best = logits.float().topk(2).values.tolist()
+    tolerance = tie_tolerance(best[0], logits.dtype)
+    tokens = [text[position] if position < len(text) else None for text in (plain, other)]
+    tie = all(token is not None and best[0] - float(logits[token]) <= tolerance for token in tokens) and tolerance > 0
+    return Divergence(position, *tokens, margin=best[0] - best[1], tolerance=tolerance, tie=tie)
+
+
+def check_identity(
+    plain: "LanguageModel", others: Sequence["LanguageModel"], max_new_tokens: int, prompts: Sequence[str] = ()
+) -> Iterator[Finding]:
+    """Greedy texts of every method against plain decoding, prompt by prompt; a method ends at its first failure."""
+    encoded = [plain.encode(prompt) for prompt in prompts or PROMPTS]
+    wanted = [plain.generate(tokens, max_new_tokens=max_new_tokens).token_ids for tokens in encoded]
+    for other in others:
+        yield _identity(plain.model, other, list(zip(encoded, wanted, strict=True)), max_new_tokens)
+
+
+def _identity(
+    model: Model, other: "LanguageModel", cases: list[tuple[list[int], list[int]]], max_new_tokens: int
+) -> Finding:
+    compared, ties = 0, []
+    for prompt, plain in cases:
+        tokens = other.generate(prompt, max_new_tokens=max_new_tokens).token_ids
+        compared += len(tokens)
+        found = first_divergence(model, prompt, plain, tokens)
+        if found is not None and not found.tie:
+            return Finding("identity", other.method.name, False, describe(found), divergence=found)
+        ties += [found] if found is not None else []
+    detail = f"{compared} tokens of {len(cases)} texts the same"
+    if ties:
+        detail = f"{len(ties)} of {len(cases)} texts part at a tie; {describe(ties[0])}"
+    return Finding("identity", other.method.name, True, detail, divergence=ties[0] if ties else None)
+
+
+def describe(found: Divergence) -> str:
+    """A divergence in words."""
+    there = f"token {found.position}: {found.plain_token} in plain decoding, {found.other_token} here"
+    margin = f"the two top logits are {found.margin:.3g} apart"
+    if found.tolerance == 0:
+        return f"{there}; {margin}"
+    return f"{there}; {margin}, {'a tie' if found.tie else 'no tie'} within rounding ({found.tolerance:.3g})"
+
+
+def check_law(recipe: Recipe) -> Finding:
+    """The law of a method's text on the table model, decoded by the whole engine."""
+    target, draft = tables()
+    p_value = law_p_value(_on_table(recipe, target, draft), target)
+    return Finding("law", recipe.name, p_value >= SIGNIFICANCE, "chi-square over the engine", p_value)
+
+
+def check_controls() -> Iterator[Finding]:
+    """Rules that are wrong; each must be caught."""
+    target, draft = tables()
+    for name, shape, verifier in (
+        ("siblings verified in order of probability", ProbabilityOrder(Widths((3,))), Rejection()),
+        ("likeliest tokens called drawn", Mislabelled(Widths((3,), "greedy-plus-one"), "distinct"), Rejection()),
+        ("K-SEQ on distinct siblings", Mislabelled(Widths((3,)), "independent"), KSeq()),
+    ):
+        p_value = law_p_value(Method(DraftModel(draft, shape), verifier, name), target)
+        caught = p_value < SIGNIFICANCE
+        yield Finding("control", name, caught, "caught, as it must be" if caught else "not caught", p_value)
+
+
+CONTROLS = 3
+
+
+def tables() -> tuple[TableModel, TableModel]:
+    """A target and a draft model of known laws: far apart, so that a wrong rule shows soon, and no pair is rare."""
+    laws = torch.tensor([[0.5, 0.2, 0.2, 0.1], [0.05, 0.65, 0.15, 0.15]])
+    target, draft = (torch.stack([law.roll(token) for token in range(VOCABULARY)]).log() for law in laws)
+    return TableModel(target), TableModel(draft)
+
+
+def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
+    """Probability of a text at least this far from the target's law, if the method changes nothing.
+
+    Given the token before, a token of a table's text depends on nothing else; so for every pair of tokens, what
+    follows it is a sample of a known law, whatever blocks the text was written in. The pairs' chi-square values are
+    joined by Fisher's rule.
+    """
+    followers: dict[tuple[int, int], Counter[Hashable]] = {}
+    for text in range(TEXTS):
+        options = Options(Sampling(temperature=1.0), TEXT_LENGTH, seed=seed + text)
+        tokens = [text % VOCABULARY]
+        for step in generate(target, method.drafter, method.verifier, list(tokens), options):
+            tokens += step.tokens
+        for first, second, third in zip(tokens, tokens[1:], tokens[2:], strict=False):
+            followers.setdefault((first, second), Counter())[third] += 1
+    rows = target.logits.double().softmax(-1).tolist()
+    values = [chi_square(counts, dict(enumerate(rows[pair[1]]))) for pair, counts in followers.items()]
+    if min(values) == 0.0:
+        return 0.0
+    joined = torch.tensor([len(values), -sum(map(math.log, values))], dtype=torch.float64)
+    return float(torch.special.gammaincc(joined[0], joined[1]))
+
+
+def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
+    """The method on the table; one that skips layers, which a table lacks, drafts with the second table instead."""
+    if recipe.drafter == "token-recycling":
+        return Method(TokenRecycling(Paths(), ranks=VOCABULARY), recipe.verifier, recipe.name)
+    if recipe.drafter in ("draft-model", "layer-skip"):
+        return Method(DraftModel(draft, recipe.shape or Widths()), recipe.verifier, recipe.name)
+    return methods.build(recipe.name, target)
+
+
+@dataclass(frozen=True)
+class ProbabilityOrder:
+    """A wrong rule: drawn siblings stand in order of probability instead of drawing order. One level only."""
+
+    name: ClassVar[str] = "probability-order"
+    shape: Widths
+
+    @property
+    def nodes(self) -> int:
+        return self.shape.nodes
+
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+        tree = self.shape.grow(root, expand, rng, room)
+        assert tree.probs is not None  # siblings were drawn
+        order = tree.probs[0, tree.tokens[1:]].argsort(descending=True)
+        return replace(tree, tokens=torch.cat([tree.tokens[:1], tree.tokens[1:][order]]))
+
+
+@dataclass(frozen=True)
+class Mislabelled:
+    """A wrong rule: the tree says that its siblings were drawn in another way than they were."""
+
+    name: ClassVar[str] = "mislabelled"
+    shape: Shape
+    draw: Draw
+
+    @property
+    def nodes(self) -> int:
+        return self.shape.nodes
+
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+        return replace(self.shape.grow(root, expand, rng, room), draw=self.draw)
+
+
+def lossless_names() -> list[str]:
+    """Every method that claims to leave the text alone."""
+    return [recipe.name for recipe in methods.RECIPES.values() if recipe.lossless and recipe.name != "plain"]

@@ -1,0 +1,289 @@
+"""Decoding with drafts: all rows share the target's runs, each row goes at its own pace."""
+
+import time
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
+
+from draftwood.engine.decoding import Decoding
+from draftwood.engine.method import Method
+from draftwood.engine.options import Options
+from draftwood.interfaces.drafter import Accepted
+from draftwood.interfaces.model import Output, Run, chunks
+from draftwood.interfaces.verifier import Verdict
+from draftwood.models.session import PooledSession
+from draftwood.models.support import same_beyond_context
+from draftwood.models.transformers import TransformersModel
+from draftwood.ranking import require_probs
+from draftwood.stats import Stats, Step
+from draftwood.text.hooks.alone import Rest, run_alone
+from draftwood.text.hooks.call import Call
+from draftwood.text.hooks.prefill import adopt, extend_cache, run_prompts
+from draftwood.text.hooks.processors import RowSampler, Scores
+from draftwood.text.hooks.timeline import Emitted, Timeline
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Match
+
+LONE = DraftTree.of([0], [-1])  # stands for any lone root in the numbers of a call
+LATEST = 8  # rounds whose logits are kept for resting drafters
+
+
+def decode_drafted(
+    call: Call, target: TransformersModel, method: Method
+) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats]:
+    """What ``generate`` returns, and the numbers of the call."""
+    batch = _Batch(call, target, method)
+    try:
+        batch.prefill()
+        while not batch.timeline.ended:
+            batch.round()
+        if call.streamer is not None:
+            call.streamer.end()
+        return batch.output(), batch.stats()
+    finally:
+        batch.close()
+
+
+class _Batch:
+    """The rows of a call under way."""
+
+    def __init__(self, call: Call, target: TransformersModel, method: Method) -> None:
+        self.call, self.target, self.method = call, target, method
+        self.timeline = Timeline(call.input_ids, call.criteria, call.config, call.streamer)
+        self.scores = Scores(call.input_ids, call.processors)
+        self.greedy = not call.config.do_sample
+        wanted = call.config.return_dict_in_generate
+        self.scored, self.logged = (wanted and call.config.output_scores), (wanted and call.config.output_logits)
+        self.width = call.past + call.new  # columns of the cache once the prompts are run
+        self.steps: list[list[Step]] = [[] for _ in call.input_ids]
+        self.counts = [0] * len(call.input_ids)  # tokens that each row has got
+        self.rest = Rest()
+        same_draws = self.greedy or isinstance(method.verifier, Match)  # whatever was guessed
+        self.may_rest = same_draws and len(call.input_ids) > 1 and not method.drafter.needs_hidden
+        self.late: list[list[int]] = [[] for _ in call.input_ids]  # tokens that the drafters do not know of yet
+        self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
+        self.rows: list[Decoding] = []
+        self.sessions: list[PooledSession] = []
+        for number in range(len(call.input_ids)):
+            self.rows.append(self._row(number))
+
+    def _row(self, number: int) -> Decoding:
+        call, known = self.call, self._known(number, 0, self.call.input_ids.shape[1])
+        ends = [criterion.eos_token_id for criterion in call.criteria if type(criterion) is EosTokenCriteria]
+        options = Options(
+            RowSampler(self.scores, number, len(known), self.greedy),
+            call.most,
+            frozenset(int(token) for tokens in ends for token in tokens.flatten()),
+            call.seeds[number],
+        )
+        self.sessions.append(self.target.start())
+        row = Decoding(self.target, self.method.drafter, self.method.verifier, known, options, self.sessions[-1])
+        if same_beyond_context(self.target.config):
+            row.limit = None  # Transformers goes on as well
+        return row
+
+    def _padding(self, number: int) -> int:
+        """Columns of the cache that hold padding, all of them in front."""
+        mask = self.call.inputs.get("attention_mask")
+        return 0 if mask is None else self.width - int(mask[number].sum())
+
+    def _known(self, number: int, start: int, end: int) -> list[int]:
+        """Tokens of a row in some columns of the prompts as given, without padding."""
+        padding = self._padding(number) - (self.width - self.call.input_ids.shape[1])
+        return self.call.input_ids[number, max(start, padding) : max(end, padding)].tolist()
+
+    # The prompts
+
+    def prefill(self) -> None:
+        """Run the prompts together and draw each row's first token."""
+        started, call, drafter = time.perf_counter(), self.call, self.method.drafter
+        reads = drafter.needs_logits or bool(drafter.needs_hidden)
+        place = call.input_ids.shape[1] - call.new
+
+        def hear(output: Any) -> None:
+            nonlocal place
+            if reads:
+                self._tell(place, output)
+            place += output.logits.shape[1]
+
+        output = run_prompts(call, drafter.needs_hidden, drafter.needs_logits, hear)
+        cache = call.inputs["past_key_values"]
+        for number, row in enumerate(self.rows):
+            adopt(self.sessions[number], cache, number, self.width - self._padding(number))
+            if not reads:
+                for chunk in chunks(row.prompt):
+                    row.draft.update(Accepted(DraftTree.chain(chunk), range(len(chunk)), None))
+        logits = output.logits[:, -1]
+        tokens, scores = self._draw(list(range(len(self.rows))), logits)
+        seconds = {"target": (time.perf_counter() - started) / len(self.rows)}
+        for number, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
+            self._write(number, row.begin(token, dict(seconds)), logits[number : number + 1], scores[number])
+        self.timeline.advance()
+
+    def _tell(self, place: int, output: Any) -> None:
+        """Tell the drafters of a piece of the prompts, which begins at column ``place``."""
+        count = output.logits.shape[1]
+        for number, row in enumerate(self.rows):
+            tokens = self._known(number, place, place + count)
+            if tokens:
+                hidden = output.hidden_states if self.method.drafter.needs_hidden else ()
+                states = {layer: hidden[layer][number, -len(tokens) :] for layer in self.method.drafter.needs_hidden}
+                seen = Output(output.logits[number, -len(tokens) :], states)
+                row.draft.update(Accepted(DraftTree.chain(tokens), range(len(tokens)), seen))
+
+    # The answers
+
+    def round(self) -> None:
+        """One run of the target for all rows that go on."""
+        going = [n for n, row in enumerate(self.rows) if row.finish_reason is None and self.timeline.runs(n)]
+        if self.may_rest and self.rest.goes_on():
+            self._round_alone(going)
+            return
+        self._catch_up()
+        before = sum(self.counts)
+        self._round_of_trees(going)
+        self.rest.saw(len(going), sum(self.counts) - before - len(going))
+
+    def _round_alone(self, going: list[int]) -> None:
+        """One token for each row. Rows that have ended run along, so that the others lie side by side."""
+        started = time.perf_counter()
+        logits = run_alone(self.target, self.sessions, [row.root for row in self.rows])
+        run = time.perf_counter()
+        for number in going:
+            row = self.rows[number]
+            row.context.tokens.append(row.root)
+            row.session.commit([0])
+            self.late[number].append(row.root)
+        if self.method.drafter.needs_logits:
+            self.late_logits.append(logits)
+        tokens, _ = self._draw(going, logits if len(going) == len(logits) else logits[going])
+        seconds = {"target": (run - started) / len(going), "verify": (time.perf_counter() - run) / len(going)}
+        step = Step([-1], seconds=seconds, tree=LONE)  # the same for all rows: only its numbers are read
+        for number, token in zip(going, tokens, strict=True):
+            self.rows[number].begin(token, seconds)
+            self.counts[number] += 1
+            self.steps[number].append(step)
+            self.timeline.add(number, [Emitted(token)])
+        if len(self.late_logits) >= LATEST:
+            self._catch_up()
+        self.timeline.advance()
+
+    def _catch_up(self) -> None:
+        """Tell the drafters what was written while they rested."""
+        for number, (row, tokens) in enumerate(zip(self.rows, self.late, strict=True)):
+            if tokens:
+                logits = [logits[number] for logits in self.late_logits[: len(tokens)]]
+                seen = Output(torch.stack(logits)) if logits else None
+                row.draft.update(Accepted(DraftTree.chain(tokens), range(len(tokens)), seen))
+                tokens.clear()
+        self.late_logits.clear()
+
+    def _round_of_trees(self, going: list[int]) -> None:
+        proposals = [self.rows[number].propose() for number in going]
+        started = time.perf_counter()
+        outputs = self.target.forward([run for run, _ in proposals], self.method.drafter.needs_hidden)
+        target = (time.perf_counter() - started) / len(going)
+        alone = [place for place, (run, _) in enumerate(proposals) if len(run.tree) == 1]
+        tokens, scores = self._draw_alone(alone, going, proposals, outputs)
+        for place, (number, (run, seconds), output) in enumerate(zip(going, proposals, outputs, strict=True)):
+            row, shared = self.rows[number], {"draft": seconds["draft"], "target": target, "verify": 0.0}
+            if place in tokens:
+                step = row.keep(run, Verdict([], tokens[place]), output, shared)
+                self._write(number, step, output.logits, scores[place])
+            else:
+                self._write(number, row.settle(run, output, shared), output.logits, None)
+        self.timeline.advance()
+
+    def _draw_alone(
+        self, places: list[int], going: list[int], proposals: list[tuple[Run, dict[str, float]]], outputs: list[Output]
+    ) -> tuple[dict[int, int], dict[int, Tensor]]:
+        """What comes after roots without guesses, all drawn together: there every exact verifier just draws."""
+        if not places:
+            return {}, {}
+        for place in places:
+            self.rows[going[place]].context.tokens.append(proposals[place][0].tree.token_list[0])
+        try:
+            logits = torch.cat([outputs[place].logits for place in places])
+            tokens, scores = self._draw([going[place] for place in places], logits)
+        finally:
+            for place in places:
+                self.rows[going[place]].context.tokens.pop()
+        return dict(zip(places, tokens, strict=True)), dict(zip(places, scores, strict=True))
+
+    def _draw(self, numbers: list[int], logits: Tensor) -> tuple[list[int], Tensor]:
+        """The next token of rows whose contexts hold everything before it, and the scores it was drawn from."""
+        rows = [self.rows[number] for number in numbers]
+        answers = (
+            [row.context.tokens[len(row.prompt) :] for row in rows] if self.scores.processors else [[]] * len(rows)
+        )
+        scores = self.scores(numbers, answers, logits)
+        if self.greedy:
+            tokens = scores.argmax(-1, keepdim=True)
+            best = scores.gather(-1, tokens).flatten().tolist()
+            self._require_numbers(numbers, logits, [value == value and value > -inf for value in best])
+            return tokens.flatten().tolist(), scores
+        probs = scores.softmax(-1).cpu()
+        self._require_numbers(numbers, logits, [value == value for value in probs[:, 0].tolist()])
+        return [row.rng.draw(law) for row, law in zip(rows, probs, strict=True)], scores
+
+    def _require_numbers(self, numbers: list[int], logits: Tensor, whole: Sequence[bool]) -> None:
+        """Raise ValueError where a row's scores are not whole: there is nothing to choose a token from."""
+        for number, row, good in zip(numbers, logits, whole, strict=True):
+            if not good:
+                broken = torch.full_like(row, torch.nan, dtype=torch.float32)
+                require_probs(broken, row, place=self.counts[number] + 1)
+
+    def _write(self, number: int, step: Step, logits: Tensor, scores: Tensor | None) -> None:
+        """Hand a step's tokens on, with the rows of the target that they came from."""
+        self.steps[number].append(step.light())
+        before_step, self.counts[number] = self.counts[number], self.counts[number] + len(step.tokens)
+        if not (self.scored or self.logged):
+            self.timeline.add(number, [Emitted(token) for token in step.tokens])
+            return
+        row, path = self.rows[number], [0, *step.path][: len(step.tokens)]
+        answer = row.context.tokens[len(row.prompt) :]
+        emitted = []
+        for taken, (token, node) in enumerate(zip(step.tokens, path, strict=True)):
+            raw = logits[node].to(self.call.input_ids.device, torch.float32, copy=True) if self.logged else None
+            if self.scored and (scores is None or taken):
+                before = answer[: before_step + taken]
+                scores = self.scores([number], [before], logits[node : node + 1])[0]
+            emitted.append(Emitted(token, scores if self.scored else None, raw))
+        self.timeline.add(number, emitted)
+
+    # The end
+
+    def output(self) -> Tensor | GenerateDecoderOnlyOutput:
+        """What ``generate`` returns."""
+        call, timeline = self.call, self.timeline
+        cache = call.inputs["past_key_values"]
+        if call.keeps_cache:
+            start = self.width - self._padding(0)
+            extend_cache(cache, self.sessions[0], start, start + timeline.lengths[0] - 1)
+        if not call.config.return_dict_in_generate:
+            return timeline.sequences
+        return GenerateDecoderOnlyOutput(
+            sequences=timeline.sequences,  # type: ignore[arg-type]
+            scores=timeline.scores if self.scored else None,  # type: ignore[arg-type]
+            logits=timeline.logits if self.logged else None,  # type: ignore[arg-type]
+            past_key_values=cache,
+        )
+
+    def stats(self) -> Stats:
+        """Of what was written, not of what was decoded beyond the end."""
+        stats = Stats()
+        for steps, left in zip(self.steps, self.timeline.lengths, strict=True):
+            for step in steps:
+                if left > 0:
+                    stats.add(step if len(step.tokens) <= left else step.first(left))
+                    left -= len(step.tokens)
+        return stats
+
+    def close(self) -> None:
+        """Give the cache back."""
+        for row in reversed(self.rows):  # so that the next call's rows lie in order again
+            row.close()

@@ -1,0 +1,68 @@
+"""The prompt's run, which is Transformers' own, and the caches it leaves."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+
+from draftwood.interfaces.model import CHUNK
+from draftwood.models.session import PooledSession
+from draftwood.text.hooks.call import Call
+
+
+def plain_cache(cache: object) -> bool:
+    """Whether a cache keeps keys and values of the newest tokens as they are."""
+    layers = getattr(cache, "layers", None)
+    return isinstance(cache, Cache) and all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers or ()
+    )
+
+
+def run_prompts(call: Call, hidden: Sequence[int], all_logits: bool, hear: Callable[[Any], None]) -> Any:
+    """Run the prompts as ``generate`` would; the output of the last run.
+
+    Args:
+        hidden: layers whose hidden states ``hear`` reads.
+        all_logits: whether it reads the logits of every token.
+        hear: called with the output of every run; long prompts of which it reads much are run in pieces.
+    """
+    model, inputs = call.model, dict(call.inputs)
+    if all_logits and "logits_to_keep" in inputs:
+        inputs["logits_to_keep"] = 0
+    if hidden:
+        inputs["output_hidden_states"] = True
+    if (all_logits or hidden) and call.config.prefill_chunk_size is None and call.new > CHUNK:
+        call.config.prefill_chunk_size = CHUNK
+    thread = threading.get_ident()  # other threads may run the same module meanwhile
+    handle = model.register_forward_hook(
+        lambda module, given, output: hear(output) if threading.get_ident() == thread else None
+    )
+    try:
+        return model._prefill(call.input_ids, call.config, inputs)  # type: ignore[attr-defined]
+    finally:
+        handle.remove()
+
+
+def adopt(session: PooledSession, cache: Cache, row: int, seen: int) -> None:
+    """Make a new session go on from a row of the cache, of which the newest ``seen`` tokens are no padding."""
+    session.adopt([(layer.keys[row], layer.values[row]) for layer in cache.layers], seen)  # type: ignore[attr-defined]
+
+
+def extend_cache(cache: Cache, session: PooledSession, count: int, length: int) -> None:
+    """Append to the cache of a single row what the session has run since, up to ``length`` tokens.
+
+    Args:
+        count: tokens of the session that the cache has.
+    """
+    pool = session.model.pool
+    with pool.lock:
+        for index, (keys, values) in enumerate(pool.places(session.slot, count, length)):
+            cache.update(_batched(keys), _batched(values), index)
+
+
+def _batched(states: Tensor) -> Tensor:
+    """[tokens heads dim] as Transformers keeps them: [1 heads tokens dim]."""
+    return torch.clone(states.transpose(0, 1)[None], memory_format=torch.contiguous_format)

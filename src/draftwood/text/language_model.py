@@ -1,0 +1,240 @@
+"""A model, its tokenizer and a method: text in, text out."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from draftwood import methods
+from draftwood.costs.calibration import Calibration
+from draftwood.engine.decoding import Decoding
+from draftwood.engine.method import Method
+from draftwood.engine.options import Options
+from draftwood.interfaces.model import InProcess, Model
+from draftwood.loading.models import load_model
+from draftwood.loading.vocabulary import require_same_vocabulary
+from draftwood.models.transformers import TransformersModel
+from draftwood.sampling import Sampling
+from draftwood.sources.stored_prior import Prior
+from draftwood.text.builder import TextBuilder
+from draftwood.text.prompts import Prompt, Tokens, plain_messages, require_prompt, token_ids
+from draftwood.text.stream import Generation, Stream
+from draftwood.validation import require_flag, stop_strings
+
+DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_METHOD = "auto"
+
+
+class LanguageModel(InProcess):
+    """A model that writes faster and says the same.
+
+    Made by ``draftwood.load``; build it by hand to combine parts of your own. Several threads may use one at once: each
+    text is the same as alone, and the threads' runs of the model take turns.
+
+    Args:
+        model: the target.
+        tokenizer: of the target.
+        method: a drafter and a verifier.
+        name: for reports.
+        calibration: what runs cost, for methods that weigh it; None measures it when one asks.
+        prior: what the model says after single tokens, for methods that guess with it; None likewise.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: PreTrainedTokenizerBase,
+        method: Method,
+        name: str,
+        calibration: Calibration | None = None,
+        prior: Prior | None = None,
+    ) -> None:
+        self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
+        self.calibration = calibration or Calibration(model)
+        self.prior = prior or Prior(model, _usual_text(tokenizer), self.calibration.folder)
+
+    def with_method(self, method: str | Method, draft_model: Model | None = None) -> "LanguageModel":
+        """The same model, decoded by another method."""
+        if isinstance(method, Method):
+            chosen = method
+        else:  # only methods that use the curve or the prior pay for it
+            recipe = methods.recipe(method)
+            curve = self.calibration.curve if recipe.uses_curve else None
+            prior = self.prior.table if recipe.uses_prior else None
+            chosen = methods.build(method, self.model, draft_model, curve=curve, prior=prior)
+        return LanguageModel(self.model, self.tokenizer, chosen, self.name, self.calibration, self.prior)
+
+    def encode(self, prompt: Prompt, raw: bool = False) -> list[int]:
+        """Token ids of a prompt: as a chat where the tokenizer has a chat template, unless ``raw``."""
+        require_prompt(prompt)
+        if not raw and self.tokenizer.chat_template is not None:
+            messages = plain_messages([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
+        if not isinstance(prompt, str):
+            raise ValueError(f"{self.name} has no chat template, so it takes a text, not a list of messages")
+        return list(self.tokenizer(prompt)["input_ids"])
+
+    def stream(
+        self,
+        prompt: Prompt | Tokens,
+        *,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = (),
+        raw: bool = False,
+        exact: bool = True,
+        ignore_eos: bool = False,
+    ) -> Stream:
+        """Decode a prompt; iterate over the result for text as it is accepted.
+
+        Args:
+            prompt: a text, a list of messages with ``role`` and ``content``, or the token ids of one text: numbers, a
+                tensor or an array, or what the tokenizer gives.
+            max_new_tokens: most tokens to emit.
+            temperature: 0 is greedy decoding; see ``Sampling`` for this and the options up to ``logit_bias``.
+            seed: the same seed gives the same text.
+            stop: strings that end the text; None for none.
+            raw: do not wrap the prompt in the chat template.
+            exact: False allows methods that change what the model says.
+            ignore_eos: go on after the model's own end of text.
+
+        Raises:
+            TypeError: for a prompt or an option of another type.
+            ValueError: for a prompt that is empty or too long, and for options out of range.
+        """
+        stops = stop_strings(stop)
+        for name, flag in (("raw", raw), ("exact", exact), ("ignore_eos", ignore_eos)):
+            require_flag(name, flag)
+        sampling = Sampling(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias={} if logit_bias is None else logit_bias,
+        )
+        ends = frozenset() if ignore_eos else self.end_tokens
+        options = Options(sampling, max_new_tokens, ends, seed, exact)
+        tokens = token_ids(prompt)
+        if tokens is None:
+            tokens = self.encode(prompt, raw)  # type: ignore[arg-type]
+        decoding = Decoding(self.model, self.method.drafter, self.method.verifier, tokens, options)
+        return Stream(decoding, TextBuilder(self.tokenizer, stops), self.name, self.method.name)
+
+    def generate(self, prompt: Prompt | Tokens, **options: object) -> Generation:
+        """Decode a prompt to its end; takes the options of ``stream``."""
+        with self.stream(prompt, **options) as stream:  # type: ignore[arg-type]
+            for _ in stream:
+                pass
+        return stream.result
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Tokens with which the model ends its text."""
+        return self.model.end_tokens | ({self.tokenizer.eos_token_id} - {None})  # type: ignore[operator]
+
+
+def load(
+    model: str | PreTrainedModel = DEFAULT_MODEL,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    method: str | Method = DEFAULT_METHOD,
+    draft_model: str | PreTrainedModel | Model | None = None,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    curve: Callable[[int], float] | None = None,
+) -> LanguageModel:
+    """A language model by name, or around a Transformers model already in memory.
+
+    Args:
+        model: a folder, a GGUF file, a Hugging Face id, a built-in name, or a Transformers model.
+        tokenizer: needed with a Transformers model.
+        method: a name of ``draftwood.methods`` or a ``Method`` built by hand.
+        draft_model: for methods that draft with a second model, given like ``model``.
+        dtype: for instance ``float32``, or ``int8``; None takes int8 on CPUs for weights that were quantised before,
+            else the weights' own. Models given as objects keep theirs.
+        device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
+        curve: seconds of a run by number of nodes, for methods that choose the size of their trees by it, for instance
+            a ``Curve`` of ``draftwood.costs.curve``. None takes the one that ``draftwood tune`` or an earlier load
+            stored, or measures it, which takes at most 3 s, or 1 s for a model already in memory.
+
+    Raises:
+        TypeError: for a curve that is no function.
+        ValueError: for unknown names, unsupported architectures and mismatched vocabularies.
+    """
+    if not isinstance(method, Method):
+        methods.require_parts(methods.recipe(method), draft_model is not None)  # before anything is loaded
+    plain = _plain(model, tokenizer, dtype, device, curve)
+    if isinstance(method, Method):
+        return plain.with_method(method)
+    draft: Model | None = None
+    if isinstance(draft_model, (str, PreTrainedModel)):
+        draft = load_draft_model(draft_model, plain.tokenizer, dtype, device)
+    elif draft_model is not None:
+        draft = draft_model
+    return plain.with_method(method, draft)
+
+
+def load_draft_model(
+    draft_model: str | PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+) -> Model:
+    """A draft model for a target with this tokenizer.
+
+    Raises:
+        ValueError: where its vocabulary differs, naming the first differing tokens.
+    """
+    if isinstance(draft_model, PreTrainedModel):
+        return TransformersModel(draft_model)
+    loaded = load_model(draft_model, dtype, device)
+    require_same_vocabulary(tokenizer, loaded.tokenizer)
+    return loaded.model
+
+
+def _plain(
+    model: str | PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    dtype: str | torch.dtype | None,
+    device: str | torch.device | None,
+    curve: Callable[[int], float] | None,
+) -> LanguageModel:
+    if isinstance(model, str):
+        loaded = load_model(model, dtype, device)
+        target, tokenizer, name = loaded.model, tokenizer or loaded.tokenizer, model
+        calibration = Calibration(target, loaded.folder, loaded.dtype, curve)
+    elif tokenizer is None:
+        raise ValueError("a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)")
+    else:
+        target, name = TransformersModel(model), model.config.name_or_path or type(model).__name__
+        calibration = Calibration(target, curve=curve)
+    assert tokenizer is not None  # loaded models bring theirs
+    return LanguageModel(target, tokenizer, methods.build("plain", target), name, calibration)
+
+
+QUESTION, ANSWER = "Explain it to me, please.", "Certainly! Here is what you asked for, in a few words. "
+
+
+def _usual_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The beginning of a text such as the model usually writes: an answer in a chat where it can chat."""
+    start: list[int] = []
+    if tokenizer.chat_template is not None:
+        turns = [{"role": "user", "content": QUESTION}]
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        start = list(tokenizer(str(text), add_special_tokens=False)["input_ids"])
+    else:
+        edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)  # what a text starts with, or stands between texts
+        start = [token for token in edges if isinstance(token, int)][:1]
+    return [*start, *tokenizer(ANSWER, add_special_tokens=False)["input_ids"]] or [0]

@@ -1,0 +1,111 @@
+"""What may be given as a prompt: a text, messages, or token ids in the forms in which Transformers gives them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from draftwood.validation import require_whole
+
+Message = Mapping[str, Any]
+Prompt = str | Sequence[Message]
+Tokens = Sequence[int] | Mapping[str, Any] | torch.Tensor | np.ndarray
+"""Of one text: numbers, a tensor or an array [tokens] or [1 tokens], or what a tokenizer gives."""
+
+KINDS = "a prompt is a text, a list of messages with role and content, or the token ids of one text"
+
+
+def token_ids(prompt: object) -> list[int] | None:
+    """The tokens of a prompt that is made of token ids; None for a text or messages.
+
+    Token ids come as a sequence, a tensor or an array [tokens] or [1 tokens], or as what ``tokenizer(...)`` and
+    ``apply_chat_template(tokenize=True)`` give, whose padding is left out.
+
+    Raises:
+        TypeError: for anything else.
+        ValueError: for more than one text.
+    """
+    if isinstance(prompt, Mapping):
+        return _of_encoding(prompt)
+    if isinstance(prompt, (bytes, bytearray, memoryview)):
+        raise TypeError("the prompt is bytes, not text; decode it first: prompt.decode('utf-8')")
+    if hasattr(prompt, "tolist") and hasattr(prompt, "shape"):  # a tensor or an array
+        return _of_rows(torch.as_tensor(prompt).tolist())
+    if isinstance(prompt, Sequence) and not isinstance(prompt, str) and not isinstance(next(iter(prompt), 0), Mapping):
+        return _of_rows(list(prompt))
+    return None
+
+
+def _of_encoding(encoding: Mapping[Any, Any]) -> list[int]:
+    if "input_ids" not in encoding:
+        cure = "put a single message in a list: [message]" if "role" in encoding else "it must have input_ids"
+        raise TypeError(f"{KINDS}, got a mapping with {', '.join(map(repr, encoding))}; {cure}")
+    tokens, mask = token_ids(encoding["input_ids"]), encoding.get("attention_mask")
+    if tokens is None:
+        raise TypeError(f"input_ids must be token ids, got {encoding['input_ids']!r:.60}")
+    kept = tokens if mask is None else token_ids(mask)
+    if kept is None or len(kept) != len(tokens):
+        raise ValueError(f"attention_mask must say of each of {len(tokens)} tokens whether it counts, got {mask!r:.60}")
+    return tokens if mask is None else [token for token, seen in zip(tokens, kept, strict=True) if seen]
+
+
+def _of_rows(rows: Any) -> list[int]:
+    """The tokens of a list [tokens] or [1 tokens]."""
+    rows = rows if isinstance(rows, list) else [rows]
+    if rows and isinstance(rows[0], (list, tuple)):
+        if len(rows) > 1:
+            raise ValueError(f"the prompt holds {len(rows)} texts; generate takes one, so call it for each")
+        rows = list(rows[0])
+    for token in rows:
+        require_whole("each token of the prompt", token, f"a whole number ({KINDS})")
+    return [int(token) for token in rows]
+
+
+def plain_messages(prompt: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages as chat templates read them, their contents as one text each.
+
+    Raises:
+        TypeError: for what is no message.
+        ValueError: for parts of a content that are no text.
+    """
+    messages = []
+    for number, message in enumerate(prompt):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise TypeError(f"message {number} must be a dict with role and content, got {message!r:.80}")
+        content = message.get("content")
+        if isinstance(content, (list, tuple)):
+            content = "\n".join(_text_of(part, number) for part in content)
+        elif content is not None and not isinstance(content, str):  # a call of a tool has none
+            raise TypeError(f"the content of message {number} must be text, got {content!r:.80}")
+        require_characters(content or "", f"the content of message {number}")
+        messages.append({**message, "content": content})
+    return messages
+
+
+def _text_of(part: object, number: int) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    if not isinstance(part, Mapping) or kind != "text" or not isinstance(part.get("text"), str):
+        raise ValueError(f"message {number} has a part of type {kind!r}; only parts of type 'text' can be read")
+    return part["text"]
+
+
+def require_prompt(prompt: object) -> None:
+    """Raise TypeError or ValueError for what is neither a text nor a list that may hold messages, and for none."""
+    if not isinstance(prompt, (str, list, tuple)):
+        raise TypeError(f"{KINDS}, got {type(prompt).__name__}")
+    if not prompt:
+        raise ValueError("the prompt is empty; give some text or at least one message")
+    if isinstance(prompt, str):
+        require_characters(prompt, "the prompt")
+
+
+def require_characters(text: str, what: str) -> None:
+    """Raise ValueError where a text holds half a character, which no tokenizer can read."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{what} holds a lone surrogate, U+{ord(text[error.start]):04X} at character {error.start}: half of a "
+            "character, or a byte that was no UTF-8; mend the text where it was decoded"
+        ) from None

@@ -1,0 +1,114 @@
+"""A text under way, and what it is once it is finished."""
+
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
+
+from draftwood.engine.batch import generate_batch
+from draftwood.engine.decoding import Decoding
+from draftwood.interfaces.model import InProcess
+from draftwood.stats import Stats, Step
+from draftwood.text.builder import TextBuilder
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished text.
+
+    Attributes:
+        text: the answer, without stop strings and special tokens.
+        token_ids: every emitted token, an end-of-text token included.
+        finish_reason: ``stop`` where the model or a stop string ended the text, else ``length``.
+        model: name of the target.
+        method: name of the method.
+        stats: what it took.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: Literal["stop", "length"]
+    model: str
+    method: str
+    stats: Stats
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "text": self.text,
+            "token_ids": self.token_ids,
+            "finish_reason": self.finish_reason,
+            "model": self.model,
+            "method": self.method,
+            "stats": self.stats.as_json(),
+        }
+
+
+class Stream(InProcess):
+    """A text under way: iterate for its pieces as they are accepted, then read ``result``.
+
+    A text that is left before its end is ended by ``close``, by the end of ``with lm.stream(...) as stream:``, or when
+    nothing refers to the stream any more; what it held of the cache is free from then on.
+
+    Attributes:
+        steps: the steps so far, with their trees but not the rows these were drawn from.
+    """
+
+    def __init__(self, decoding: Decoding, builder: TextBuilder, model: str, method: str) -> None:
+        self.steps: list[Step] = []
+        self._decoding, self._builder = decoding, builder
+        self._names = (model, method)
+        self._pieces = _pieces(decoding, builder, self.steps)  # does not refer to the stream, which may so be dropped
+        self._turn = threading.Lock()
+        self._ended = False
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        try:
+            with self._turn:
+                return next(self._pieces)
+        finally:
+            if self._ended:  # by another thread, meanwhile
+                self.close()
+
+    def close(self) -> None:
+        """End the text here; ``result`` stays. Another thread that runs a step just now ends it after this step."""
+        self._ended = True
+        if self._turn.acquire(blocking=False):
+            try:
+                self._pieces.close()
+            finally:
+                self._turn.release()
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def result(self) -> Generation:
+        """The text so far, or the whole of it once the iteration is over."""
+        reason = "stop" if self._builder.stopped else self._decoding.finish_reason or "length"
+        model, method = self._names
+        tokens = list(self._builder.tokens)
+        return Generation(self._builder.text, tokens, reason, model, method, Stats.of(self.steps))
+
+
+def _pieces(decoding: Decoding, builder: TextBuilder, steps: list[Step]) -> Generator[str, None, None]:
+    """Text as it is accepted, and the steps it took."""
+    with closing(generate_batch([decoding])) as run:
+        for _, step in run:
+            taken = builder.add(step.tokens)
+            if builder.stopped:
+                step = step.first(taken)
+            steps.append(step.light())
+            if piece := builder.new_text():
+                yield piece
+            if builder.stopped:
+                break
+    builder.finish()
+    if piece := builder.new_text(final=True):
+        yield piece

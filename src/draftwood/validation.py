@@ -1,0 +1,47 @@
+"""What options may be: refused in one line that names the option, what it must be, and what came."""
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+
+
+def require_number(name: str, value: object, wanted: str = "a number") -> None:
+    """Raise TypeError unless this is a number; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be {wanted}, got {value!r}")
+
+
+def require_whole(name: str, value: object, wanted: str = "a whole number") -> None:
+    """Raise TypeError unless this is a whole number; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be {wanted}, got {value!r}")
+
+
+def require_flag(name: str, value: object) -> None:
+    """Raise TypeError unless this is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def stop_strings(stop: str | Sequence[str] | None) -> list[str]:
+    """Stop strings as a list; TypeError or ValueError for what is none."""
+    stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
+    if not isinstance(stops, (list, tuple)) or not all(isinstance(each, str) for each in stops):
+        raise TypeError(f"stop must be a string, a list of strings or None, got {stop!r}")
+    if "" in stops:
+        raise ValueError("a stop string must not be empty")
+    return list(stops)
+
+
+def positive(name: str, values: Sequence[int]) -> None:
+    """Raise ValueError unless every value is a whole number above zero."""
+    if not values or any(value < 1 for value in values):
+        raise ValueError(f"{name} must be whole numbers above 0, got {values}")
+
+
+def require_like_size(target: int, draft: int) -> None:
+    """Raise ValueError where one vocabulary is more than a tenth larger than the other."""
+    if max(target, draft) > 1.1 * min(target, draft):
+        raise ValueError(
+            f"the draft model knows {draft} tokens and the target {target}; use a draft model of the target's own "
+            "family"
+        )

@@ -1,0 +1,371 @@
+"""GGUF files hold the model that was written into them, to the last number, or are refused by name."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf_writing import TOKENS, converted, write_gguf
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from draftwood.loading.gguf_files import gguf_folder
+from draftwood.loading.hub import load_pretrained
+from draftwood.loading.models import load_model
+from draftwood.loading.origin import quantisation, weights_digest
+
+CONTEXT = 64
+SMALL = {
+    **{"vocab_size": len(TOKENS), "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": CONTEXT},
+    **{"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None, "initializer_range": 0.3},
+}
+FREQUENCY = {"rope_type": "default", "rope_theta": 100.0}
+PAIRS = 4  # rotary frequencies of a head
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def build(model_type: str, **more: Any) -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, **{**SMALL, "rope_parameters": dict(FREQUENCY), **more})
+    model = AutoModelForCausalLM.from_config(config).eval()
+    for parameter in model.parameters():
+        if parameter.ndim == 1:  # norms and biases too must come out where they were put in
+            parameter.data += 0.2 * torch.randn_like(parameter)
+    return model
+
+
+def logits(model: PreTrainedModel, count: int = CONTEXT) -> torch.Tensor:
+    tokens = torch.randint(3, len(TOKENS), (1, count), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        return model(tokens).logits
+
+
+def assert_same_model(path: Path, model: PreTrainedModel, count: int = CONTEXT) -> None:
+    loaded = load_pretrained(str(path), dtype="float32", device="cpu").model
+    torch.testing.assert_close(logits(loaded, count), logits(model, count), rtol=1e-4, atol=1e-4)
+
+
+# ---- files that are none
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK\3\4" + bytes(90), "is not a GGUF file"),
+        (b"GGUF" + (9).to_bytes(4, "little") + bytes(90), "of version 9, readable are 2 and 3"),
+        (b"GGUF\3\0\0\0" + np.random.default_rng(0).bytes(900), "cannot be read as a GGUF model"),
+    ],
+)
+def test_garbage_is_no_gguf_file(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "garbage.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{path} .*{message}"):
+        gguf_folder(path)
+
+
+# ---- rotary positions
+
+LLAMA3 = {
+    **{"rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "original_max_position_embeddings": 32,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16}
+YARN_SETTINGS = {
+    **{"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16},
+    "rope.scaling.finetuned": True,
+}
+SHORT, LONG = [1.0, 1.5, 2.0, 3.0], [1.0, 4.0, 9.0, 20.0]
+FACTORS = {"rope_factors_short.weight": np.array(SHORT), "rope_factors_long.weight": np.array(LONG)}
+LONGROPE = {
+    **{"rope_type": "longrope", "rope_theta": 100.0, "short_factor": SHORT, "long_factor": LONG},
+    **{"original_max_position_embeddings": 32, "attention_factor": 1.25, "factor": 2.0},
+}
+
+
+def llama3_factors() -> np.ndarray:
+    """``rope_freqs.weight`` as llama.cpp's converter makes it of Llama 3.1's parameters."""
+    base, size, context = LLAMA3["rope_theta"], LLAMA3["factor"], LLAMA3["original_max_position_embeddings"]
+    low, high = LLAMA3["low_freq_factor"], LLAMA3["high_freq_factor"]
+    found = []
+    for frequency in 1.0 / base ** (np.arange(0, 2 * PAIRS, 2) / (2 * PAIRS)):
+        length = 2 * np.pi / frequency
+        if length < context / high:
+            found.append(1.0)
+        elif length > context / low:
+            found.append(size)
+        else:
+            smooth = (context / length - low) / (high - low)
+            found.append(1 / ((1 - smooth) / size + smooth))
+    return np.array(found)
+
+
+def test_factors_of_the_example_are_of_all_three_kinds() -> None:
+    factors = llama3_factors()
+    assert (factors == 1).any()
+    assert (factors == 8).any()
+    assert ((factors > 1) & (factors < 8)).any()
+
+
+ROTARY = {
+    "llama3": (LLAMA3, {}, {"rope_freqs.weight": llama3_factors()}),
+    "linear": ({**FREQUENCY, "rope_type": "linear", "factor": 2.5}, {"rope.scaling.factor": 2.5}, {}),
+    "linear, named": (
+        {**FREQUENCY, "rope_type": "linear", "factor": 2.5},
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 2.5},
+        {},
+    ),
+    "linear, old name": ({**FREQUENCY, "rope_type": "linear", "factor": 2.5}, {"rope.scale_linear": 2.5}, {}),
+    "none": (FREQUENCY, {"rope.scaling.type": "none", "rope.scaling.factor": 2.5}, {}),
+    "yarn": (YARN, YARN_SETTINGS, {}),
+    "yarn with all keys": (
+        {**YARN, "attention_factor": 1.3, "beta_fast": 20.0, "beta_slow": 2.0},
+        YARN_SETTINGS
+        | {"rope.scaling.yarn_attn_factor": 1.3, "rope.scaling.yarn_ext_factor": 1.0}
+        | {"rope.scaling.yarn_beta_fast": 20.0, "rope.scaling.yarn_beta_slow": 2.0},
+        {},
+    ),
+    "yarn, magnitude multiplied": (
+        {**YARN, "attention_factor": 1.5 * (0.1 * np.log(4.0) + 1.0)},
+        YARN_SETTINGS | {"rope.scaling.attn_factor": 1.5},
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+@pytest.mark.parametrize("kind", ROTARY)
+def test_scaled_rotary_positions_are_those_of_the_model(tmp_path: Path, kind: str, architecture: str) -> None:
+    rope, settings, tensors = ROTARY[kind]
+    model = build(architecture, rope_parameters=dict(rope))
+    (path,) = write_gguf(tmp_path / "scaled.gguf", model, architecture, settings, tensors)
+    assert_same_model(path, model)
+    plain = build(architecture)
+    if kind != "none":  # the negative control: without the scaling it is another model
+        assert (logits(plain) - logits(model)).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("count", [32, CONTEXT])  # short factors, then long ones
+@pytest.mark.parametrize("architecture", ["llama", "phi3"])
+def test_longrope_is_read_from_its_two_tensors(tmp_path: Path, architecture: str, count: int) -> None:
+    more = {"original_max_position_embeddings": 32} if architecture == "phi3" else {}
+    model = build(architecture, rope_parameters=dict(LONGROPE), **more)
+    settings = {"rope.scaling.original_context_length": 32, "rope.scaling.attn_factor": 1.25}
+    (path,) = write_gguf(tmp_path / "long.gguf", model, architecture, settings, FACTORS)
+    assert_same_model(path, model, count)
+
+
+@pytest.mark.parametrize("kind", ["llama3", "yarn", "linear"])
+def test_scaled_positions_are_right_on_our_own_path_too(tmp_path: Path, kind: str) -> None:
+    rope, settings, tensors = ROTARY[kind]
+    model = build("llama", rope_parameters=dict(rope))
+    (path,) = write_gguf(tmp_path / "scaled.gguf", model, "llama", settings, tensors)
+    session = load_model(str(path), "float32", "cpu").model.start()
+    tokens = torch.randint(3, len(TOKENS), (40,), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        expected = model(tokens[None]).logits[0]
+    torch.testing.assert_close(session.extend(tokens.tolist()).logits, expected, rtol=1e-4, atol=1e-4)
+
+
+# ---- architectures
+
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+EXPERT_SETTINGS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16}
+NEAR = {"rope_type": "default", "rope_theta": 10000.0}
+BOTH = {"full_attention": {**FREQUENCY, "rope_type": "linear", "factor": 8.0}, "sliding_attention": NEAR}
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "llama": ("llama", {}, {}),
+    "llama, tied": ("llama", {"tie_word_embeddings": True}, {}),
+    "llama, wide heads": ("llama", {"head_dim": 16}, {}),
+    "llama, biases": ("llama", {"attention_bias": True, "mlp_bias": True}, {}),
+    "qwen2": ("qwen2", {}, {}),
+    "qwen3": ("qwen3", {"head_dim": 16}, {}),
+    "qwen2moe": (
+        "qwen2_moe",
+        {**EXPERTS, "shared_expert_intermediate_size": 24, "num_hidden_layers": 2},
+        {**EXPERT_SETTINGS, "expert_shared_feed_forward_length": 24},
+    ),
+    "qwen3moe": ("qwen3_moe", {**EXPERTS, "norm_topk_prob": True}, EXPERT_SETTINGS),
+    "gemma2": (
+        "gemma2",
+        {"sliding_window": 8, "query_pre_attn_scalar": 8, "final_logit_softcapping": 3.0},
+        {"attention.sliding_window": 8, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 3.0},
+    ),
+    "gemma2, 46 layers": (
+        "gemma2",
+        {"sliding_window": 8, "query_pre_attn_scalar": 8, "num_hidden_layers": 46, "head_dim": 16},
+        {"attention.sliding_window": 8},
+    ),
+    "gemma3": (
+        "gemma3_text",
+        {"sliding_window": 8, "query_pre_attn_scalar": 8, "num_hidden_layers": 7, "rope_parameters": BOTH},
+        {"attention.sliding_window": 8, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+    ),
+    "phi3": ("phi3", {"sliding_window": 8}, {"attention.sliding_window": 8}),
+    "phi3, part of a head": ("phi3", {"rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.5}}, {}),
+    "stablelm": ("stablelm", {"rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.25}}, {}),
+    "stablelm, side by side": (
+        "stablelm",
+        {
+            "use_parallel_residual": True,
+            "use_qkv_bias": True,
+            "rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.5},
+        },
+        {"use_parallel_residual": True},
+    ),
+    "starcoder2": ("starcoder2", {}, {}),
+    "nemotron": ("nemotron", {"rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.5}}, {}),
+    "gpt2": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT}, {}),
+}
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_every_architecture_is_the_model_that_was_written(tmp_path: Path, kind: str) -> None:
+    model_type, more, settings = ARCHITECTURES[kind]
+    model = build(model_type, **more)
+    (path,) = write_gguf(tmp_path / "tiny.gguf", model, kind.split(",")[0], settings)
+    assert_same_model(path, model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"attention.scale": 0.5}, r"llama\.attention\.scale = 0\.5 is not understood"),
+        ({"logit_scale": 0.25}, r"llama\.logit_scale = 0\.25 is not understood"),
+        ({"residual_scale": 0.22}, r"llama\.residual_scale"),
+        ({"embedding_scale": 12.0}, r"llama\.embedding_scale"),
+        ({"final_logit_softcapping": 30.0}, r"llama\.final_logit_softcapping"),
+        ({"attention.sliding_window": 8}, r"llama\.attention\.sliding_window = 8"),
+        ({"expert_count": 8, "expert_used_count": 2}, r"llama\.expert_count = 8"),
+        ({"something.new": [1, 2]}, r"llama\.something\.new"),
+        ({"rope.dimension_count": 4}, "it rotates 4 of 8 dimensions per head"),
+        ({"attention.value_length": 16}, "its values have 16 dimensions per head"),
+        ({"attention.head_count": [4, 4, 2]}, r"llama\.attention\.head_count differs between layers"),
+        ({"rope.scaling.type": "longrope"}, "its rope.scaling.type is 'longrope'"),
+        ({"rope.scaling.attn_factor": 1.5}, r"attn_factor is 1\.5 without a scaling"),
+        ({"rope.scaling.alpha": 1000.0}, r"llama\.rope\.scaling\.alpha"),
+        (YARN_SETTINGS | {"rope.scaling.yarn_log_multiplier": 0.1}, r"yarn_log_multiplier 0\.1"),
+        (YARN_SETTINGS | {"rope.scaling.yarn_ext_factor": 0.5}, r"yarn_ext_factor 0\.5"),
+    ],
+)
+def test_settings_that_change_the_numbers_are_refused_by_name(
+    tmp_path: Path, settings: dict[str, Any], message: str, own_home: Path
+) -> None:
+    (path,) = write_gguf(tmp_path / "strange.gguf", build("llama"), "llama", settings)
+    with pytest.raises(ValueError, match=rf"{path} cannot be read as a GGUF model \(.*{message}"):
+        load_pretrained(str(path))
+    assert not list(own_home.glob("models/gguf-*"))
+
+
+def test_settings_that_change_nothing_are_no_reason(tmp_path: Path) -> None:
+    model = build("llama")
+    neutral = {"expert_count": 0, "expert_used_count": 0, "logit_scale": 1.0, "attention.causal": True}
+    (path,) = write_gguf(tmp_path / "neutral.gguf", model, "llama", neutral | {"tensor_data_layout": "Meta AI"})
+    assert_same_model(path, model)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"blk.0.attn_q_norm.weight": np.ones(8)}, r"its tensor blk\.0\.attn_q_norm\.weight has no place in Llama"),
+        ({"rope_factors_long.weight": np.ones(4)}, "it has only rope_factors_long"),
+        ({"rope_freqs.weight": np.ones(3)}, "it has 3 factors for 4 rotary frequencies"),
+    ],
+)
+def test_tensors_that_no_weight_takes_are_refused(tmp_path: Path, tensors: dict[str, np.ndarray], message: str) -> None:
+    (path,) = write_gguf(tmp_path / "strange.gguf", build("llama"), "llama", {}, tensors)
+    with pytest.raises(ValueError, match=message):
+        load_pretrained(str(path))
+
+
+def test_an_architecture_that_is_not_known_whole_is_refused(tmp_path: Path) -> None:
+    (path,) = write_gguf(tmp_path / "strange.gguf", build("llama"), "granite")
+    with pytest.raises(ValueError, match=r"its architecture is granite; readable are llama, qwen2"):
+        load_pretrained(str(path))
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0", "F16", "BF16"])
+def test_in_float32_a_file_has_its_own_numbers_to_the_last_bit(tmp_path: Path, kind: str) -> None:
+    model = build("qwen2")  # whose matrices are stored as they are
+    (path,) = write_gguf(tmp_path / "model.gguf", model, "qwen2", kind=gguf.GGMLQuantizationType[kind])
+    loaded = load_pretrained(str(path), dtype="float32", device="cpu").model.state_dict()
+    told = {tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type) for tensor in gguf.GGUFReader(path).tensors}
+    for name, each in {
+        "blk.1.attn_q.weight": "model.layers.1.self_attn.q_proj.weight",
+        "blk.2.ffn_down.weight": "model.layers.2.mlp.down_proj.weight",
+        "token_embd.weight": "model.embed_tokens.weight",
+        "blk.0.attn_norm.weight": "model.layers.0.input_layernorm.weight",
+    }.items():
+        assert torch.equal(loaded[each], torch.from_numpy(told[name].copy())), name
+    rounded = load_pretrained(str(path), device="cpu").model.state_dict()
+    assert all(torch.equal(rounded[name], weight.bfloat16()) for name, weight in loaded.items())
+
+
+@pytest.mark.parametrize(("kind", "told"), [("Q4_1", "Q4_1"), ("Q8_0", "Q8_0"), ("BF16", None), (None, None)])
+def test_quantisation_is_read_from_the_tensors_and_not_from_the_name(
+    tmp_path: Path, kind: str | None, told: str | None
+) -> None:
+    chosen = None if kind is None else gguf.GGMLQuantizationType[kind]
+    paths = write_gguf(tmp_path / "model.gguf", build("llama"), kind=chosen)
+    folder = load_pretrained(str(paths[0]), device="cpu").path
+    assert quantisation(folder) == told
+    paths = write_gguf(tmp_path / "Q6_K-is-only-a-name.gguf", build("llama"), kind=chosen)
+    assert quantisation(load_pretrained(str(paths[0]), device="cpu").path) == told
+
+
+def test_folders_of_one_file_have_its_digest(tmp_path: Path) -> None:
+    from draftwood.storage.atomic import sha256
+
+    (path,) = write_gguf(tmp_path / "model.gguf", build("llama"), kind=gguf.GGMLQuantizationType.Q8_0)
+    folders = [load_pretrained(str(path), dtype=dtype, device="cpu").path for dtype in ("bfloat16", "float32")]
+    assert folders[0] != folders[1]
+    assert {weights_digest(folder) for folder in folders} == {sha256(path)}
+
+
+def test_a_folder_that_an_earlier_version_made_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its configuration may be that of another model."""
+    (path,) = write_gguf(tmp_path / "model.gguf", build("llama"))
+    before = load_pretrained(str(path), device="cpu").path
+    monkeypatch.setattr("draftwood.loading.gguf_files.READING", -1)
+    assert load_pretrained(str(path), device="cpu").path != before
+
+
+# ---- split files
+
+
+def test_a_split_file_is_read_whole_from_any_part(tmp_path: Path) -> None:
+    model = build("llama")
+    parts = write_gguf(tmp_path / "model.gguf", model, split=12)
+    assert [part.name for part in parts] == [f"model-{number:05}-of-00003.gguf" for number in (1, 2, 3)]
+    for part in parts:
+        assert_same_model(part, model)
+
+
+def test_a_split_file_without_all_parts_says_which_is_missing(tmp_path: Path) -> None:
+    parts = write_gguf(tmp_path / "model.gguf", build("llama"), split=12)
+    parts[1].unlink()
+    with pytest.raises(FileNotFoundError, match=r"one of 3 parts of a model, and model-00002-of-00003\.gguf .*--merge"):
+        load_pretrained(str(parts[0]))
+
+
+def test_a_part_under_another_name_is_refused(tmp_path: Path) -> None:
+    parts = write_gguf(tmp_path / "model.gguf", build("llama"), split=12)
+    other = parts[0].rename(tmp_path / "part.gguf")
+    with pytest.raises(ValueError, match="it is one of 3 parts and is not named so"):
+        load_pretrained(str(other))
+
+
+def test_every_converted_tensor_is_named() -> None:
+    names: Callable[[str], bool] = converted(build("llama"), "llama").__contains__
+    assert names("blk.2.ffn_gate.weight")
+    assert names("output.weight")

@@ -1,0 +1,193 @@
+"""Every method to the last token: of the model's context, with rotary and with learned positions, and of the text."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from draftwood import methods
+from draftwood.costs.budget import Budget
+from draftwood.drafters import Accepted, Combined, Request
+from draftwood.engine import Decoding, Options, generate_batch
+from draftwood.interfaces.model import Model, Output
+from draftwood.methods import Method
+from draftwood.models.native import NativeModel
+from draftwood.models.transformers import TransformersModel
+from draftwood.native import library
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
+from draftwood.sources import BigramPrior, EarlierTexts, NGrams, Suffix
+from draftwood.sources.acceptance import Estimator
+from draftwood.sources.native_merger import NativeSources
+from draftwood.sources.python_merger import Merged, MergedSources
+from draftwood.testing import TableModel, tiny_llama
+from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.verifiers import Match
+
+CONTEXT = 32
+PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
+FREE = Budget(lambda nodes: 1.0 + 1e-4 * nodes, per_guess=0.0, per_step=0.0, most=32)  # every guess pays
+
+
+def tiny_gpt2() -> GPT2LMHeadModel:
+    """Learned positions: a position beyond the context is an error."""
+    config = GPT2Config(
+        vocab_size=64, n_positions=CONTEXT, n_embd=32, n_layer=4, n_head=4, initializer_range=0.3, bos_token_id=None
+    )
+    config.eos_token_id = None
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(config).eval()
+
+
+def models() -> dict[str, Model]:
+    found: dict[str, Model] = {
+        "rotary": TransformersModel(tiny_llama(0, layers=4, context=CONTEXT)),
+        "learned": TransformersModel(tiny_gpt2()),
+    }
+    if library.available():
+        found["native"] = NativeModel(tiny_llama(0, layers=4, context=CONTEXT))
+    return found
+
+
+@pytest.fixture(scope="module")
+def targets() -> dict[str, Model]:
+    return models()
+
+
+def method_of(name: str, target: Model) -> Method:
+    """The method, drafting with the target itself where it takes a draft model, so that nearly all is accepted."""
+    if name == IN_PYTHON:  # the library knows no earlier texts
+        return Method(Combined((Suffix(), NGrams(), EarlierTexts()), FREE), Match(), name)
+    recipe = methods.recipe(name)
+    draft = target if recipe.drafter == "draft-model" else None
+    built = methods.build(name, target, draft, curve=FREE.seconds)
+    if name == "auto":
+        return Method(Combined((Suffix(), NGrams(), BigramPrior.of(target)), FREE), built.verifier, name)
+    return built
+
+
+IN_PYTHON = "auto, in Python"
+NAMES = [*(name for name in methods.RECIPES if name != "plain"), IN_PYTHON]
+
+
+def text_of(target: Model, method: Method, sampling: Sampling, most: int, prompt: Sequence[int]) -> list[int]:
+    options = Options(sampling, most, seed=3, exact=bool(method.verifier.exact_for))
+    decoding = Decoding(target, method.drafter, method.verifier, prompt, options)
+    return [token for _, step in generate_batch([decoding]) for token in step.tokens]
+
+
+@pytest.fixture
+def uncut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree that has to be cut was grown too deep, and its nodes would get numbers that estimates do not know."""
+
+    def refuse(tree: DraftTree, depth: int) -> DraftTree:
+        assert tree.depth <= depth, f"{tree} is deeper than {depth}"
+        return tree
+
+    monkeypatch.setattr(DraftTree, "cut", refuse)
+
+
+@pytest.mark.usefixtures("uncut")
+@pytest.mark.parametrize("kind", ["rotary", "learned", "native"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_text_reaches_the_end_of_the_context(name: str, kind: str, targets: dict[str, Model]) -> None:
+    if kind not in targets:
+        pytest.skip("there is no C++ compiler")
+    target, plain = targets[kind], methods.build("plain", targets[kind])
+    method = method_of(name, target)
+    for length in (3, 5, 6, 8):
+        prompt = PROMPT[:length]
+        wanted = text_of(target, plain, Sampling(), 99, prompt)
+        assert len(wanted) == CONTEXT - length + 1  # the last one is emitted without being run
+        if method.verifier.exact_for:
+            assert text_of(target, method, Sampling(), 99, prompt) == wanted
+        drawn = text_of(target, method, Sampling(1.0), 99, prompt)
+        assert len(drawn) == len(wanted)
+        if isinstance(method.verifier, Match):
+            assert drawn == text_of(target, plain, Sampling(1.0), 99, prompt)
+
+
+@pytest.mark.usefixtures("uncut")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_text_reaches_its_last_token(name: str, targets: dict[str, Model]) -> None:
+    target = targets["rotary"]
+    method, plain = method_of(name, target), methods.build("plain", target)
+    for most in (1, 2, 3, 4, 5, 7, 12):
+        wanted = text_of(target, plain, Sampling(), most, PROMPT)
+        assert len(wanted) == most
+        if method.verifier.exact_for:
+            assert text_of(target, method, Sampling(), most, PROMPT) == wanted
+        assert len(text_of(target, method, Sampling(1.0), most, PROMPT)) == most
+
+
+@pytest.mark.usefixtures("uncut")
+def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]) -> None:
+    draft = TransformersModel(tiny_gpt2())
+    longer = TransformersModel(tiny_llama(0, layers=2, context=2 * CONTEXT))
+    wanted = text_of(longer, methods.build("plain", longer), Sampling(), 50, PROMPT)
+    for shape in (Widths((1, 1, 1)), StochasticBeam(3, 4)):
+        method = methods.build("speculative", longer, draft, shape)
+        options = Options(Sampling(), 50)
+        decoding = Decoding(longer, method.drafter, method.verifier, PROMPT, options)
+        steps = [step for _, step in generate_batch([decoding])]
+        assert [token for step in steps for token in step.tokens] == wanted
+        before = len(PROMPT)  # tokens before the root
+        for step in steps[1:]:
+            assert step.tree is not None
+            reach = max(0, CONTEXT - before)
+            assert step.tree.depth == min(3 if isinstance(shape, Widths) else 4, reach, 50 + len(PROMPT) - before - 2)
+            before += len(step.tokens)
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 3, UNBOUNDED])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *(Widths((2, 2, 1)), Widths((2, 2, 1), "greedy-plus-one"), Independent(3, 3), StochasticBeam(3, 3)),
+        *(Sequoia(budget=8, depth=3), BestFirst(3, 2, 9), Paths(((0,), (1,), (0, 0), (0, 0, 0)))),
+    ],
+    ids=lambda shape: shape.name,
+)
+def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, room: int) -> None:
+    table = torch.randn(16, 16, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    asked: list[int] = []
+
+    def expand(tree: DraftTree, first: int) -> torch.Tensor:
+        asked.append(tree.depth)
+        return table[tree.tokens[first:]]
+
+    tree = shape.grow(0, expand, Rng(0), room)
+    assert tree.depth == min(room, 3)
+    assert max(asked, default=-1) < room  # a node at the end of the context has no successor to ask for
+
+
+def learnt(merged: Merged, request: Request, model: TableModel, rooms: Sequence[int]) -> list[list[float]]:
+    """Chances of a last tree, after others that had little room."""
+    text = [1, 2, 3, 4] * 3
+    merged.learn(Accepted(DraftTree.chain(text), range(len(text)), Output(model.logits[text])), quiet=False)
+    found = []
+    for room in rooms:
+        grown = merged.grow(1, FREE, room)
+        tree = DraftTree.of(grown.tokens, grown.parents)
+        assert tree.depth <= room
+        path = [0]
+        while tree.children[path[-1]]:
+            path.append(tree.children[path[-1]][0])
+        merged.learn(Accepted(tree, path, Output(model.logits[tree.tokens])), quiet=False)
+        found.append(grown.chances)
+    return found
+
+
+def test_both_twins_learn_from_trees_with_little_room() -> None:
+    model = TableModel(torch.randn(40, 40, generator=torch.Generator().manual_seed(0)) * 3)
+    twins = (MergedSources, NativeSources) if library.available() else (MergedSources,)
+    results = []
+    for kind in twins:
+        request = Request(Sampling(), Rng(0), model.start())
+        sources = (Suffix(), NGrams(), BigramPrior.of(model))
+        results.append(learnt(kind(sources, Estimator(strength=2.0), request), request, model, [3, 1, 2, 0, 1, 9]))
+    assert len(results[0][0]) > len(results[0][1]) > len(results[0][3]) == 1
+    for ours, theirs in zip(results[0], results[-1], strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-9)
