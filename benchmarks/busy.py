@@ -1,11 +1,13 @@
-"""Speed on a machine that is wanted elsewhere: beside busy loops, beside a second process, within a quota of CPU time.
+"""Speed on a machine that is wanted elsewhere: beside busy loops, beside a second process, within a
+quota of CPU time.
 
     make bench-busy
-    python benchmarks/busy.py run --old ../other-checkout     # both in turns, and whether their texts are equal
-    python benchmarks/busy.py report benchmarks/results/busy.json
+    python benchmarks/busy.py run --old ../other-checkout     # both in turns, and whether their
+    texts are equal python benchmarks/busy.py report benchmarks/results/busy.json
 
-Every process loads its model once and answers when it is asked, so that all cases and both versions take turns. The
-processes and the loops are of one session: else Linux would share out time by sessions before it looks at niceness.
+Every process loads its model once and answers when it is asked, so that all cases and both versions
+take turns. The processes and the loops are of one session: else Linux would share out time by
+sessions before it looks at niceness.
 """
 
 import argparse
@@ -29,7 +31,8 @@ METHODS = ("plain", "auto")
 PROMPT = "Write a short story about a lighthouse keeper who finds a letter in a bottle."
 LOOP = (sys.executable, "-S", "-c", "while True: pass")
 QUOTA_GROUPS = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")  # of version 1 and 2
-CURVE = ((1, 8, 16, 64), (0.0030, 0.0045, 0.0073, 0.026))  # the same trees whatever else the machine does
+# the same trees whatever else the machine does
+CURVE = ((1, 8, 16, 64), (0.0030, 0.0045, 0.0073, 0.026))
 
 
 def serve(arguments: argparse.Namespace) -> None:
@@ -48,14 +51,26 @@ def serve(arguments: argparse.Namespace) -> None:
         answer = ways[method].generate(PROMPT, max_new_tokens=tokens, ignore_eos=True)
         seconds, cpu = time.perf_counter() - since, time.process_time() - used
         digest = hashlib.sha256(answer.text.encode()).hexdigest()[:12]
-        print(json.dumps({"speed": len(answer.token_ids) / seconds, "cpus": cpu / seconds, "text": digest}), flush=True)
+        print(
+            json.dumps(
+                {"speed": len(answer.token_ids) / seconds, "cpus": cpu / seconds, "text": digest}
+            ),
+            flush=True,
+        )
 
 
 class Speaker:
     """One process with a model in it."""
 
     def __init__(self, tree: Path, model: str, group: Path | None = None) -> None:
-        command = [sys.executable, str(HERE), "serve", "--model", model, *(["--group", str(group)] if group else [])]
+        command = [
+            sys.executable,
+            str(HERE),
+            "serve",
+            "--model",
+            model,
+            *(["--group", str(group)] if group else []),
+        ]
         environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONWARNINGS": "ignore"}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -132,8 +147,16 @@ class Bench:
     def run(self, rounds: int, cases: Sequence[str], cpus: int) -> None:
         with group_with_quota(cpus / 2) as group:
             first = {name: Speaker(tree, self.model) for name, tree in self.trees.items()}
-            second = {name: Speaker(tree, self.model) for name, tree in self.trees.items() if "two processes" in cases}
-            within = {name: Speaker(tree, self.model, group) for name, tree in self.trees.items()} if group else {}
+            second = {
+                name: Speaker(tree, self.model)
+                for name, tree in self.trees.items()
+                if "two processes" in cases
+            }
+            within = (
+                {name: Speaker(tree, self.model, group) for name, tree in self.trees.items()}
+                if group
+                else {}
+            )
             try:
                 for turn in range(rounds + 1):  # the first warms up
                     for case in cases:
@@ -154,14 +177,16 @@ class Bench:
         nice = {"nice loops": 10, "equal loops": 0}.get(case)
         with loops(0 if nice is None else cpus, nice or 0):
             for method in METHODS:
-                for tree in list(self.trees)[:: -1 if turn % 2 else 1]:  # whoever comes first is slower
+                # whoever comes first is slower
+                for tree in list(self.trees)[:: -1 if turn % 2 else 1]:
                     speakers = [first[tree]]
                     if case == "two processes":
                         speakers.append(second[tree])
                     if case == "half a quota":
                         speakers = [within[tree]] if tree in within else []
                     with ThreadPoolExecutor(2) as pool:
-                        answers = list(pool.map(lambda speaker: speaker.ask(method, self.tokens), speakers))  # noqa: B023
+                        asked = [pool.submit(each.ask, method, self.tokens) for each in speakers]
+                        answers = [each.result() for each in asked]
                     if turn:
                         self.found.setdefault((tree, case, method), []).extend(answers)
 
@@ -220,16 +245,27 @@ def run(arguments: argparse.Namespace) -> None:
 
 def processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    return next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown"
+    )
 
 
 def table(record: dict) -> str:
     head = (
-        f"{record['model']}, {record['tokens']} tokens, medians of {record['rounds']} rounds in turns; "
-        f"{record['processor']}, {record['cpus']} CPUs, Linux {record['kernel']}; "
-        f"all texts equal: {'yes' if record['texts_are_equal'] else 'NO'}.\n\n"
+        f"{record['model']}, {record['tokens']} tokens, medians of {record['rounds']} rounds in"
+        f" turns; {record['processor']}, {record['cpus']} CPUs, Linux {record['kernel']}; all texts"
+        f" equal: {'yes' if record['texts_are_equal'] else 'NO'}.\n\n"
     )
-    names = ("tree", "case", "method", "tokens_per_second", "of_idle", "cpus_used", "lowest", "highest")
+    names = (
+        "tree",
+        "case",
+        "method",
+        "tokens_per_second",
+        "of_idle",
+        "cpus_used",
+        "lowest",
+        "highest",
+    )
     rows = [[row[name] for name in names] for row in record["rows"]]
     return head + markdown([name.replace("_", " ") for name in names], rows)
 
@@ -239,7 +275,9 @@ def report(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     runs = commands.add_parser("run", help="measure")
     runs.add_argument("--model", default="smollm2-135m")

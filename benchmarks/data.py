@@ -19,14 +19,18 @@ class Question:
 
 def folder() -> Path:
     """The folder of data sets: ``$DRAFTWOOD_DATA``, else ``../shared/data`` beside the checkout."""
-    path = Path(os.environ.get("DRAFTWOOD_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+    path = Path(
+        os.environ.get("DRAFTWOOD_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")
+    )
     if not path.is_dir():
         sys.exit(f"no data sets at {path}; set DRAFTWOOD_DATA to their folder")
     return path
 
 
 def spec_bench(per_category: int) -> list[Question]:
-    """The first questions of every category, in the order of the file (its even question numbers only)."""
+    """The first questions of every category, in the order of the file (its even question numbers
+    only).
+    """
     path = folder() / "spec_bench" / "question.jsonl"
     taken: dict[str, list[Question]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -39,7 +43,11 @@ def spec_bench(per_category: int) -> list[Question]:
 
 def read_records(path: Path) -> list[dict]:
     """Results so far; none where the file is not there."""
-    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()] if path.exists() else []
+    return (
+        [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        if path.exists()
+        else []
+    )
 
 
 def append_record(path: Path, record: dict) -> None:

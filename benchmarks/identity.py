@@ -1,10 +1,12 @@
-"""Greedy identity on the real model: every pair of tree and rule writes what plain decoding writes, in float32.
+"""Greedy identity on the real model: every pair of tree and rule writes what plain decoding writes,
+in float32.
 
     python benchmarks/identity.py run --output benchmarks/results/identity.jsonl
     python benchmarks/identity.py report benchmarks/results/identity.jsonl
 
-Drafts come from prompt lookup, token recycling, and from the model itself without some of its layers, grown into every
-shape and judged by every verifier that is exact for it. Results are appended pair by pair; a stopped run goes on.
+Drafts come from prompt lookup, token recycling, and from the model itself without some of its
+layers, grown into every shape and judged by every verifier that is exact for it. Results are
+appended pair by pair; a stopped run goes on.
 """
 
 import argparse
@@ -57,10 +59,14 @@ def pairs(layers: int) -> dict[str, Method]:
     return found
 
 
-def write(lm: LanguageModel, method: Method, prompts: list[list[int]], tokens: int) -> tuple[list[list[int]], Stats]:
+def write(
+    lm: LanguageModel, method: Method, prompts: list[list[int]], tokens: int
+) -> tuple[list[list[int]], Stats]:
     """Greedy texts of all prompts, which share the model's runs."""
     options = Options(max_new_tokens=tokens)
-    decodings = [Decoding(lm.model, method.drafter, method.verifier, prompt, options) for prompt in prompts]
+    decodings = [
+        Decoding(lm.model, method.drafter, method.verifier, prompt, options) for prompt in prompts
+    ]
     texts: list[list[int]] = [[] for _ in prompts]
     steps: list[Step] = []
     for number, step in generate_batch(decodings):
@@ -78,11 +84,15 @@ def run(arguments: argparse.Namespace) -> None:
     plain, _ = write(lm, build("plain", lm.model), prompts, arguments.tokens)
     done = {record["pair"] for record in read_records(path)}
     work = {name: method for name, method in pairs(lm.model.layers).items() if name not in done}
-    for name, method in track(work.items(), console=Console(stderr=True), description="pairs", total=len(work)):
+    for name, method in track(
+        work.items(), console=Console(stderr=True), description="pairs", total=len(work)
+    ):
         texts, stats = write(lm, method, prompts, arguments.tokens)
         same = sum(text == own for text, own in zip(texts, plain, strict=True))
         record = {"pair": name, "same": same, "prompts": len(prompts), "tokens": arguments.tokens}
-        append_record(path, record | {"model": arguments.model, "dtype": "float32", "stats": stats.as_json()})
+        append_record(
+            path, record | {"model": arguments.model, "dtype": "float32", "stats": stats.as_json()}
+        )
     raise SystemExit(report(argparse.Namespace(files=[path])))
 
 
@@ -90,18 +100,31 @@ def report(arguments: argparse.Namespace) -> int:
     """Prints the table; 1 if any text differs from plain decoding."""
     records = [record for file in arguments.files for record in read_records(Path(file))]
     rows = [
-        [r["pair"], f"{r['same']} of {r['prompts']}", f"{r['stats']['block_efficiency']:.2f}", r["stats"]["drafted"]]
+        [
+            r["pair"],
+            f"{r['same']} of {r['prompts']}",
+            f"{r['stats']['block_efficiency']:.2f}",
+            r["stats"]["drafted"],
+        ]
         for r in records
     ]
-    print(markdown(["drafts and verifier", "texts the same", "tokens per run", "tokens guessed"], rows))
+    print(
+        markdown(
+            ["drafts and verifier", "texts the same", "tokens per run", "tokens guessed"], rows
+        )
+    )
     different = sum(record["prompts"] - record["same"] for record in records)
     texts = sum(record["prompts"] for record in records)
-    print(f"\n{len(records)} pairs, {texts} texts, {different} of them different from plain decoding.")
+    print(
+        f"\n{len(records)} pairs, {texts} texts, {different} of them different from plain decoding."
+    )
     return 1 if different else 0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     runs = commands.add_parser("run", help="compare what is not compared yet")
     runs.add_argument("--model", default="smollm2-135m")

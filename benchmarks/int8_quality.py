@@ -73,16 +73,31 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def table(record: dict) -> str:
-    head = ["multiplied in", "perplexity", "KL from float32, nats per token", "same likeliest token"]
+    head = [
+        "multiplied in",
+        "perplexity",
+        "KL from float32, nats per token",
+        "same likeliest token",
+    ]
     rows = [
-        [name, f"{row['perplexity']:.3f}", f"{row['divergence']:.5f}", f"{row['same_likeliest']:.2%}"]
+        [
+            name,
+            f"{row['perplexity']:.3f}",
+            f"{row['divergence']:.5f}",
+            f"{row['same_likeliest']:.2%}",
+        ]
         for name, row in record["types"].items()
     ]
-    return f"{record['model']}, {record['tokens']} tokens in windows of {record['window']}.\n\n" + markdown(head, rows)
+    return (
+        f"{record['model']}, {record['tokens']} tokens in windows of {record['window']}.\n\n"
+        + markdown(head, rows)
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     runs = commands.add_parser("run", help="measure")
     runs.add_argument("--model", default="smollm2-135m")
@@ -92,7 +107,9 @@ def main() -> None:
     runs.set_defaults(act=run)
     reports = commands.add_parser("report", help="print the table of a file")
     reports.add_argument("file")
-    reports.set_defaults(act=lambda arguments: print(table(json.loads(Path(arguments.file).read_text()))))
+    reports.set_defaults(
+        act=lambda arguments: print(table(json.loads(Path(arguments.file).read_text())))
+    )
     arguments = parser.parse_args()
     arguments.act(arguments)
 

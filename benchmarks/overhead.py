@@ -1,8 +1,10 @@
-"""Time per step outside model runs: proposing, probabilities, verdict, cache bookkeeping and learning.
+"""Time per step outside model runs: proposing, probabilities, verdict, cache bookkeeping and
+learning.
 
     make bench-overhead
 
-The model is a stand-in that answers at once from prepared logits of a 49k vocabulary, so what is timed is the library.
+The model is a stand-in that answers at once from prepared logits of a 49k vocabulary, so what is
+timed is the library.
 """
 
 import argparse
@@ -31,7 +33,8 @@ class Prepared:
 
     def __init__(self, vocab: int, agreement: float) -> None:
         rng = torch.Generator().manual_seed(0)
-        # agreement: how much of the likeliest token's weight is the same everywhere, so that drafts get accepted
+        # agreement: how much of the likeliest token's weight is the same everywhere, so that drafts
+        # get accepted
         self.logits = torch.randn(2048, vocab, generator=rng) * 1.5
         self.logits[:, :40] += agreement
         self.vocab_size, self.context_length, self.layers = vocab, None, 0
@@ -47,7 +50,8 @@ class Prepared:
 
     def answer(self, tokens: torch.Tensor) -> Output:
         since = time.perf_counter()
-        output = Output(self.logits[tokens % len(self.logits)])  # float32, as NativeModel gives them
+        # float32, as NativeModel gives them
+        output = Output(self.logits[tokens % len(self.logits)])
         self.seconds += time.perf_counter() - since
         return output
 
@@ -56,7 +60,9 @@ class PreparedSession:
     def __init__(self, model: Prepared) -> None:
         self.model, self.length = model, 0
 
-    def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
+    def extend(
+        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+    ) -> Output:
         self.length += len(tokens)
         return self.model.answer(torch.tensor(tokens if keep == "all" else tokens[-1:]))
 
@@ -118,7 +124,12 @@ def run(arguments: argparse.Namespace) -> None:
             if len(times) >= arguments.steps:
                 break
         found[case.name] = {"milliseconds": round(median(times), 3), "nodes": median(nodes)}
-    record = {"vocab": arguments.vocab, "threads": torch.get_num_threads(), "steps": arguments.steps, "cases": found}
+    record = {
+        "vocab": arguments.vocab,
+        "threads": torch.get_num_threads(),
+        "steps": arguments.steps,
+        "cases": found,
+    }
     print(table(record))
     print(json.dumps(record))
     if arguments.output:
@@ -126,8 +137,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def table(record: dict) -> str:
-    rows = [[name, f"{case['nodes']:.0f}", f"{case['milliseconds']:.2f}"] for name, case in record["cases"].items()]
-    head = f"Median of {record['steps']} steps, vocabulary {record['vocab']}, threads: {record['threads']}.\n\n"
+    rows = [
+        [name, f"{case['nodes']:.0f}", f"{case['milliseconds']:.2f}"]
+        for name, case in record["cases"].items()
+    ]
+    head = (
+        f"Median of {record['steps']} steps, vocabulary {record['vocab']}, threads:"
+        f" {record['threads']}.\n\n"
+    )
     return head + markdown(["case", "guesses", "ms per step outside model runs"], rows)
 
 
@@ -136,7 +153,9 @@ def report(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     runs = commands.add_parser("run", help="measure")
     runs.add_argument("--vocab", type=int, default=49152)

@@ -15,14 +15,21 @@ from draftwood.bench.report.tables import tables
 
 def main() -> None:
     """Print all tables with their titles, or which published orderings hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--orderings", action="store_true", help="say which published orderings hold")
+    parser.add_argument(
+        "--orderings", action="store_true", help="say which published orderings hold"
+    )
     arguments = parser.parse_args()
     run, records = read_run(arguments.folder), read_records(arguments.folder)
     if arguments.orderings:
         print(orderings(records).markdown())
-        print('\n"Clearly" means that the 95 % interval of the ratio, resampled over prompts in pairs, excludes 1.')
+        print(
+            '\n"Clearly" means that the 95 % interval of the ratio, resampled over prompts in'
+            " pairs, excludes 1."
+        )
         return
     for table in tables(records, run):
         print(f"\n{table.title}\n\n{table.markdown()}")

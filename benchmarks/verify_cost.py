@@ -1,8 +1,10 @@
-"""The verify-cost curve: what a run of the target over n nodes costs, on every path, at short and long contexts.
+"""The verify-cost curve: what a run of the target over n nodes costs, on every path, at short and
+long contexts.
 
-python benchmarks/verify_cost.py run --models smollm2-135m tinyllama-1.1b --output benchmarks/results/verify_cost.json
-python benchmarks/verify_cost.py growth --output benchmarks/results/growth.json
-python benchmarks/verify_cost.py report benchmarks/results/verify_cost.json
+python benchmarks/verify_cost.py run --models smollm2-135m tinyllama-1.1b --output
+benchmarks/results/verify_cost.json python benchmarks/verify_cost.py growth --output
+benchmarks/results/growth.json python benchmarks/verify_cost.py report
+benchmarks/results/verify_cost.json
 """
 
 import argparse
@@ -33,7 +35,9 @@ PATHS: dict[str, Callable[[object], Model]] = {
 def measure(
     models: Mapping[str, Model], prefix: int, sizes: tuple[int, ...], rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Median milliseconds by path and number of nodes; they take turns, so that a noisy moment hurts all alike."""
+    """Median milliseconds by path and number of nodes; they take turns, so that a noisy moment
+    hurts all alike.
+    """
     sessions = {}
     for path, model in models.items():
         sessions[path] = model.start()
@@ -44,19 +48,25 @@ def measure(
     for turn in range(rounds + 1):
         for n, tree in trees.items():
             for path, session in sessions.items():
-                session.forward(tree)  # brings this path's weights back into the caches, as in decoding
+                # brings this path's weights back into the caches, as in decoding
+                session.forward(tree)
                 since = time.perf_counter()
                 session.forward(tree)
                 if turn:  # the first turn warms up
                     times[path][n].append((time.perf_counter() - since) * 1e3)
     for session in sessions.values():
         session.close()
-    return {path: {str(n): round(median(values), 2) for n, values in rows.items()} for path, rows in times.items()}
+    return {
+        path: {str(n): round(median(values), 2) for n, values in rows.items()}
+        for path, rows in times.items()
+    }
 
 
 def bushy(nodes: int) -> DraftTree:
     """A tree with two children for every node."""
-    return DraftTree.of([7 + node for node in range(nodes)], [-1] + [node // 2 for node in range(nodes - 1)])
+    return DraftTree.of(
+        [7 + node for node in range(nodes)], [-1] + [node // 2 for node in range(nodes - 1)]
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -65,15 +75,21 @@ def run(arguments: argparse.Namespace) -> None:
         loaded = load_pretrained(name, dtype="bfloat16").model
         models = {path: make(loaded) for path, make in PATHS.items()}
         times = measure(models, arguments.prefix, NODES, arguments.rounds)
-        size = sum(parameter.numel() * parameter.element_size() for parameter in loaded.parameters())
-        rows.append({"model": name, "prefix": arguments.prefix, "bytes": size, "milliseconds": times})
+        size = sum(
+            parameter.numel() * parameter.element_size() for parameter in loaded.parameters()
+        )
+        rows.append(
+            {"model": name, "prefix": arguments.prefix, "bytes": size, "milliseconds": times}
+        )
         record = {"threads": torch.get_num_threads(), "torch": torch.__version__, "curves": rows}
         Path(arguments.output).write_text(json.dumps(record, indent=1) + "\n")
     print(table(record))
 
 
 def growth(arguments: argparse.Namespace) -> None:
-    """Milliseconds of a run over one and over eight nodes, and bytes of the cache, as the context grows."""
+    """Milliseconds of a run over one and over eight nodes, and bytes of the cache, as the context
+    grows.
+    """
     loaded = load_pretrained(arguments.model, dtype="bfloat16").model
     rows = []
     for context in CONTEXTS:
@@ -96,13 +112,23 @@ def table(record: dict) -> str:
             rows.append([f"{name}: ms", *(f"{times[str(n)]:.1f}" for n in NODES)])
             rows.append(["T(n)/T(1)", *(f"{times[str(n)] / times['1']:.2f}" for n in NODES)])
             if times is not plain:
-                rows.append(["Transformers / this", *(f"{plain[str(n)] / times[str(n)]:.2f}" for n in NODES)])
+                rows.append(
+                    [
+                        "Transformers / this",
+                        *(f"{plain[str(n)] / times[str(n)]:.2f}" for n in NODES),
+                    ]
+                )
     return f"Threads: {record['threads']}.\n\n" + markdown(["nodes", *map(str, NODES)], rows)
 
 
 def growth_table(record: dict) -> str:
     paths = list(PATHS)
-    head = ["context", *(f"{path}: 1 node" for path in paths), *(f"{path}: 8 nodes" for path in paths), "cache, MB"]
+    head = [
+        "context",
+        *(f"{path}: 1 node" for path in paths),
+        *(f"{path}: 8 nodes" for path in paths),
+        "cache, MB",
+    ]
     rows = [
         [
             row["context"],
@@ -120,7 +146,9 @@ def report(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     runs = commands.add_parser("run", help="measure runs over 1 to 64 nodes")
     runs.add_argument("--models", nargs="+", default=["smollm2-135m"])

@@ -1,4 +1,5 @@
-"""Writes the generated pages: methods, Transformers' options, results, and README's table of methods.
+"""Writes the generated pages: methods, Transformers' options, results, and README's table of
+methods.
 
 A test checks that they are current.
 
@@ -47,10 +48,12 @@ def methods_page() -> str:
     ]
     head = ("method", "what it does", "drafter", "shape", "verifier", "lossless", "source")
     return (
-        "# Methods\n\nWritten by `make docs` from `src/draftwood/methods/recipes.py`. The shapes are defaults; any shape goes\n"
-        "with any drafter that takes one, any verifier with any shape for which it is exact.\n\n"
+        "# Methods\n\nWritten by `make docs` from `src/draftwood/methods/recipes.py`. The shapes"
+        " are defaults; any shape goes\nwith any drafter that takes one, any verifier with any"
+        " shape for which it is exact.\n\n"
         + markdown(head, rows)
-        + "\n\n`draft-model` methods need a second, smaller model of the same vocabulary: `--draft-model`.\n"
+        + "\n\n`draft-model` methods need a second, smaller model of the same vocabulary:"
+        " `--draft-model`.\n"
     )
 
 
@@ -65,7 +68,9 @@ def transformers_page() -> str:
 
 
 def results_page() -> str:
-    """The frame in ``results.md.in`` with each ``{{ command }}`` replaced by what the command prints."""
+    """The frame in ``results.md.in`` with each ``{{ command }}`` replaced by what the command
+    prints.
+    """
     frame = (ROOT / "docs" / "results.md.in").read_text()
     parts = frame.split("{{")
     page = [parts[0]]
@@ -79,7 +84,9 @@ def results_page() -> str:
 
 
 def headlines() -> str:
-    """What stands in front: figures of the runs in ``benchmarks/results``, decoding alone and end to end."""
+    """What stands in front: figures of the runs in ``benchmarks/results``, decoding alone and end
+    to end.
+    """
     from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
 
     runs = {name: measured(name) for name in ("methods", "tinyllama", "peers")}
@@ -89,7 +96,10 @@ def headlines() -> str:
         *speed_sentences(runs["tinyllama"], "auto"),
         peer_sentence(runs["peers"], "auto"),
         quality_sentence(quality),
-        "**Nothing here has run on a GPU.** The CUDA path is tested on CPUs, except for recording its graphs.",
+        (
+            "**Nothing here has run on a GPU.** The CUDA path is tested on CPUs, except for"
+            " recording its graphs."
+        ),
     ]
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
@@ -99,7 +109,9 @@ def table_of_methods() -> str:
     from draftwood.bench.records.files import RUN
     from draftwood.bench.report.methods_table import methods_table, unmeasured
 
-    runs = [measured(path.parent.name) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))]
+    runs = [
+        measured(path.parent.name) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))
+    ]
     others = ", ".join(f"`{name}`" for name in unmeasured(runs))
     return f"{methods_table(runs).markdown()}\n\nNot measured yet: {others}."
 
@@ -138,7 +150,9 @@ def pages() -> dict[Path, str]:
 
 
 def _printed(command: list[str]) -> str:
-    """What a script of ``benchmarks`` prints; in this process, for the libraries take longer to import than it runs."""
+    """What a script of ``benchmarks`` prints; in this process, for the libraries take longer to
+    import than it runs.
+    """
     printed = io.StringIO()
     with _as_script(command), redirect_stdout(printed):
         try:
@@ -163,14 +177,23 @@ def _as_script(command: list[str]) -> Iterator[None]:
 
 def main() -> int:
     """Write or check the pages; the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a page is out of date")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit with 1 where a page is out of date",
+    )
     arguments = parser.parse_args()
     stale = {path: text for path, text in pages().items() if path.read_text() != text}
     for path, text in stale.items():
         if not arguments.check:
             path.write_text(text)
-        print(f"{path.relative_to(ROOT)} {'is out of date: run `make docs`' if arguments.check else 'written'}")
+        print(
+            f"{path.relative_to(ROOT)}"
+            f" {'is out of date: run `make docs`' if arguments.check else 'written'}"
+        )
     return int(arguments.check and bool(stale))
 
 

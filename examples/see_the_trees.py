@@ -3,8 +3,13 @@
 import draftwood
 
 lm = draftwood.load("smollm2-135m", method="lookup")
-stream = lm.stream("Repeat after me: the cat sat on the mat, the cat sat on the mat.", max_new_tokens=32)
+stream = lm.stream(
+    "Repeat after me: the cat sat on the mat, the cat sat on the mat.", max_new_tokens=32
+)
 text = "".join(stream)
 for number, step in enumerate(stream.steps):
-    print(f"{number:3d}  {step.drafted:2d} guessed  {step.accepted:2d} kept  {lm.tokenizer.decode(step.tokens)!r}")
+    print(
+        f"{number:3d}  {step.drafted:2d} guessed  {step.accepted:2d} kept "
+        f" {lm.tokenizer.decode(step.tokens)!r}"
+    )
 print(text)

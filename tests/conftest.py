@@ -8,9 +8,20 @@ from pathlib import Path
 import jaxtyping
 import pytest
 
-# Every shape annotation of the library is checked while tests run, and only then. The testing package is left out:
-# its enumerations call small functions hundreds of thousands of times.
-CHECKED = ["tree", "rng", "sampling", "stats", "engine", "methods", "drafters", "shapes", "verifiers", "models"]
+# Every shape annotation of the library is checked while tests run, and only then. The testing
+# package is left out: its enumerations call small functions hundreds of thousands of times.
+CHECKED = [
+    "tree",
+    "rng",
+    "sampling",
+    "stats",
+    "engine",
+    "methods",
+    "drafters",
+    "shapes",
+    "verifiers",
+    "models",
+]
 jaxtyping.install_import_hook([f"draftwood.{part}" for part in CHECKED], "shape_checks.check")
 
 
@@ -24,9 +35,12 @@ torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
 
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No shape checks while tens of thousands of tiny trees are drawn; other tests check these shapes."""
+    """No shape checks while tens of thousands of tiny trees are drawn; other tests check these
+    shapes.
+    """
     jaxtyping.config.update("jaxtyping_disable", True)
-    # functions inside functions would still be compiled anew at every call, for three quarters of all time
+    # functions inside functions would still be compiled anew at every call, for three quarters of
+    # all time
     monkeypatch.setattr(jaxtyping, "jaxtyped", lambda typechecker: lambda function: function)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -39,7 +53,9 @@ def folder_of_curves(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def same_curve_everywhere(folder_of_curves: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trees of tests do not depend on how fast the machine is just now, and nothing is stored in the user's home."""
+    """Trees of tests do not depend on how fast the machine is just now, and nothing is stored in
+    the user's home.
+    """
     from draftwood.costs import calibration
     from draftwood.costs.curve import Curve
     from draftwood.sources import stored_prior as priors
@@ -54,16 +70,25 @@ def same_curve_everywhere(folder_of_curves: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of data sets; skips where there is none."""
-    folder = Path(os.environ.get("DRAFTWOOD_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+    folder = Path(
+        os.environ.get("DRAFTWOOD_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")
+    )
     if not folder.is_dir():
         pytest.skip(f"no data sets at {folder}; set DRAFTWOOD_DATA to their folder")
     return folder
 
 
-# `make test-core` leaves these out: whole model families, long statistics, commands run as processes.
+# `make test-core` leaves these out: whole model families, long statistics, commands run as
+# processes.
 BEYOND_THE_CORE = (
     *("tests/bench/", "tests/cli/", "tests/models/", "tests/shapes/"),
-    *("test_laws.py", "test_enumerated_laws.py", "test_sampled_laws.py", "test_hooks.py", "test_docs.py"),
+    *(
+        "test_laws.py",
+        "test_enumerated_laws.py",
+        "test_sampled_laws.py",
+        "test_hooks.py",
+        "test_docs.py",
+    ),
 )
 
 
@@ -80,7 +105,9 @@ def built_in_model_problem() -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Without the built-in model its tests are skipped, but in continuous integration nothing may be left untested."""
+    """Without the built-in model its tests are skipped, but in continuous integration nothing may
+    be left untested.
+    """
     if "model" in item.keywords and (problem := built_in_model_problem()):
         end = pytest.fail if os.environ.get("CI", "").lower() in ("1", "true") else pytest.skip
         end(f"the built-in model cannot be had: {problem}")

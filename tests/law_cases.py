@@ -1,4 +1,6 @@
-"""What the tests of laws share: every pair of shape and verifier, sampling options, models that read contexts."""
+"""What the tests of laws share: every pair of shape and verifier, sampling options, models that
+read contexts.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,7 +15,17 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, NodeProbs, Rejection, Traversal, Verdict, Verifier
+from draftwood.verifiers import (
+    Block,
+    GreedyPlusOne,
+    KSeq,
+    Match,
+    NodeProbs,
+    Rejection,
+    Traversal,
+    Verdict,
+    Verifier,
+)
 
 SHAPES: list[Shape] = [
     Widths((1, 1)),
@@ -43,12 +55,15 @@ def drawn(shape: Shape) -> str:
 def exact_pairs(shapes: Sequence[Shape]) -> Iterator[tuple[Shape, Verifier]]:
     """Every verifier on every shape for which it is exact."""
     for shape, verifier in product(shapes, VERIFIERS):
-        if drawn(shape) in verifier.exact_for and (verifier.name != "block" or shape == Widths((1, 1))):
+        if drawn(shape) in verifier.exact_for and (
+            verifier.name != "block" or shape == Widths((1, 1))
+        ):
             yield shape, verifier
 
 
 def options(temperature: float = 0.9, top_k: int = 3, top_p: float = 0.8) -> dict[str, Sampling]:
-    """Every subset of three kinds of options, by name, for vocabularies of at least three tokens."""
+    """Every subset of three kinds of options, by name, for vocabularies of at least three
+    tokens."""
     kinds = {
         "top-p": {"top_p": top_p},
         "top-k + min-p": {"top_k": top_k, "min_p": 0.1},
@@ -66,7 +81,9 @@ def options(temperature: float = 0.9, top_k: int = 3, top_p: float = 0.8) -> dic
 
 
 def contextual(vocab: int, order: int = 3, seed: int = 0) -> tuple[TableModel, TableModel]:
-    """A target that looks at the last ``order`` tokens, and a draft model that is often right about it."""
+    """A target that looks at the last ``order`` tokens, and a draft model that is often right about
+    it.
+    """
     rng = torch.Generator().manual_seed(seed)
     target, other = (torch.randn((vocab,) * (order + 1), generator=rng) * 1.2 for _ in range(2))
     return TableModel(target), TableModel(0.6 * target + 0.8 * other)
@@ -74,7 +91,9 @@ def contextual(vocab: int, order: int = 3, seed: int = 0) -> tuple[TableModel, T
 
 @dataclass(frozen=True)
 class Slipping:
-    """A wrong rule: now and then the likeliest token instead of a drawn one, so that each step's law is ``by`` off."""
+    """A wrong rule: now and then the likeliest token instead of a drawn one, so that each step's
+    law is ``by`` off.
+    """
 
     rule: Verifier
     by: float = DISTANCE
@@ -93,11 +112,14 @@ class Slipping:
         return verdict
 
 
-def sample_size(cells: int, distance: float = DISTANCE, level: float = LEVEL, power: float = POWER) -> int:
-    """Draws with which a chi-square test over so many cells finds every law at this total variation so often.
+def sample_size(
+    cells: int, distance: float = DISTANCE, level: float = LEVEL, power: float = POWER
+) -> int:
+    """Draws with which a chi-square test over so many cells finds every law at this total variation
+    so often.
 
-    A law that puts ``distance`` more on half of the mass and as much less on the other half is the hardest to find: it
-    adds 4 distance^2 for every draw to the test's noncentrality.
+    A law that puts ``distance`` more on half of the mass and as much less on the other half is the
+    hardest to find: it adds 4 distance^2 for every draw to the test's noncentrality.
     """
     freedom, low, high = cells - 1, 1.0, 1e6
     critical = chi2.isf(level, freedom)
@@ -108,5 +130,7 @@ def sample_size(cells: int, distance: float = DISTANCE, level: float = LEVEL, po
 
 
 def coupled_size(distance: float = DISTANCE, power: float = POWER) -> int:
-    """Pairs of draws among which, if their laws are this far apart, two differ so often, however they are coupled."""
+    """Pairs of draws among which, if their laws are this far apart, two differ so often, however
+    they are coupled.
+    """
     return math.ceil(math.log(1 - power) / math.log(1 - distance))

@@ -1,4 +1,5 @@
-"""The checker of types and shapes: beartype, with whole numbers allowed where a float is asked for."""
+"""The checker of types and shapes: beartype, with whole numbers allowed where a float is asked
+for."""
 
 from beartype import BeartypeConf, beartype
 

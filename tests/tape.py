@@ -1,4 +1,5 @@
-"""What a CUDA graph does, on the CPU: operations are recorded once and repeated on the same memory."""
+"""What a CUDA graph does, on the CPU: operations are recorded once and repeated on the same
+memory."""
 
 from collections.abc import Callable
 
@@ -37,7 +38,10 @@ class Tape(TorchDispatchMode):
         for func, args, kwargs, given in self.steps:
             again = func(*args, **kwargs)
             for old, new in zip(tree_leaves(given), tree_leaves(again), strict=True):
-                if isinstance(old, Tensor) and old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr():
+                if (
+                    isinstance(old, Tensor)
+                    and old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr()
+                ):
                     old.copy_(new)
 
 

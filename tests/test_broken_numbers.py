@@ -1,4 +1,6 @@
-"""Numbers that are none: a request ends with an error that says where, and never with a token that nobody chose."""
+"""Numbers that are none: a request ends with an error that says where, and never with a token that
+nobody chose.
+"""
 
 import pytest
 import torch
@@ -11,11 +13,21 @@ from draftwood.rng import Rng
 from draftwood.sampling import ProcessorSampling, Sampler, Sampling
 from draftwood.shapes import Independent, StochasticBeam, Widths
 from draftwood.testing import TableModel
-from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Typical, Verifier
+from draftwood.verifiers import (
+    Block,
+    GreedyPlusOne,
+    KSeq,
+    Match,
+    Rejection,
+    Traversal,
+    Typical,
+    Verifier,
+)
 
 VOCAB = 700
 BROKEN_AT = 5
-NEGATIVE_NAN = torch.tensor([-4194304], dtype=torch.int32).view(torch.float32).item()  # what 0 / 0 gives on x86
+# what 0 / 0 gives on x86
+NEGATIVE_NAN = torch.tensor([-4194304], dtype=torch.int32).view(torch.float32).item()
 
 
 @pytest.fixture(params=["in C++", "in PyTorch"], autouse=True)
@@ -28,7 +40,9 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 def counting() -> Tensor:
     """After each token the next one, by far."""
-    return torch.eye(VOCAB).roll(1, 1) * 40.0 + torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(0))
+    return torch.eye(VOCAB).roll(1, 1) * 40.0 + torch.randn(
+        VOCAB, VOCAB, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def row_with(value: float, *places: int) -> Tensor:
@@ -72,7 +86,9 @@ SAMPLERS: dict[str, Sampler] = {
 }
 
 
-def fails_at(place: int, model: TableModel, drafter: Drafter, verifier: Verifier, sampler: Sampler) -> None:
+def fails_at(
+    place: int, model: TableModel, drafter: Drafter, verifier: Verifier, sampler: Sampler
+) -> None:
     tokens: list[int] = []
     options = Options(sampler, 20, seed=0, exact=bool(verifier.exact_for))
     steps = generate(model, drafter, verifier, [0], options)
@@ -88,7 +104,9 @@ def test_broken_logits_end_the_request_where_they_stand(row: Tensor, sampler: Sa
     fails_at(BROKEN_AT + 1, model_of(row), Nothing(), Match(), sampler)
 
 
-@pytest.mark.parametrize("row", [BROKEN["all NaN"], BROKEN["one NaN"], BROKEN["all minus infinity"]])
+@pytest.mark.parametrize(
+    "row", [BROKEN["all NaN"], BROKEN["one NaN"], BROKEN["all minus infinity"]]
+)
 @pytest.mark.parametrize("sampler", [Sampling(), Sampling(0.8), Sampling(1.0, top_p=0.9)])
 @pytest.mark.parametrize(
     ("drafter", "verifier"),
@@ -106,7 +124,9 @@ def test_broken_logits_end_the_request_where_they_stand(row: Tensor, sampler: Sa
     ],
     ids=lambda part: part.name,
 )
-def test_guesses_neither_hide_nor_move_the_place(drafter, verifier: Verifier, sampler: Sampler, row: Tensor) -> None:
+def test_guesses_neither_hide_nor_move_the_place(
+    drafter, verifier: Verifier, sampler: Sampler, row: Tensor
+) -> None:
     if not hasattr(drafter, "start"):
         drafter = DraftModel(TableModel(counting()), drafter)
     fails_at(BROKEN_AT + 1, model_of(row), drafter, verifier, sampler)
@@ -114,7 +134,9 @@ def test_guesses_neither_hide_nor_move_the_place(drafter, verifier: Verifier, sa
 
 def test_the_prompts_run_counts_from_the_first_token() -> None:
     model = model_of(BROKEN["one NaN"])
-    with pytest.raises(ValueError, match="token 1 of the text cannot be chosen: the model's logits hold NaN"):
+    with pytest.raises(
+        ValueError, match="token 1 of the text cannot be chosen: the model's logits hold NaN"
+    ):
         next(generate(model, Nothing(), Match(), [1, BROKEN_AT], Options()))
 
 
@@ -124,21 +146,29 @@ def test_the_message_tells_the_model_from_the_options() -> None:
     with pytest.raises(ValueError, match="leaves no token to choose from"):
         next(generate(healthy, Nothing(), Match(), [1], Options(banned)))
     with pytest.raises(ValueError, match="all minus infinity: its weights are damaged"):
-        next(generate(model_of(BROKEN["all minus infinity"]), Nothing(), Match(), [BROKEN_AT], Options()))
+        next(
+            generate(
+                model_of(BROKEN["all minus infinity"]), Nothing(), Match(), [BROKEN_AT], Options()
+            )
+        )
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 def test_a_ban_is_no_broken_number(sampler: Sampler) -> None:
     logits = counting()
     logits[:, 300:] = -torch.inf
-    steps = list(generate(TableModel(logits), Nothing(), Match(), [0], Options(sampler, 20, seed=0)))
+    steps = list(
+        generate(TableModel(logits), Nothing(), Match(), [0], Options(sampler, 20, seed=0))
+    )
     assert [token for step in steps for token in step.tokens] == list(range(1, 21))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_banned_token_is_never_written(temperature: float) -> None:
     sampling = Sampling(temperature, logit_bias={4: -torch.inf})
-    steps = list(generate(TableModel(counting()), Nothing(), Match(), [0], Options(sampling, 60, seed=0)))
+    steps = list(
+        generate(TableModel(counting()), Nothing(), Match(), [0], Options(sampling, 60, seed=0))
+    )
     tokens = [token for step in steps for token in step.tokens]
     assert tokens[:3] == [1, 2, 3]
     assert 4 not in tokens
@@ -156,24 +186,45 @@ def test_one_token_at_plus_infinity_is_forced_by_a_processor_as_in_transformers(
 
 @pytest.mark.parametrize("row", [BROKEN["all NaN"], BROKEN["one NaN"], BROKEN["all plus infinity"]])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("verifier", [Rejection(), Traversal(), Block(), Match()], ids=lambda rule: rule.name)
-def test_a_broken_draft_model_ends_the_request(verifier: Verifier, temperature: float, row: Tensor) -> None:
+@pytest.mark.parametrize(
+    "verifier", [Rejection(), Traversal(), Block(), Match()], ids=lambda rule: rule.name
+)
+def test_a_broken_draft_model_ends_the_request(
+    verifier: Verifier, temperature: float, row: Tensor
+) -> None:
     drafter = DraftModel(model_of(row), Widths((1, 1)))
     with pytest.raises(ValueError, match=r"draft-model drafted token \d of the text"):
-        list(generate(TableModel(counting()), drafter, verifier, [0], Options(Sampling(temperature), 20, seed=0)))
+        list(
+            generate(
+                TableModel(counting()),
+                drafter,
+                verifier,
+                [0],
+                Options(Sampling(temperature), 20, seed=0),
+            )
+        )
 
 
 def test_nothing_is_drawn_where_nothing_has_weight() -> None:
-    for row in (torch.zeros(40), torch.full((40,), float("nan")), torch.zeros(40, dtype=torch.float64)):
+    for row in (
+        torch.zeros(40),
+        torch.full((40,), float("nan")),
+        torch.zeros(40, dtype=torch.float64),
+    ):
         with pytest.raises(ValueError, match="nothing to draw"):
             Rng(0).draw(row)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("vocab", "count"), [(40, 8), (VOCAB, 1), (5000, 1), (5000, 8), (20_000, 8), (20_000, 20)])
+@pytest.mark.parametrize(
+    ("vocab", "count"), [(40, 8), (VOCAB, 1), (5000, 1), (5000, 8), (20_000, 8), (20_000, 20)]
+)
 def test_of_equal_logits_the_first_is_likeliest(vocab: int, count: int, dtype: torch.dtype) -> None:
-    rows = (torch.randn(9, vocab, generator=torch.Generator().manual_seed(0)) * 2).round()  # nearly all tie
-    rows = torch.cat([rows, torch.zeros(1, vocab), -torch.zeros(1, vocab), rows[:1] - 50.0]).to(dtype)
+    # nearly all tie
+    rows = (torch.randn(9, vocab, generator=torch.Generator().manual_seed(0)) * 2).round()
+    rows = torch.cat([rows, torch.zeros(1, vocab), -torch.zeros(1, vocab), rows[:1] - 50.0]).to(
+        dtype
+    )
     rows[-3, ::2] = -0.0
     expected = rows.double().sort(dim=-1, descending=True, stable=True).indices[:, :count]
     assert torch.equal(likeliest(rows, count), expected)
@@ -181,7 +232,9 @@ def test_of_equal_logits_the_first_is_likeliest(vocab: int, count: int, dtype: t
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ["the first NaN", "one NaN", "the last NaN", "NaN of negative sign"])
+@pytest.mark.parametrize(
+    "name", ["the first NaN", "one NaN", "the last NaN", "NaN of negative sign"]
+)
 def test_what_is_no_number_comes_first(name: str, dtype: torch.dtype) -> None:
     row = BROKEN[name].to(dtype)
     for count in (1, 4):
@@ -191,9 +244,18 @@ def test_what_is_no_number_comes_first(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        *(({"temperature": value}, "temperature must be 0 .* 1e-30") for value in (1e-39, 1e-31, -0.5, 1e31, 1e300)),
-        *(({"temperature": value}, "temperature must be") for value in (float("nan"), float("inf"), -float("inf"))),
-        *(({"logit_bias": {3: value}}, "logit_bias of token 3 must be finite") for value in (torch.inf, torch.nan)),
+        *(
+            ({"temperature": value}, "temperature must be 0 .* 1e-30")
+            for value in (1e-39, 1e-31, -0.5, 1e31, 1e300)
+        ),
+        *(
+            ({"temperature": value}, "temperature must be")
+            for value in (float("nan"), float("inf"), -float("inf"))
+        ),
+        *(
+            ({"logit_bias": {3: value}}, "logit_bias of token 3 must be finite")
+            for value in (torch.inf, torch.nan)
+        ),
         ({"top_p": float("nan")}, "top_p"),
         ({"min_p": float("nan")}, "min_p"),
         ({"repetition_penalty": float("nan")}, "repetition_penalty"),
@@ -209,7 +271,16 @@ def test_numbers_out_of_range_are_refused_by_name(options: dict, message: str) -
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("value", ["warm", None, True, [1.0], 1j])
 @pytest.mark.parametrize(
-    "name", ["temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"]
+    "name",
+    [
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+    ],
 )
 def test_what_is_no_number_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(TypeError, match=f"^{name} must be"):
@@ -228,7 +299,9 @@ def test_the_ends_of_the_range_draw_what_they_should(temperature: float) -> None
     logits = counting()
     logits[:, 300:] = -torch.inf
     for sampling in (Sampling(temperature), Sampling(temperature, top_k=250)):
-        steps = list(generate(TableModel(logits), Nothing(), Match(), [0], Options(sampling, 40, seed=0)))
+        steps = list(
+            generate(TableModel(logits), Nothing(), Match(), [0], Options(sampling, 40, seed=0))
+        )
         tokens = [token for step in steps for token in step.tokens]
         assert max(tokens) < 300
         assert (tokens == list(range(1, 41))) == (temperature < 1.0)

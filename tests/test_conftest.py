@@ -1,4 +1,6 @@
-"""Tests of the built-in model are skipped where it cannot be had, and fail in continuous integration."""
+"""Tests of the built-in model are skipped where it cannot be had, and fail in continuous
+integration.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 
-@pytest.mark.parametrize(("ci", "fails"), [("true", True), ("1", True), ("", False), ("false", False)])
+@pytest.mark.parametrize(
+    ("ci", "fails"), [("true", True), ("1", True), ("", False), ("false", False)]
+)
 def test_without_the_built_in_model(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, ci: str, fails: bool
 ) -> None:

@@ -17,7 +17,9 @@ def python_blocks(path: Path) -> str:
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=280
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -34,7 +36,9 @@ def test_the_page_on_adding_a_method_runs() -> None:
 
 @pytest.mark.model
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name
+)
 def test_examples_run(path: Path) -> None:
     printed = run(path.read_text())
     assert printed.strip()
@@ -50,7 +54,9 @@ def generator() -> ModuleType:
     return module
 
 
-def test_generated_pages_are_current(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_generated_pages_are_current(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
     assert generator().main() == 0, capsys.readouterr().out
 

@@ -1,6 +1,8 @@
-"""The law of texts through the whole engine, under every sequence of random choices: to 1e-5, not up to noise.
+"""The law of texts through the whole engine, under every sequence of random choices: to 1e-5, not
+up to noise.
 
-Target and draft look at the last three tokens, penalties at the whole text, so that a wrong context shows.
+Target and draft look at the last three tokens, penalties at the whole text, so that a wrong context
+shows.
 """
 
 from collections.abc import Callable
@@ -29,7 +31,11 @@ SMALL: list[Shape] = [  # branching and two deep, with as few outcomes as that c
     Independent(2, 2),
     Sequoia((0.5, 0.2), budget=3, depth=2),
 ]
-PAIRS = [pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SMALL) if rule != Match()]
+PAIRS = [
+    pytest.param(shape, rule, id=f"{shape}-{rule.name}")
+    for shape, rule in exact_pairs(SMALL)
+    if rule != Match()
+]
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 Written = Callable[..., float]
@@ -39,15 +45,22 @@ Written = Callable[..., float]
 def off(monkeypatch: pytest.MonkeyPatch) -> Written:
     """How far the law of a method's text is from the model's own.
 
-    The first token comes from the prompt's run and is certain here; behind it so many steps are enumerated, with what
-    drafter and model remember of the first in the second. The model itself writes what is left of ``TOKENS``.
+    The first token comes from the prompt's run and is certain here; behind it so many steps are
+    enumerated, with what drafter and model remember of the first in the second. The model itself
+    writes what is left of ``TOKENS``.
     """
 
-    def measured(model: Model, drafter: Drafter, rule: Verifier, sampling: Sampling, steps: int = 1) -> float:
+    def measured(
+        model: Model, drafter: Drafter, rule: Verifier, sampling: Sampling, steps: int = 1
+    ) -> float:
         def write(rng: Rng) -> tuple[int, ...]:
             monkeypatch.setattr("draftwood.engine.Rng", lambda seed, noise: rng)
             text = generate(model, drafter, rule, PROMPT, Options(sampling, 12))
-            emitted = [token for _, step in zip(range(1 + steps), text, strict=False) for token in step.tokens]
+            emitted = [
+                token
+                for _, step in zip(range(1 + steps), text, strict=False)
+                for token in step.tokens
+            ]
             text.close()  # type: ignore[attr-defined]
             return tuple(emitted[: 1 + TOKENS])
 
@@ -57,7 +70,9 @@ def off(monkeypatch: pytest.MonkeyPatch) -> Written:
             starts[start] = starts.get(start, 0.0) + probability
         for start, probability in starts.items():
             context = Context([*PROMPT, *start], len(PROMPT))
-            for rest, chance in sampled_law(model, sampling, context, 1 + TOKENS - len(start)).items():
+            for rest, chance in sampled_law(
+                model, sampling, context, 1 + TOKENS - len(start)
+            ).items():
                 law[(*start, *rest)] = law.get((*start, *rest), 0.0) + probability * chance
         return distance(law, sampled_law(model, sampling, Context(PROMPT, len(PROMPT)), 1 + TOKENS))
 
@@ -75,13 +90,16 @@ def tables() -> tuple[TableModel, TableModel]:
 
 
 OPTIONS = options(top_k=2, top_p=0.9)
-MOST = {name: OPTIONS[name] for name in ("penalties + bias", "top-p, top-k + min-p, penalties + bias")}
+MOST = {
+    name: OPTIONS[name] for name in ("penalties + bias", "top-p, top-k + min-p, penalties + bias")
+}
 
 
 @pytest.mark.parametrize(("shape", "rule"), PAIRS)
 def test_law_under_every_subset_of_options(shape: Shape, rule: Verifier, off: Written) -> None:
     target, draft = tables()
-    for name, sampling in (MOST if isinstance(shape, Independent) else OPTIONS).items():  # the most outcomes
+    # the most outcomes
+    for name, sampling in (MOST if isinstance(shape, Independent) else OPTIONS).items():
         assert off(target, DraftModel(draft, shape), rule, sampling) < TOLERANCE, name
 
 
@@ -105,7 +123,10 @@ def test_law_of_stand(rule: Verifier, off: Written) -> None:
 def test_law_of_skipped_layers(rule: Verifier, off: Written) -> None:
     model = TransformersModel(tiny_llama(3, layers=4, vocab=VOCAB))
     sampling = MOST["penalties + bias"]
-    for drafter in (LayerSkip(frozenset({1, 2}), Widths((1, 1))), LayerSkip(frozenset({2}), Widths((2,)))):
+    for drafter in (
+        LayerSkip(frozenset({1, 2}), Widths((1, 1))),
+        LayerSkip(frozenset({2}), Widths((2,))),
+    ):
         assert off(model, drafter, rule, sampling) < TOLERANCE
 
 
@@ -116,7 +137,9 @@ def test_a_law_that_is_wrong_by_as_much_as_must_be_caught_is_measured_as_that(of
     assert found == pytest.approx(DISTANCE, rel=1e-3)
 
 
-def test_penalties_that_miss_the_tokens_of_the_tree_are_caught(off: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_penalties_that_miss_the_tokens_of_the_tree_are_caught(
+    off: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, draft = tables()
     drafter, sampling = DraftModel(draft, Widths((1, 1))), OPTIONS["penalties + bias"]
 

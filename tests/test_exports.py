@@ -12,18 +12,25 @@ import pytest
 
 import draftwood
 
-PACKAGES = ["draftwood", "draftwood.drafters", "draftwood.shapes", "draftwood.verifiers", "draftwood.testing"]
+PACKAGES = [
+    "draftwood",
+    "draftwood.drafters",
+    "draftwood.shapes",
+    "draftwood.verifiers",
+    "draftwood.testing",
+]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_public_name_exists_and_is_documented(package: str) -> None:
     module = importlib.import_module(package)
-    assert list(module.__all__) == sorted(module.__all__, key=lambda name: (name.lower(), name)) or list(
-        module.__all__
-    ) == sorted(module.__all__)
+    assert list(module.__all__) == sorted(
+        module.__all__, key=lambda name: (name.lower(), name)
+    ) or list(module.__all__) == sorted(module.__all__)
     for name in module.__all__:
         thing = getattr(module, name)
-        alias = get_origin(thing) is not None  # Python 3.10 takes an alias such as Callable[[int], str] for a class
+        # Python 3.10 takes an alias such as Callable[[int], str] for a class
+        alias = get_origin(thing) is not None
         if (inspect.isclass(thing) and not alias) or inspect.isfunction(thing):
             assert thing.__doc__, f"{package}.{name} has no docstring"
 
@@ -42,7 +49,9 @@ def test_every_module_is_documented() -> None:
 
 
 def docstring(module: str) -> str | None:
-    """Of a module that can be imported, or of an adapter that only runs in another system's environment."""
+    """Of a module that can be imported, or of an adapter that only runs in another system's
+    environment.
+    """
     if not re.fullmatch(r"draftwood\.bench\.peers\.(run_\w+|openvino_int8)", module):
         return importlib.import_module(module).__doc__
     path = Path(draftwood.__file__).parents[1] / f"{module.replace('.', '/')}.py"

@@ -1,4 +1,6 @@
-"""Every drafter x shape x verifier that is allowed: output law by chi-square, and greedy identity in fp32."""
+"""Every drafter x shape x verifier that is allowed: output law by chi-square, and greedy identity
+in fp32.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +40,9 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers import KSeq, Match, NodeProbs, Rejection, Traversal, Verdict, Verifier
 from law_cases import SHAPES, exact_pairs
 
-PAIRS = [pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SHAPES)]
+PAIRS = [
+    pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SHAPES)
+]
 
 TOKENS, LENGTH, LEVEL = 3, 3000, 1e-3
 
@@ -51,16 +55,28 @@ def tables() -> tuple[torch.Tensor, torch.Tensor]:
 def p_value(drafter: Drafter, verifier: Verifier, logits: torch.Tensor) -> float:
     """Whether a long text follows the law of its table.
 
-    The text is cut into threes. Given the token before, each three is a draw of its own from the enumerated law,
-    wherever the borders of steps fall. One test per token before; the smallest p-value, corrected for their number.
+    The text is cut into threes. Given the token before, each three is a draw of its own from the
+    enumerated law, wherever the borders of steps fall. One test per token before; the smallest
+    p-value, corrected for their number.
     """
     options = Options(Sampling(1.0), LENGTH, seed=5)
-    text = [0, *(t for step in generate(TableModel(logits), drafter, verifier, [0], options) for t in step.tokens)]
+    text = [
+        0,
+        *(
+            t
+            for step in generate(TableModel(logits), drafter, verifier, [0], options)
+            for t in step.tokens
+        ),
+    ]
     counts: dict[int, Counter[tuple[int, ...]]] = {token: Counter() for token in range(4)}
     for start in range(0, len(text) - TOKENS, TOKENS):
         counts[text[start]][tuple(text[start + 1 : start + 1 + TOKENS])] += 1
     table = logits.softmax(-1).double()
-    values = [chi_square(seen, target_law(table, TOKENS, (token,))) for token, seen in counts.items() if seen]
+    values = [
+        chi_square(seen, target_law(table, TOKENS, (token,)))
+        for token, seen in counts.items()
+        if seen
+    ]
     return min(1.0, min(values) * len(values))
 
 
@@ -79,13 +95,18 @@ WITHOUT_A_MODEL: list[tuple[Drafter, Verifier]] = [
     (Combined(budget=WIDE), Match()),
     (SuffixDecoding(budget=WIDE), Match()),
     (Aded(4, 2), Match()),
-    *((Stand(4, order=2, width=width), verifier) for width in (1, 2) for verifier in (Rejection(), Traversal())),
+    *(
+        (Stand(4, order=2, width=width), verifier)
+        for width in (1, 2)
+        for verifier in (Rejection(), Traversal())
+    ),
 ]
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
-    ("drafter", "verifier"), [pytest.param(d, v, id=f"{d.name}-{v.name}") for d, v in WITHOUT_A_MODEL]
+    ("drafter", "verifier"),
+    [pytest.param(d, v, id=f"{d.name}-{v.name}") for d, v in WITHOUT_A_MODEL],
 )
 def test_output_law_of_drafters_without_a_model(drafter: Drafter, verifier: Verifier) -> None:
     target, _ = tables()
@@ -127,7 +148,9 @@ class LikeliestFirst:
             place.update({node: len(order) + i for i, node in enumerate(level)})
             order += level
         # rows of probabilities follow the nodes
-        rows = torch.zeros(len(tree), tree.probs.shape[1]).index_copy(0, torch.arange(len(tree.probs)), tree.probs)
+        rows = torch.zeros(len(tree), tree.probs.shape[1]).index_copy(
+            0, torch.arange(len(tree.probs)), tree.probs
+        )
         shuffled = DraftTree(
             tree.tokens[order],
             torch.tensor([-1 if n == 0 else place[int(tree.parents[n])] for n in order]),
@@ -140,7 +163,11 @@ class LikeliestFirst:
 
 WRONG: list[tuple[str, Shape, Verifier]] = [
     ("probability order", Widths((3, 2)), LikeliestFirst()),
-    ("distinct drafts taken for independent", Widths((3, 3)), Relabelled(Rejection(), "independent")),
+    (
+        "distinct drafts taken for independent",
+        Widths((3, 3)),
+        Relabelled(Rejection(), "independent"),
+    ),
     ("k-seq on distinct siblings", Widths((3, 3)), Relabelled(KSeq(), "independent")),
 ]
 
@@ -190,7 +217,15 @@ def test_the_engine_refuses_what_is_not_exact() -> None:
     target, draft = (TableModel(logits) for logits in tables())
     for shape, verifier in [(Widths((2, 2)), KSeq()), (BestFirst(2, 2, 4), Rejection())]:
         with pytest.raises(ValueError, match="exact=False"):
-            list(generate(target, DraftModel(draft, shape), verifier, [0], Options(Sampling(1.0), 4, seed=0)))
+            list(
+                generate(
+                    target,
+                    DraftModel(draft, shape),
+                    verifier,
+                    [0],
+                    Options(Sampling(1.0), 4, seed=0),
+                )
+            )
 
 
 @pytest.fixture(scope="module")
@@ -198,39 +233,71 @@ def models() -> tuple[TransformersModel, TransformersModel]:
     return TransformersModel(tiny_llama(0, layers=4)), TransformersModel(tiny_llama(1, layers=1))
 
 
-DRAFTERS: list[tuple[str, Callable[[TransformersModel, TransformersModel], Iterator[tuple[Drafter, Verifier]]]]] = [
+DRAFTERS: list[
+    tuple[str, Callable[[TransformersModel, TransformersModel], Iterator[tuple[Drafter, Verifier]]]]
+] = [
     *((p.id, lambda t, d, p=p: iter([(DraftModel(d, p.values[0]), p.values[1])])) for p in PAIRS),
-    *((f"self-{p.id}", lambda t, d, p=p: iter([(DraftModel(t, p.values[0]), p.values[1])])) for p in PAIRS),
-    *((f"skip-{p.id}", lambda t, d, p=p: iter([(LayerSkip(frozenset({1}), p.values[0]), p.values[1])])) for p in PAIRS),
+    *(
+        (f"self-{p.id}", lambda t, d, p=p: iter([(DraftModel(t, p.values[0]), p.values[1])]))
+        for p in PAIRS
+    ),
+    *(
+        (
+            f"skip-{p.id}",
+            lambda t, d, p=p: iter([(LayerSkip(frozenset({1}), p.values[0]), p.values[1])]),
+        )
+        for p in PAIRS
+    ),
     ("lookup", lambda t, d: iter([(PromptLookup(3, 8, b), Match()) for b in (1, 3)])),
-    ("recycling", lambda t, d: iter([(TokenRecycling(), Match()), (TokenRecycling(keep=True), Match())])),
+    (
+        "recycling",
+        lambda t, d: iter([(TokenRecycling(), Match()), (TokenRecycling(keep=True), Match())]),
+    ),
     ("combined", lambda t, d: iter([(Combined(), Match()), (Combined(budget=WIDE), Match())])),
     ("suffix", lambda t, d: iter([(SuffixDecoding(budget=WIDE), Match())])),
-    ("stand", lambda t, d: iter([(Stand(), verifier) for verifier in (Match(), Rejection(), Traversal())])),
+    (
+        "stand",
+        lambda t, d: iter(
+            [(Stand(), verifier) for verifier in (Match(), Rejection(), Traversal())]
+        ),
+    ),
     ("aded", lambda t, d: iter([(Aded(), Match())])),
 ]
 
 
 @pytest.mark.parametrize("make", [make for _, make in DRAFTERS], ids=[name for name, _ in DRAFTERS])
-def test_greedy_text_is_the_models_own(make, models: tuple[TransformersModel, TransformersModel]) -> None:
+def test_greedy_text_is_the_models_own(
+    make, models: tuple[TransformersModel, TransformersModel]
+) -> None:
     target, draft = models
     prompts = [[1, 5, 7, 3, 5, 7], [9, 9, 2], list(range(40))]
     for drafter, verifier in make(target, draft):
         for prompt in prompts:
             ids = torch.tensor([prompt])
             own = target.hf_model.generate(
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False, pad_token_id=0
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=40,
+                do_sample=False,
+                pad_token_id=0,
             )
             steps = list(generate(target, drafter, verifier, prompt, Options(max_new_tokens=40)))
             assert [t for step in steps for t in step.tokens] == own[0, len(prompt) :].tolist()
             assert Stats.of(steps).tokens == 40
             if drafter.name == "draft-model" and drafter.model is target:
-                assert Stats.of(steps).block_efficiency > 1.5  # a perfect drafter that gains nothing is broken
+                # a perfect drafter that gains nothing is broken
+                assert Stats.of(steps).block_efficiency > 1.5
 
 
-def drawn_text(target: TransformersModel, drafter: Drafter, verifier: Verifier, seed: int) -> list[int]:
+def drawn_text(
+    target: TransformersModel, drafter: Drafter, verifier: Verifier, seed: int
+) -> list[int]:
     options = Options(Sampling(0.8), 40, seed=seed)
-    return [t for step in generate(target, drafter, verifier, [1, 5, 7, 3, 5, 7], options) for t in step.tokens]
+    return [
+        t
+        for step in generate(target, drafter, verifier, [1, 5, 7, 3, 5, 7], options)
+        for t in step.tokens
+    ]
 
 
 @pytest.mark.parametrize("make", [make for _, make in DRAFTERS], ids=[name for name, _ in DRAFTERS])
@@ -239,21 +306,26 @@ def test_by_matching_a_seed_gives_the_text_of_plain_decoding(make, models) -> No
     for drafter, verifier in make(target, draft):
         if isinstance(verifier, Match):
             for seed in range(4):
-                assert drawn_text(target, drafter, verifier, seed) == drawn_text(target, Nothing(), Match(), seed)
+                assert drawn_text(target, drafter, verifier, seed) == drawn_text(
+                    target, Nothing(), Match(), seed
+                )
 
 
 def test_by_rejection_a_seed_gives_a_text_of_its_own(models) -> None:
     target, draft = models
     drafter = DraftModel(draft, Widths((2, 1)))
     assert any(
-        drawn_text(target, drafter, Rejection(), seed) != drawn_text(target, Nothing(), Match(), seed)
+        drawn_text(target, drafter, Rejection(), seed)
+        != drawn_text(target, Nothing(), Match(), seed)
         for seed in range(4)
     )
 
 
 @dataclass(frozen=True)
 class Deaf:
-    """Exact for guesses made by any rule, but not for those that fit the noise with which it goes on to draw."""
+    """Exact for guesses made by any rule, but not for those that fit the noise with which it goes
+    on to draw.
+    """
 
     name = "deaf"
     exact_for = frozenset({"chosen", "raced"})
@@ -290,12 +362,17 @@ def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_guesses_that_know_the_noise_are_accepted_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guesses_that_know_the_noise_are_accepted_more_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     target, _ = tables()
     model, drafter = TableModel(target), Combined((NGrams(order=1),), WIDE)
 
     def share() -> float:
-        runs = [generate(model, drafter, Match(), [0], Options(Sampling(1.0), 200, seed=seed)) for seed in range(5)]
+        runs = [
+            generate(model, drafter, Match(), [0], Options(Sampling(1.0), 200, seed=seed))
+            for seed in range(5)
+        ]
         stats = Stats.of(step for run in runs for step in run)
         return stats.accepted / stats.drafted
 

@@ -1,4 +1,5 @@
-"""Prompts in every form that Transformers gives, and options of another type refused in one line."""
+"""Prompts in every form that Transformers gives, and options of another type refused in one
+line."""
 
 import numpy as np
 import pytest
@@ -17,9 +18,13 @@ TEMPLATE = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} {% endfor 
 
 @pytest.fixture(scope="module")
 def lm() -> draftwood.LanguageModel:
-    known = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>"))
+    known = Tokenizer(
+        models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>")
+    )
     known.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=known, unk_token="<unk>", pad_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=known, unk_token="<unk>", pad_token="<unk>"
+    )
     tokenizer.chat_template = TEMPLATE
     return draftwood.load(tiny_llama(0), tokenizer, method="lookup")
 
@@ -32,12 +37,23 @@ def test_every_form_of_token_ids_is_the_same_prompt(lm: draftwood.LanguageModel)
     wanted = text_of(lm, [2, 3, 4])
     assert wanted != text_of(lm, [2, 3])
     encoded = lm.tokenizer("one two three", return_tensors="pt")
-    padded = lm.tokenizer(["one two three", "one two three one two"], padding=True, padding_side="left")
+    padded = lm.tokenizer(
+        ["one two three", "one two three one two"], padding=True, padding_side="left"
+    )
     forms = [
         *((2, 3, 4), [[2, 3, 4]], range(2, 5), [np.int64(2), 3, 4]),
-        *(torch.tensor([2, 3, 4]), torch.tensor([[2, 3, 4]]), torch.tensor([2, 3, 4], dtype=torch.int32)),
+        *(
+            torch.tensor([2, 3, 4]),
+            torch.tensor([[2, 3, 4]]),
+            torch.tensor([2, 3, 4], dtype=torch.int32),
+        ),
         *(np.array([2, 3, 4]), np.array([[2, 3, 4]], dtype=np.uint16)),
-        *(lm.tokenizer("one two three"), encoded, dict(encoded), lm.tokenizer("one two three", return_tensors="np")),
+        *(
+            lm.tokenizer("one two three"),
+            encoded,
+            dict(encoded),
+            lm.tokenizer("one two three", return_tensors="np"),
+        ),
         {"input_ids": padded["input_ids"][:1], "attention_mask": padded["attention_mask"][:1]},
     ]
     assert isinstance(encoded, BatchEncoding)
@@ -50,7 +66,9 @@ def test_a_chat_may_be_given_as_its_template_makes_it(lm: draftwood.LanguageMode
     wanted = text_of(lm, messages)
     assert wanted == text_of(lm, "one two") != text_of(lm, "one two", raw=True)
     for options in ({}, {"return_tensors": "pt"}, {"return_dict": True}, {"return_dict": False}):
-        given = lm.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, **options)
+        given = lm.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, **options
+        )
         assert text_of(lm, given) == wanted
 
 
@@ -80,7 +98,9 @@ def test_parts_of_text_are_one_content(lm: draftwood.LanguageModel) -> None:
     ],
     ids=repr,
 )
-def test_prompts_of_another_type_are_refused(lm: draftwood.LanguageModel, prompt: object, message: str) -> None:
+def test_prompts_of_another_type_are_refused(
+    lm: draftwood.LanguageModel, prompt: object, message: str
+) -> None:
     with pytest.raises(TypeError, match=message) as refusal:
         text_of(lm, prompt)
     assert "\n" not in str(refusal.value)
@@ -93,15 +113,26 @@ def test_prompts_of_another_type_are_refused(lm: draftwood.LanguageModel, prompt
         (torch.zeros(2, 3, dtype=torch.long), "holds 2 texts"),
         ([], "no tokens"),
         ("", "prompt is empty"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}], "part of type 'image_url'"),
-        ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}], "part of type 'image'"),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}],
+            "part of type 'image_url'",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}],
+            "part of type 'image'",
+        ),
         ("half \ud83d of it", r"the prompt holds a lone surrogate, U\+D83D at character 5"),
-        ([{"role": "user", "content": "\udcff"}], r"the content of message 0 holds a lone surrogate, U\+DCFF"),
+        (
+            [{"role": "user", "content": "\udcff"}],
+            r"the content of message 0 holds a lone surrogate, U\+DCFF",
+        ),
         ({"input_ids": [1, 2, 3], "attention_mask": [1, 1]}, "attention_mask must say"),
     ],
     ids=repr,
 )
-def test_prompts_that_cannot_be_read_are_refused(lm: draftwood.LanguageModel, prompt, message: str) -> None:
+def test_prompts_that_cannot_be_read_are_refused(
+    lm: draftwood.LanguageModel, prompt, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         text_of(lm, prompt)
 
@@ -125,7 +156,9 @@ def test_no_stop_strings_may_be_none(lm: draftwood.LanguageModel) -> None:
         *(("logit_bias", value) for value in ([1], {"5": 1.0}, {5: None})),
     ],
 )
-def test_options_of_another_type_are_refused_by_name(lm: draftwood.LanguageModel, option: str, value: object) -> None:
+def test_options_of_another_type_are_refused_by_name(
+    lm: draftwood.LanguageModel, option: str, value: object
+) -> None:
     with pytest.raises(TypeError, match=option) as refusal:
         lm.generate("one", **{option: value})
     assert "\n" not in str(refusal.value)
@@ -134,7 +167,10 @@ def test_options_of_another_type_are_refused_by_name(lm: draftwood.LanguageModel
 @pytest.mark.usefixtures("unchecked")
 def test_numbers_of_numpy_are_numbers(lm: draftwood.LanguageModel) -> None:
     wanted = text_of(lm, "one", temperature=0.5, top_k=3, seed=4)
-    assert text_of(lm, "one", temperature=np.float64(0.5), top_k=np.int32(3), seed=np.int64(4)) == wanted
+    assert (
+        text_of(lm, "one", temperature=np.float64(0.5), top_k=np.int32(3), seed=np.int64(4))
+        == wanted
+    )
     assert Sampling(np.float32(0.5)).temperature == 0.5
 
 

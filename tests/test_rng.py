@@ -18,7 +18,8 @@ ALARM = 1e-4  # a correct generator raises it once in ten thousand seeds
 
 
 def order_law(probs: Tensor, count: int) -> dict[tuple[int, ...], float]:
-    """Probability of each order of ``count`` tokens drawn one after the other without replacement."""
+    """Probability of each order of ``count`` tokens drawn one after the other without
+    replacement."""
     law = {}
     weights = (probs.double() / probs.double().sum()).tolist()
     for order in permutations([token for token, weight in enumerate(weights) if weight > 0], count):
@@ -45,7 +46,9 @@ def test_a_wrong_order_law_is_noticed() -> None:
 
 def test_enumeration_and_formula_give_the_same_order_law() -> None:
     law = order_law(LAW.double(), 3)
-    for probability, order in outcomes(lambda rng: tuple(rng.draw_distinct(LAW.double()[None], 3)[0].tolist())):
+    for probability, order in outcomes(
+        lambda rng: tuple(rng.draw_distinct(LAW.double()[None], 3)[0].tolist())
+    ):
         assert probability == pytest.approx(law.pop(order), abs=1e-12)
     assert not law
 
@@ -132,11 +135,14 @@ def test_without_noise_drafts_are_the_likeliest_tokens() -> None:
 
 def test_noise_is_exponential_and_differs_from_place_to_place() -> None:
     rng = Rng(13)
-    here, there = (torch.tensor(rng.arrivals(range(20_000), ahead), dtype=torch.float64) for ahead in (0, 1))
+    here, there = (
+        torch.tensor(rng.arrivals(range(20_000), ahead), dtype=torch.float64) for ahead in (0, 1)
+    )
     for times in (here, there):
         uniforms = times.neg().exp().sort().values
         steps = torch.arange(1, len(uniforms) + 1) / len(uniforms)
-        assert float((uniforms - steps).abs().max()) < 2.0 / len(uniforms) ** 0.5  # Kolmogorov-Smirnov, p = 7e-4
+        # Kolmogorov-Smirnov, p = 7e-4
+        assert float((uniforms - steps).abs().max()) < 2.0 / len(uniforms) ** 0.5
     assert abs(float(torch.corrcoef(torch.stack([here, there]))[0, 1])) < 0.03
     assert abs(float(torch.corrcoef(torch.stack([here[1:], here[:-1]]))[0, 1])) < 0.03
     assert float(torch.corrcoef(torch.stack([here, here.clone()]))[0, 1]) > 0.99

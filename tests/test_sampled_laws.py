@@ -1,9 +1,11 @@
-"""Laws that are too rich to enumerate, at sizes that find a total variation of 0.02 in 95 of 100 cases.
+"""Laws that are too rich to enumerate, at sizes that find a total variation of 0.02 in 95 of 100
+cases.
 
-Where a method matches, its text for a seed must be plain decoding's, token by token. Were its law 0.02 from plain
-decoding's, 149 pairs of draws would differ somewhere in 95 of 100 cases, however they are coupled; and no right method
-is ever called wrong. Other methods, and plain decoding itself, are held to the laws of their tokens: each given all
-tokens before it, under every subset of sampling options in turn.
+Where a method matches, its text for a seed must be plain decoding's, token by token. Were its law
+0.02 from plain decoding's, 149 pairs of draws would differ somewhere in 95 of 100 cases, however
+they are coupled; and no right method is ever called wrong. Other methods, and plain decoding
+itself, are held to the laws of their tokens: each given all tokens before it, under every subset of
+sampling options in turn.
 """
 
 from collections.abc import Sequence
@@ -35,7 +37,17 @@ from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.stats import Stats
 from draftwood.testing import ranked_chi_square, tiny_llama
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
-from law_cases import DISTANCE, LEVEL, SHAPES, Slipping, contextual, coupled_size, exact_pairs, options, sample_size
+from law_cases import (
+    DISTANCE,
+    LEVEL,
+    SHAPES,
+    Slipping,
+    contextual,
+    coupled_size,
+    exact_pairs,
+    options,
+    sample_size,
+)
 
 VOCAB, PROMPT, LENGTH, SHORT = 5, [0, 3, 1, 4, 2, 2, 0], 160, 40
 OPTIONS = options()
@@ -47,23 +59,37 @@ Written = list[tuple[Sampling, list[int]]]
 
 
 def written(
-    model: Model, drafter: Drafter, rule: Verifier, tokens: int, length: int, kinds: Sequence[Sampling], seed: int = 0
+    model: Model,
+    drafter: Drafter,
+    rule: Verifier,
+    tokens: int,
+    length: int,
+    kinds: Sequence[Sampling],
+    seed: int = 0,
 ) -> tuple[Written, Stats]:
-    """So many tokens in texts of this length, sampled in all these ways in turn; and sums over their steps."""
+    """So many tokens in texts of this length, sampled in all these ways in turn; and sums over
+    their steps.
+    """
     count = len(kinds) * max(1, round(tokens / length / len(kinds)))
-    asked = [Options(kinds[number % len(kinds)], length, seed=seed + number) for number in range(count)]
+    asked = [
+        Options(kinds[number % len(kinds)], length, seed=seed + number) for number in range(count)
+    ]
     texts: list[list[int]] = [[] for _ in asked]
     stats = Stats()
     for start in range(0, count, 64):
         together = asked[start : start + 64]
-        for number, step in generate_batch([Decoding(model, drafter, rule, PROMPT, each) for each in together]):
+        for number, step in generate_batch(
+            [Decoding(model, drafter, rule, PROMPT, each) for each in together]
+        ):
             texts[start + number] += step.tokens
             stats.add(step)
     return [(each.sampler, text) for each, text in zip(asked, texts, strict=True)], stats
 
 
 def p_value(model: Model, texts: Written) -> float:
-    """Whether each token follows the law that plain decoding's options give it behind all tokens before."""
+    """Whether each token follows the law that plain decoding's options give it behind all tokens
+    before.
+    """
     tokens, laws = [], []
     for sampling, text in texts:
         session = model.start()
@@ -111,7 +137,9 @@ def differing(
     plain, _ = written(model, Nothing(), Match(), size, SHORT, kinds, seed)
     other, stats = written(model, drafter, rule, size, SHORT, kinds, seed)
     assert sum(len(text) for _, text in plain) >= size
-    assert isinstance(drafter, Nothing) or stats.accepted > 0, "nothing was drafted, so nothing is tested"
+    assert isinstance(drafter, Nothing) or stats.accepted > 0, (
+        "nothing was drafted, so nothing is tested"
+    )
     return [one[0] for one, another in zip(plain, other, strict=True) if one != another]
 
 
@@ -120,7 +148,9 @@ def test_by_matching_every_text_is_that_of_plain_decoding(drafter: Drafter) -> N
     assert differing(contextual(VOCAB)[0], drafter, Match(), list(OPTIONS.values())) == []
 
 
-def test_by_matching_every_text_of_a_real_model_is_that_of_plain_decoding(native: NativeModel) -> None:
+def test_by_matching_every_text_of_a_real_model_is_that_of_plain_decoding(
+    native: NativeModel,
+) -> None:
     auto = Combined((Suffix(), NGrams(), BigramPrior.of(native)), WIDE)
     for drafter in (auto, LayerSkip(frozenset({1, 2}), Widths((2, 1))), Stand(4, order=2, width=2)):
         assert differing(native, drafter, Match(), list(OPTIONS.values())) == [], drafter.name
@@ -129,15 +159,23 @@ def test_by_matching_every_text_of_a_real_model_is_that_of_plain_decoding(native
 def test_texts_of_a_law_that_is_wrong_by_so_much_differ() -> None:
     target, _ = contextual(VOCAB)
     kinds, tries = [OPTIONS["penalties + bias"]], 40
-    caught = sum(bool(differing(target, Nothing(), Slipping(Match()), kinds, 100 * number)) for number in range(tries))
-    assert caught >= 0.9 * tries  # at 0.95 fewer than that come once in 20 times; the seeds are fixed
+    caught = sum(
+        bool(differing(target, Nothing(), Slipping(Match()), kinds, 100 * number))
+        for number in range(tries)
+    )
+    # at 0.95 fewer than that come once in 20 times; the seeds are fixed
+    assert caught >= 0.9 * tries
 
 
 def law_of_texts(model: Model, ways: Sequence[tuple[Drafter, Verifier]], size: int) -> float:
-    """p-value of so many tokens, written in all these ways in turn and under every subset of options."""
+    """p-value of so many tokens, written in all these ways in turn and under every subset of
+    options.
+    """
     texts = []
     for drafter, rule in ways:
-        found, stats = written(model, drafter, rule, size // len(ways), LENGTH, list(OPTIONS.values()))
+        found, stats = written(
+            model, drafter, rule, size // len(ways), LENGTH, list(OPTIONS.values())
+        )
         texts += found
         assert isinstance(drafter, Nothing) or stats.accepted > 0.1 * size / len(ways)
     assert sum(len(text) for _, text in texts) >= 0.99 * size
@@ -161,13 +199,16 @@ def test_law_of_stand() -> None:
 
 
 def test_law_of_skipped_layers_of_a_real_model(native: NativeModel) -> None:
-    ways = [(LayerSkip(frozenset({1, 2}), Widths((2, 1))), rule) for rule in (Rejection(), Traversal())]
+    ways = [
+        (LayerSkip(frozenset({1, 2}), Widths((2, 1))), rule) for rule in (Rejection(), Traversal())
+    ]
     assert law_of_texts(native, ways, sample_size(VOCAB)) > LEVEL
 
 
 def test_a_law_that_is_wrong_by_so_much_is_caught() -> None:
     target, _ = contextual(VOCAB)
-    kinds = [sampling for sampling in OPTIONS.values() if not sampling.cuts]  # where no row is certain
+    # where no row is certain
+    kinds = [sampling for sampling in OPTIONS.values() if not sampling.cuts]
     texts, _ = written(target, Nothing(), Slipping(Match()), sample_size(VOCAB), LENGTH, kinds)
     assert p_value(target, texts) < LEVEL
 
@@ -183,7 +224,9 @@ def test_so_many_draws_find_the_hardest_law_as_often_as_promised(cells: int) -> 
 
     def found(law: np.ndarray) -> int:
         counts = rng.multinomial(size, law, tries)
-        tokens = [torch.repeat_interleave(torch.arange(cells), torch.tensor(count)) for count in counts]
+        tokens = [
+            torch.repeat_interleave(torch.arange(cells), torch.tensor(count)) for count in counts
+        ]
         return sum(ranked_chi_square(drawn, laws) < LEVEL for drawn in tokens)
 
     assert 0.90 * tries <= found(wrong) <= 0.99 * tries  # neither too small nor needlessly large

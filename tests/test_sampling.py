@@ -37,7 +37,11 @@ def processors(sampling: Sampling) -> LogitsProcessorList:
     """What ``generate`` of Transformers makes of the same options, in its order."""
     made: list[object] = []
     if sampling.logit_bias:
-        made.append(SequenceBiasLogitsProcessor({(token,): bias for token, bias in sampling.logit_bias.items()}))
+        made.append(
+            SequenceBiasLogitsProcessor(
+                {(token,): bias for token, bias in sampling.logit_bias.items()}
+            )
+        )
     if sampling.repetition_penalty != 1.0:
         made.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
     if sampling.temperature not in (0.0, 1.0):
@@ -59,7 +63,8 @@ def expected(sampling: Sampling, logits: Tensor, tokens: Sequence[int] = TOKENS)
 def assert_same_law(sampling: Sampling, logits: Tensor) -> None:
     got, wanted = sampling.probs(logits, [CONTEXT] * len(logits)), expected(sampling, logits)
     assert (got - wanted).abs().max() < 1e-6
-    assert torch.equal(got > 1e-36, wanted > 1e-36)  # the very same tokens are kept, up to what rounding makes 0
+    # the very same tokens are kept, up to what rounding makes 0
+    assert torch.equal(got > 1e-36, wanted > 1e-36)
     assert float(got[wanted == 0.0].sum()) == 0.0
     assert torch.allclose(got.sum(-1), torch.ones(len(got)))
 
@@ -81,10 +86,13 @@ def test_each_option_alone(options: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p", "min_p"), product((0.4, 1.3), (0, 300), (0.6, 0.97), (0.0, 0.05))
+    ("temperature", "top_k", "top_p", "min_p"),
+    product((0.4, 1.3), (0, 300), (0.6, 0.97), (0.0, 0.05)),
 )
 @pytest.mark.parametrize("penalty", [1.0, 1.4])
-def test_all_options_together(temperature: float, top_k: int, top_p: float, min_p: float, penalty: float) -> None:
+def test_all_options_together(
+    temperature: float, top_k: int, top_p: float, min_p: float, penalty: float
+) -> None:
     bias = {1: 4.0, TOKENS[3]: -2.0}
     assert_same_law(Sampling(temperature, top_k, top_p, min_p, penalty, logit_bias=bias), rows())
 
@@ -105,11 +113,17 @@ def test_another_order_would_be_noticed() -> None:
 
 def test_ties_at_the_edge_of_top_k_stay_in() -> None:
     logits = torch.tensor([[3.0, 1.0, 2.0, 2.0, 2.0, 0.0]])
-    assert (Sampling(1.0, top_k=2).probs(logits) > 0).tolist() == [[True, False, True, True, True, False]]
-    assert torch.allclose(Sampling(1.0, top_k=2).probs(logits), expected(Sampling(1.0, top_k=2), logits, [0]))
+    assert (Sampling(1.0, top_k=2).probs(logits) > 0).tolist() == [
+        [True, False, True, True, True, False]
+    ]
+    assert torch.allclose(
+        Sampling(1.0, top_k=2).probs(logits), expected(Sampling(1.0, top_k=2), logits, [0])
+    )
 
 
-@pytest.mark.parametrize(("presence", "frequency"), [(0.5, 0.0), (0.0, 0.7), (1.5, -0.3), (-2.0, 2.0)])
+@pytest.mark.parametrize(
+    ("presence", "frequency"), [(0.5, 0.0), (0.0, 0.7), (1.5, -0.3), (-2.0, 2.0)]
+)
 def test_presence_and_frequency_penalties_follow_openai(presence: float, frequency: float) -> None:
     """mu[j] - c[j] * frequency - (c[j] > 0) * presence, with c[j] counted in the answer only."""
     logits = rows(20)
@@ -143,14 +157,18 @@ def test_rows_do_not_touch_each_other() -> None:
     contexts = [Context(TOKENS[: 10 * (n + 1)], 5) for n in range(4)]
     together = sampling.probs(logits, contexts)
     for row in range(4):
-        assert torch.allclose(together[row], sampling.probs(logits[row : row + 1], contexts[row : row + 1])[0])
+        assert torch.allclose(
+            together[row], sampling.probs(logits[row : row + 1], contexts[row : row + 1])[0]
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_results_are_float32_or_better(dtype: torch.dtype) -> None:
     probs = Sampling(0.9, top_p=0.9).probs(rows().to(dtype))
     assert probs.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    assert torch.allclose(probs, Sampling(0.9, top_p=0.9).probs(rows().to(dtype).double()).to(probs.dtype), atol=1e-6)
+    assert torch.allclose(
+        probs, Sampling(0.9, top_p=0.9).probs(rows().to(dtype).double()).to(probs.dtype), atol=1e-6
+    )
 
 
 # Temperature 0
@@ -171,7 +189,9 @@ def test_temperature_zero_obeys_penalties_and_bias() -> None:
 
 
 def test_drafting_is_never_one_hot() -> None:
-    greedy = Sampling(0.0, top_k=1, top_p=0.1, min_p=0.9, repetition_penalty=1.3, logit_bias={1: 2.0})
+    greedy = Sampling(
+        0.0, top_k=1, top_p=0.1, min_p=0.9, repetition_penalty=1.3, logit_bias={1: 2.0}
+    )
     assert greedy.for_drafting() == Sampling(1.0, repetition_penalty=1.3, logit_bias={1: 2.0})
     warm = Sampling(0.3, top_k=4)
     assert warm.for_drafting() is warm
@@ -205,7 +225,9 @@ SAMPLERS = [
     Sampling(0.9, top_p=0.8),
     Sampling(0.9, repetition_penalty=1.5, presence_penalty=0.4, frequency_penalty=0.7),
     Sampling(0.0, frequency_penalty=2.0),
-    ProcessorSampling(LogitsProcessorList([RepetitionPenaltyLogitsProcessor(1.5), TemperatureLogitsWarper(0.7)])),
+    ProcessorSampling(
+        LogitsProcessorList([RepetitionPenaltyLogitsProcessor(1.5), TemperatureLogitsWarper(0.7)])
+    ),
 ]
 
 
@@ -303,7 +325,8 @@ def test_likeliest_tells_apart_what_32_bits_do_not() -> None:
 def test_likeliest_equals_topk(vocab: int, count: int, dtype: torch.dtype) -> None:
     torch.manual_seed(vocab + count)
     logits = torch.randn(5, vocab).to(dtype)
-    logits[0, -count:] = torch.arange(count).to(dtype) + 10  # all winners in the odd rest at the end
+    # all winners in the odd rest at the end
+    logits[0, -count:] = torch.arange(count).to(dtype) + 10
     logits[1, :count] = torch.arange(count).to(dtype) + 10  # all winners in one block
     found = likeliest(logits, count)
     assert torch.equal(logits.gather(1, found), logits.topk(count).values)
@@ -334,6 +357,9 @@ def test_a_draw_heeds_every_option(temperature: float, options: dict) -> None:
     probs = LazyProbs(logits, sampler, tree, before)
     drawn = [probs.draw(0, Rng(seed)) for seed in range(40)]
     assert drawn == [Rng(seed).draw(probs[0]) for seed in range(40)]
-    plain = [LazyProbs(logits, Sampling(temperature), tree, before).draw(0, Rng(seed)) for seed in range(40)]
+    plain = [
+        LazyProbs(logits, Sampling(temperature), tree, before).draw(0, Rng(seed))
+        for seed in range(40)
+    ]
     cuts_only = temperature == 0.0 and options.keys() & {"top_k", "top_p", "min_p"}
     assert (drawn == plain) == (not options or bool(cuts_only))

@@ -14,9 +14,15 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 
 SECONDS = {"draft": 0.5, "target": 2.0, "verify": 0.25}
-KEYS = ["tokens", "target_runs", "block_efficiency", "drafted", "accepted", "accepted_by_depth", "seconds"] + [
-    "tokens_per_second"
-]  # issue 2, section 6
+KEYS = [
+    "tokens",
+    "target_runs",
+    "block_efficiency",
+    "drafted",
+    "accepted",
+    "accepted_by_depth",
+    "seconds",
+] + ["tokens_per_second"]  # issue 2, section 6
 
 
 def prefill() -> Step:
@@ -25,7 +31,15 @@ def prefill() -> Step:
 
 def step(accepted: int, drafted: int = 4, bound: float | None = None) -> Step:
     tree = DraftTree.chain(range(drafted + 1))
-    return Step(list(range(accepted + 1)), drafted, accepted, SECONDS, tree, tuple(range(1, accepted + 1)), bound)
+    return Step(
+        list(range(accepted + 1)),
+        drafted,
+        accepted,
+        SECONDS,
+        tree,
+        tuple(range(1, accepted + 1)),
+        bound,
+    )
 
 
 STEPS = [prefill(), step(2), step(0), step(3, drafted=7), step(0, drafted=0)]
@@ -121,7 +135,9 @@ def test_steps_of_a_run_add_up(limit: int) -> None:
 
 
 def test_a_text_that_ends_within_a_block_counts_what_it_emits() -> None:
-    tokens = [token for step in steps_of(TokenRecycling(), max_new_tokens=20) for token in step.tokens]
+    tokens = [
+        token for step in steps_of(TokenRecycling(), max_new_tokens=20) for token in step.tokens
+    ]
     for end in sorted(set(tokens))[::3]:
         steps = steps_of(TokenRecycling(), max_new_tokens=20, stop_tokens=frozenset({end}))
         emitted = [token for step in steps for token in step.tokens]

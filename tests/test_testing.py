@@ -39,7 +39,11 @@ class TestOutcomes:
             token = rng.draw(torch.tensor([1.0, 0.0, 3.0]))
             return token, rng.accept(0.25) if token == 2 else False
 
-        assert sorted(outcomes(act)) == [(0.1875, (2, True)), (0.25, (0, False)), (0.5625, (2, False))]
+        assert sorted(outcomes(act)) == [
+            (0.1875, (2, True)),
+            (0.25, (0, False)),
+            (0.5625, (2, False)),
+        ]
 
     def test_certain_choices_do_not_fork(self) -> None:
         def act(rng: Rng) -> tuple[bool, bool, int]:
@@ -130,7 +134,10 @@ class TestLaws:
         grow = plain_tree((1,), "greedy-plus-one", draft)
         overlap = float(torch.minimum(target[0], draft[0]).sum())
         assert mean_accepted(GreedyPlusOne(), grow, target) == pytest.approx(overlap, abs=1e-12)
-        assert all(len(walk.tokens) == len(walk.verdict.path) + 1 for walk in walks(Rejection(), grow, target))
+        assert all(
+            len(walk.tokens) == len(walk.verdict.path) + 1
+            for walk in walks(Rejection(), grow, target)
+        )
 
     def test_distance_is_total_variation(self) -> None:
         assert distance({(0,): 0.5, (1,): 0.5}, {(1,): 0.25, (2,): 0.75}) == pytest.approx(0.75)
@@ -146,7 +153,10 @@ class TestChiSquare:
         assert chi_square(*as_tensors) == pytest.approx(expected, abs=1e-12)
 
     def test_merges_rare_cells(self) -> None:
-        counts, law = {"a": 60, "b": 36, "c": 3, "d": 1}, {"a": 0.6, "b": 0.34, "c": 0.04, "d": 0.02}
+        counts, law = (
+            {"a": 60, "b": 36, "c": 3, "d": 1},
+            {"a": 0.6, "b": 0.34, "c": 0.04, "d": 0.02},
+        )
         expected = stats.chisquare([60, 36, 4], [60, 34, 6]).pvalue
         assert chi_square(counts, law) == pytest.approx(expected, abs=1e-12)
 
@@ -155,10 +165,16 @@ class TestChiSquare:
         values = []
         for seed in range(60):
             rng = Rng(seed)
-            values.append(chi_square(Counter(rng.draw(torch.tensor(list(law.values()))) for _ in range(100)), law))
+            values.append(
+                chi_square(
+                    Counter(rng.draw(torch.tensor(list(law.values()))) for _ in range(100)), law
+                )
+            )
         assert 0.4 < sum(values) / len(values) < 0.6
         assert 0.02 <= sum(value < 0.1 for value in values) / len(values) <= 0.25
-        assert chi_square(Counter(Rng(seed).draw(torch.ones(6)) for seed in range(2000)), law) < 1e-6
+        assert (
+            chi_square(Counter(Rng(seed).draw(torch.ones(6)) for seed in range(2000)), law) < 1e-6
+        )
 
     def test_something_impossible_gives_0_and_one_cell_gives_1(self) -> None:
         assert chi_square({"a": 99, "b": 1}, {"a": 1.0}) == 0.0
@@ -168,7 +184,8 @@ class TestChiSquare:
 
 
 class TestRankedChiSquare:
-    laws = torch.stack([tables(seed, 5) for seed in range(2000)])  # every token has a law of its own
+    # every token has a law of its own
+    laws = torch.stack([tables(seed, 5) for seed in range(2000)])
 
     def p_value(self, seed: int, laws: torch.Tensor) -> float:
         rng = torch.Generator().manual_seed(seed)
@@ -200,10 +217,15 @@ class TestTableModel:
     def test_may_look_at_several_tokens_in_texts_and_in_trees(self) -> None:
         logits = torch.arange(27.0).reshape(3, 3, 3)
         session = TableModel(logits).start()
-        assert torch.equal(session.extend([1, 2, 0]).logits, torch.stack([logits[1, 1], logits[1, 2], logits[2, 0]]))
+        assert torch.equal(
+            session.extend([1, 2, 0]).logits,
+            torch.stack([logits[1, 1], logits[1, 2], logits[2, 0]]),
+        )
         tree = DraftTree.of([1, 2, 0, 1], [-1, 0, 0, 2])
         rows = session.forward(tree).logits
-        assert torch.equal(rows, torch.stack([logits[0, 1], logits[1, 2], logits[1, 0], logits[0, 1]]))
+        assert torch.equal(
+            rows, torch.stack([logits[0, 1], logits[1, 2], logits[1, 0], logits[0, 1]])
+        )
         assert torch.equal(TableModel(logits).start().forward(tree, 0).logits[0], logits[1, 1])
 
     def test_its_law_under_sampling_options_counts_the_text_written(self) -> None:
@@ -236,7 +258,9 @@ class TestTableModel:
         session.extend([0, 1, 2])
         session.rewind(2)
         assert session.tokens == [0]
-        assert session.forward(DraftTree.of([1, 2, 3], [-1, 0, 0]), first=2).logits.argmax(-1).tolist() == [3]
+        assert session.forward(DraftTree.of([1, 2, 3], [-1, 0, 0]), first=2).logits.argmax(
+            -1
+        ).tolist() == [3]
         session.commit([0, 1])
         assert session.tokens == [0, 1, 2]
 
@@ -266,6 +290,10 @@ class TestTinyLlama:
         assert not torch.equal(first(tokens).logits, other(tokens).logits)
 
     def test_writes_varied_text_that_nothing_ends(self) -> None:
-        written = tiny_llama().generate(torch.tensor([[1, 2, 3]]), max_new_tokens=40, do_sample=False)[0].tolist()
+        written = (
+            tiny_llama()
+            .generate(torch.tensor([[1, 2, 3]]), max_new_tokens=40, do_sample=False)[0]
+            .tolist()
+        )
         assert len(written) == 43
         assert len(set(written)) > 10

@@ -72,7 +72,9 @@ def test_cutting_nothing_gives_the_same_tree() -> None:
 @pytest.mark.parametrize("as_tensor", [False, True])
 def test_keep_renumbers_parents_and_rows(as_tensor: bool) -> None:
     probs = torch.eye(3)
-    tree = DraftTree(torch.tensor([5, 6, 7, 8, 9]), torch.tensor([-1, 0, 0, 1, 2]), probs, "distinct")
+    tree = DraftTree(
+        torch.tensor([5, 6, 7, 8, 9]), torch.tensor([-1, 0, 0, 1, 2]), probs, "distinct"
+    )
     kept = tree.keep(torch.tensor([0, 2, 4]) if as_tensor else [0, 2, 4])
     assert kept.token_list == [5, 7, 9]
     assert kept.parents.tolist() == [-1, 0, 1]
@@ -116,7 +118,8 @@ def test_impossible_trees_are_refused(tokens: list[int], parents: list[int], mes
 
 
 def test_tokens_without_parents_are_refused() -> None:
-    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="parents"):  # the latter in tests only
+    # the latter in tests only
+    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="parents"):
         DraftTree(torch.tensor([1, 2]), torch.tensor([-1]))
 
 
@@ -129,7 +132,9 @@ def test_moving_takes_everything_along() -> None:
     tree = DraftTree(torch.tensor([5, 6]), torch.tensor([-1, 0]), torch.eye(2), "independent")
     moved = tree.to("meta")
     assert moved.probs is not None
-    assert {moved.tokens.device.type, moved.parents.device.type, moved.probs.device.type} == {"meta"}
+    assert {moved.tokens.device.type, moved.parents.device.type, moved.probs.device.type} == {
+        "meta"
+    }
     assert moved.draw == "independent"
 
 

@@ -8,11 +8,12 @@ from draftwood.native.rows import largest, largest_with_shares, searchable
 
 
 def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
-    """The ``count`` likeliest tokens of each row, likeliest first; of equal ones the first, as ``argmax`` has it.
+    """The ``count`` likeliest tokens of each row, likeliest first; of equal ones the first, as
+    ``argmax`` has it.
 
-    In 32 and 64 bits NaN comes before all numbers, so that whoever looks at the first token finds it. The best of every
-    256 entries are found first; only the blocks that hold the winners are then sorted, which takes a fraction of the
-    time of a top-k over the whole of a large vocabulary.
+    In 32 and 64 bits NaN comes before all numbers, so that whoever looks at the first token finds
+    it. The best of every 256 entries are found first; only the blocks that hold the winners are
+    then sorted, which takes a fraction of the time of a top-k over the whole of a large vocabulary.
     """
     if searchable(logits):
         return largest(logits, count)
@@ -21,7 +22,8 @@ def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "r
         return _first(logits, count)
     whole = vocab // _BLOCK * _BLOCK
     blocks = logits[:, :whole].unflatten(-1, (-1, _BLOCK))
-    best = _first(_maxima(blocks), count).sort().values  # a token among the best is in these or behind all blocks
+    # a token among the best is in these or behind all blocks
+    best = _first(_maxima(blocks), count).sort().values
     inside = blocks[torch.arange(len(logits), device=logits.device)[:, None], best].flatten(1)
     left = torch.cat([inside, logits[:, whole:]], dim=-1)
     winners = _first(left if left.dtype == torch.float64 else left.float(), count)
@@ -33,7 +35,9 @@ def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "r
 def likeliest_probs(
     logits: Float[Tensor, "rows vocab"], count: int, temperature: float
 ) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"]]:
-    """The ``count`` likeliest tokens of each row, likeliest first, and their probabilities at a temperature."""
+    """The ``count`` likeliest tokens of each row, likeliest first, and their probabilities at a
+    temperature.
+    """
     if searchable(logits):
         return largest_with_shares(logits, count, temperature)
     tokens = likeliest(logits, count)
@@ -54,8 +58,9 @@ def _first(values: Float[Tensor, "rows values"], count: int) -> Int[Tensor, "row
 def _maxima(blocks: Float[Tensor, "rows blocks size"]) -> Float[Tensor, "rows blocks"]:
     """The largest of each block.
 
-    Processors compare 16-bit integers many at a time but 16-bit floats one by one, and positive floats stand in the
-    order of their bits; where all of a block are negative the order is reversed.
+    Processors compare 16-bit integers many at a time but 16-bit floats one by one, and positive
+    floats stand in the order of their bits; where all of a block are negative the order is
+    reversed.
     """
     if blocks.dtype not in (torch.bfloat16, torch.float16) or blocks.device.type != "cpu":
         return blocks.amax(-1)
@@ -64,7 +69,9 @@ def _maxima(blocks: Float[Tensor, "rows blocks size"]) -> Float[Tensor, "rows bl
     return torch.where(largest >= 0, largest, bits.amin(-1)).view(blocks.dtype)
 
 
-def require_probs(row: Float[Tensor, " vocab"], logits: Float[Tensor, " vocab"], place: int) -> None:
+def require_probs(
+    row: Float[Tensor, " vocab"], logits: Float[Tensor, " vocab"], place: int
+) -> None:
     """Raise ValueError where a sampler gave NaN: it does so for whole rows, so one look is enough.
 
     Args:
@@ -79,7 +86,10 @@ def require_probs(row: Float[Tensor, " vocab"], logits: Float[Tensor, " vocab"],
 def undrawable(logits: Float[Tensor, " vocab"], place: int) -> ValueError:
     """The error that says why no token can be chosen after these logits."""
     if bool(logits.isnan().any()) or bool((logits == torch.inf).any()):
-        what = "the model's logits hold NaN or plus infinity: its weights are damaged, or the dtype is too small for it"
+        what = (
+            "the model's logits hold NaN or plus infinity: its weights are damaged, or the dtype is"
+            " too small for it"
+        )
     elif bool((logits == -torch.inf).all()):
         what = "the model's logits are all minus infinity: its weights are damaged"
     else:

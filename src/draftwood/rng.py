@@ -1,14 +1,16 @@
 """The one source of randomness of a request.
 
-Everything random in a decoding step is one of four acts: accept with a probability, draw a token, draw some tokens
-without replacement, draw some tokens independently. They are methods here, so that ``draftwood.testing.outcomes`` can
-put an enumerator in the place of chance and compute output laws exactly, running the very same code.
+Everything random in a decoding step is one of four acts: accept with a probability, draw a token,
+draw some tokens without replacement, draw some tokens independently. They are methods here, so that
+``draftwood.testing.outcomes`` can put an enumerator in the place of chance and compute output laws
+exactly, running the very same code.
 
-A single draw is an exponential race with noise that belongs to its place in the text, so that a text depends on the
-seed alone and not on what was guessed, and guesses can be made that fit the noise (Daliri et al. 2024,
-arXiv:2408.07978). Drafts of whole trees need one 64-bit uniform each, never one per vocabulary entry: they invert the
-cumulative distribution. Drawing without replacement one token after the other has the law of Gumbel-Top-k (Vieira 2014;
-Kool et al. 2019, arXiv:1903.06059) and costs less on a CPU.
+A single draw is an exponential race with noise that belongs to its place in the text, so that a
+text depends on the seed alone and not on what was guessed, and guesses can be made that fit the
+noise (Daliri et al. 2024, arXiv:2408.07978). Drafts of whole trees need one 64-bit uniform each,
+never one per vocabulary entry: they invert the cumulative distribution. Drawing without replacement
+one token after the other has the law of Gumbel-Top-k (Vieira 2014; Kool et al. 2019,
+arXiv:1903.06059) and costs less on a CPU.
 """
 
 import math
@@ -20,23 +22,33 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.native.rows import arrivals, first_of_logits, first_to_arrive, largest, places_of_shares, searchable
+from draftwood.native.rows import (
+    arrivals,
+    first_of_logits,
+    first_to_arrive,
+    largest,
+    places_of_shares,
+    searchable,
+)
 
 
 class Rng:
     """Random acts of one request, reproducible from its seed.
 
     Args:
-        seed: any whole number; the same one gives the same text, whatever else is in the batch. None takes one from the
-            system.
-        noise: with False, drafts are made of the likeliest tokens in falling order instead of drawn ones. Used at
-            temperature 0, where the target's law puts all mass on one token and every draw is exact.
+        seed: any whole number; the same one gives the same text, whatever else is in the batch.
+            None takes one from the system.
+        noise: with False, drafts are made of the likeliest tokens in falling order instead of drawn
+            ones. Used at temperature 0, where the target's law puts all mass on one token and every
+            draw is exact.
     """
 
     def __init__(self, seed: int | None = None, *, noise: bool = True) -> None:
         self.noise = noise
         # of a negative number Python's generator takes the absolute value, so its digits stand in
-        self._uniforms = random.Random(None if seed is None else int(seed) if seed >= 0 else str(int(seed)))
+        self._uniforms = random.Random(
+            None if seed is None else int(seed) if seed >= 0 else str(int(seed))
+        )
         self._key = self._uniforms.getrandbits(64)
         self._place = 0  # draws so far
 
@@ -46,7 +58,9 @@ class Rng:
 
     def exponential(self, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
         """Independent standard exponential numbers, 64-bit, on the CPU."""
-        return _table([-math.log(1.0 - self._uniforms.random()) for _ in range(rows * columns)], columns)
+        return _table(
+            [-math.log(1.0 - self._uniforms.random()) for _ in range(rows * columns)], columns
+        )
 
     def accept(self, probability: float) -> bool:
         """True with this probability; values above 1 count as 1."""
@@ -55,8 +69,9 @@ class Rng:
     def draw(self, probs: Float[Tensor, " vocab"]) -> int:
         """One token; ``probs`` need not be normalised, a token of probability 0 is never drawn.
 
-        Every token has an exponential number, and the one whose number over its probability is smallest is drawn: the
-        Gumbel-max trick. The numbers belong to the request's seed, the token and how many draws came before.
+        Every token has an exponential number, and the one whose number over its probability is
+        smallest is drawn: the Gumbel-max trick. The numbers belong to the request's seed, the token
+        and how many draws came before.
 
         Raises:
             ValueError: where no probability is above 0.
@@ -72,8 +87,11 @@ class Rng:
             raise ValueError("there is nothing to draw: no token has a probability above 0")
         return token
 
-    def draw_softened(self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float) -> int:
-        """The token that ``draw`` takes, up to rounding, from softmax(logits[row] / temperature), without computing it.
+    def draw_softened(
+        self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float
+    ) -> int:
+        """The token that ``draw`` takes, up to rounding, from softmax(logits[row] / temperature),
+        without computing it.
 
         Args:
             logits: that are ``native.rows.searchable``.
@@ -93,8 +111,8 @@ class Rng:
     def arrivals(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
         """The exponential numbers of these tokens in the draw that comes after ``ahead`` others.
 
-        A drafter that looks at them guesses what is going to be drawn. That is no cheating: the numbers decide which
-        token is drawn, and whatever was guessed the target's draw is the same.
+        A drafter that looks at them guesses what is going to be drawn. That is no cheating: the
+        numbers decide which token is drawn, and whatever was guessed the target's draw is the same.
         """
         key = self._place_key(ahead)
         if searchable(_ONE):
@@ -103,7 +121,9 @@ class Rng:
 
     @property
     def next_draw(self) -> tuple[int, int]:
-        """The request's key and the number of its next draw, from which ``native/noise.h`` makes the same numbers."""
+        """The request's key and the number of its next draw, from which ``native/noise.h`` makes
+        the same numbers.
+        """
         return self._key, self._place
 
     def _place_key(self, ahead: int) -> tuple[int, int]:
@@ -114,27 +134,33 @@ class Rng:
         word ^= word >> 31
         return word & 0xFFFFFFFF, word >> 32
 
-    def draw_distinct(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
+    def draw_distinct(
+        self, probs: Float[Tensor, "rows vocab"], count: int
+    ) -> Int[Tensor, "rows {count}"]:
         """For each row ``count`` tokens without replacement, in drawing order.
 
-        Where a row has fewer tokens of positive probability, the places left over hold tokens that are drawn already
-        or have probability 0: verifiers never accept those.
+        Where a row has fewer tokens of positive probability, the places left over hold tokens that
+        are drawn already or have probability 0: verifiers never accept those.
         """
         if not self.noise:
             return largest(probs, count) if searchable(probs) else probs.topk(count, dim=-1).indices
         return self._invert(probs, count, distinct=True)
 
-    def draw_independent(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
+    def draw_independent(
+        self, probs: Float[Tensor, "rows vocab"], count: int
+    ) -> Int[Tensor, "rows {count}"]:
         """For each row ``count`` tokens, each drawn from the whole row."""
         if not self.noise:
             return probs.argmax(-1, keepdim=True).expand(-1, count)
         return self._invert(probs, count, distinct=False)
 
-    def _invert(self, probs: Float[Tensor, "rows vocab"], count: int, distinct: bool) -> Int[Tensor, "rows {count}"]:
+    def _invert(
+        self, probs: Float[Tensor, "rows vocab"], count: int, distinct: bool
+    ) -> Int[Tensor, "rows {count}"]:
         """Tokens at which the cumulative weight passes a uniform's share of the total.
 
-        Weights are summed in blocks first, so that each draw sums up the blocks and then one of them instead of the
-        whole vocabulary; in 64 bits, so that rare tokens keep their weight.
+        Weights are summed in blocks first, so that each draw sums up the blocks and then one of
+        them instead of the whole vocabulary; in 64 bits, so that rare tokens keep their weight.
         """
         rows, vocab = probs.shape
         device = probs.device
@@ -159,7 +185,9 @@ class Rng:
             place = place.minimum(last)  # rounding may carry the share past the block's last token
             drawn[:, draw : draw + 1] = numbers.gather(-1, place).clamp(max=vocab - 1)
             if distinct:
-                sums = sums.scatter(-1, block, weights.scatter(-1, place, 0.0).sum(-1, keepdim=True))
+                sums = sums.scatter(
+                    -1, block, weights.scatter(-1, place, 0.0).sum(-1, keepdim=True)
+                )
         return drawn
 
 

@@ -18,9 +18,11 @@ from draftwood.validation import require_number, require_whole
 
 @dataclass(frozen=True)
 class Context:
-    """The tokens before a position: ``tokens`` in all, of which the first ``prompt`` were given by the user.
+    """The tokens before a position: ``tokens`` in all, of which the first ``prompt`` were given by
+    the user.
 
-    ``room`` is for drafters: how many guesses in a row may still become text, as the text and the model's context end.
+    ``room`` is for drafters: how many guesses in a row may still become text, as the text and the
+    model's context end.
     """
 
     tokens: list[int]
@@ -33,7 +35,9 @@ class Context:
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Turns logits into probabilities. ``reads_context`` says whether it needs the tokens before each position."""
+    """Turns logits into probabilities. ``reads_context`` says whether it needs the tokens before
+    each position.
+    """
 
     @property
     def greedy(self) -> bool: ...
@@ -50,18 +54,20 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample, with the options, the order and the results of Transformers' logits processors.
+    """How to sample, with the options, the order and the results of Transformers' logits
+    processors.
 
-    The order is: logit bias, repetition penalty, presence and frequency penalty, temperature, top-k, top-p, min-p.
+    The order is: logit bias, repetition penalty, presence and frequency penalty, temperature,
+    top-k, top-p, min-p.
 
     Args:
-        temperature: 0 puts all probability on the likeliest token, so greedy decoding needs no rule of its own; else
-            between 1e-30 and 1e30, so that logits over it stay numbers in 32 bits.
+        temperature: 0 puts all probability on the likeliest token, so greedy decoding needs no rule
+            of its own; else between 1e-30 and 1e30, so that logits over it stay numbers in 32 bits.
         top_k: keep the k likeliest tokens and what ties with the last of them; 0 keeps all.
         top_p: keep the likeliest tokens whose probabilities reach this sum.
         min_p: keep tokens at least this fraction as likely as the likeliest one.
-        repetition_penalty: divides positive and multiplies negative logits of tokens in prompt and answer
-            (Keskar et al. 2019, arXiv:1909.05858).
+        repetition_penalty: divides positive and multiplies negative logits of tokens in prompt and
+            answer (Keskar et al. 2019, arXiv:1909.05858).
         presence_penalty: taken off the logit of each token of the answer so far.
         frequency_penalty: taken off once for each time the token occurs in the answer so far.
         logit_bias: added to the logits of single tokens; minus infinity bans a token.
@@ -100,7 +106,12 @@ class Sampling:
             self.repetition_penalty,
         )
         for name in ("presence_penalty", "frequency_penalty"):
-            _require(math.isfinite(getattr(self, name)), name, "a finite number (0 turns it off)", getattr(self, name))
+            _require(
+                math.isfinite(getattr(self, name)),
+                name,
+                "a finite number (0 turns it off)",
+                getattr(self, name),
+            )
         _require_bias(self.logit_bias)
 
     @property
@@ -109,7 +120,11 @@ class Sampling:
 
     @property
     def reads_context(self) -> bool:
-        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
 
     @property
     def only_softens(self) -> bool:
@@ -122,8 +137,12 @@ class Sampling:
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
     def for_drafting(self) -> "Sampling":
-        """The same, but never one-hot: at temperature 0 a drafter still needs to know what is second likeliest."""
-        return replace(self, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0) if self.greedy else self
+        """The same, but never one-hot: at temperature 0 a drafter still needs to know what is
+        second likeliest.
+        """
+        return (
+            replace(self, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0) if self.greedy else self
+        )
 
     def probs(
         self,
@@ -134,18 +153,26 @@ class Sampling:
         """The distribution to sample from, one row per position.
 
         Args:
-            logits: of the model, in any float type; the result is float32, or float64 for float64 logits.
+            logits: of the model, in any float type; the result is float32, or float64 for float64
+                logits.
             contexts: the tokens before each position; needed where ``reads_context`` is True.
-            out: contiguous float32 memory on the CPU that the result may be put into, where that saves work.
+            out: contiguous float32 memory on the CPU that the result may be put into, where that
+                saves work.
 
         Returns:
-            The rows; one of NaN where the scores hold NaN or plus infinity, or are minus infinity throughout.
+            The rows; one of NaN where the scores hold NaN or plus infinity, or are minus infinity
+            throughout.
         """
         scores = logits if logits.dtype == torch.float64 else logits.float()
         if self.logit_bias:
             scores = _biased(scores, self.logit_bias)
         if self.reads_context:
-            scores = torch.stack([self._penalised(row, context) for row, context in zip(scores, contexts, strict=True)])
+            scores = torch.stack(
+                [
+                    self._penalised(row, context)
+                    for row, context in zip(scores, contexts, strict=True)
+                ]
+            )
         if self.greedy:
             return _one_hot(scores)
         if not self.cuts and searchable(scores):
@@ -162,13 +189,19 @@ class Sampling:
             probs = probs / probs.sum(-1, keepdim=True)
         return probs
 
-    def _penalised(self, scores: Float[Tensor, " vocab"], context: Context) -> Float[Tensor, " vocab"]:
+    def _penalised(
+        self, scores: Float[Tensor, " vocab"], context: Context
+    ) -> Float[Tensor, " vocab"]:
         scores = scores.clone()
         if self.repetition_penalty != 1.0:
             seen = torch.tensor(sorted(set(context.tokens)), device=scores.device)
             old = scores[seen]
-            scores[seen] = torch.where(old < 0, old * self.repetition_penalty, old / self.repetition_penalty)
-        answer = torch.tensor(context.tokens[context.prompt :], device=scores.device, dtype=torch.long)
+            scores[seen] = torch.where(
+                old < 0, old * self.repetition_penalty, old / self.repetition_penalty
+            )
+        answer = torch.tensor(
+            context.tokens[context.prompt :], device=scores.device, dtype=torch.long
+        )
         if len(answer) and (self.presence_penalty or self.frequency_penalty):
             said, times = answer.unique(return_counts=True)
             scores[said] -= self.presence_penalty + self.frequency_penalty * times
@@ -190,11 +223,17 @@ class LazyProbs:
     rows: dict[int, Float[Tensor, " vocab"]] = field(default_factory=dict)
 
     def __getitem__(self, node: int) -> Float[Tensor, " vocab"]:
-        """Probabilities after a node; ValueError where there are none, since the model's numbers are broken."""
+        """Probabilities after a node; ValueError where there are none, since the model's numbers
+        are broken.
+        """
         if node not in self.rows:
             contexts = []
             if self.sampler.reads_context:
-                contexts = [self.before.extended([self.tree.token_list[n] for n in [0, *self.tree.path_to(node)]])]
+                contexts = [
+                    self.before.extended(
+                        [self.tree.token_list[n] for n in [0, *self.tree.path_to(node)]]
+                    )
+                ]
             logits = self.logits[node : node + 1]  # read once: it may be run only now
             row = self.sampler.probs(logits, contexts)[0]
             require_probs(row, logits[0], self._place(node))
@@ -202,9 +241,15 @@ class LazyProbs:
         return self.rows[node]
 
     def draw(self, node: int, rng: Rng) -> int:
-        """The token that ``rng.draw(self[node])`` gives up to rounding, without the probabilities where it can be."""
+        """The token that ``rng.draw(self[node])`` gives up to rounding, without the probabilities
+        where it can be.
+        """
         sampler = self.sampler
-        if isinstance(sampler, Sampling) and sampler.only_softens and searchable(row := self.logits[node : node + 1]):
+        if (
+            isinstance(sampler, Sampling)
+            and sampler.only_softens
+            and searchable(row := self.logits[node : node + 1])
+        ):
             token = rng.draw_softened(row, 0, sampler.temperature)
             if token < 0:
                 raise undrawable(row[0], self._place(node))
@@ -218,10 +263,12 @@ class LazyProbs:
 
 @dataclass(frozen=True)
 class ProcessorSampling:
-    """Sampling by any function of Transformers' kind: (input_ids [1 tokens], scores [1 vocab]) -> scores.
+    """Sampling by any function of Transformers' kind: (input_ids [1 tokens], scores [1 vocab]) ->
+    scores.
 
     Args:
-        process: for instance a ``LogitsProcessorList``. It is called on each node's own context and must be stateless.
+        process: for instance a ``LogitsProcessorList``. It is called on each node's own context and
+            must be stateless.
         greedy: take the likeliest token of the processed scores instead of sampling.
     """
 
@@ -237,13 +284,16 @@ class ProcessorSampling:
     ) -> Float[Tensor, "rows vocab"]:
         scores = torch.cat(
             [
-                self.process(torch.tensor([context.tokens], device=logits.device), row[None].float())
+                self.process(
+                    torch.tensor([context.tokens], device=logits.device), row[None].float()
+                )
                 for row, context in zip(logits, contexts, strict=True)
             ]
         )
         if not self.greedy:
             return scores.softmax(-1)
-        forced = scores == torch.inf  # a single token at plus infinity is the likeliest, as for Transformers
+        # a single token at plus infinity is the likeliest, as for Transformers
+        forced = scores == torch.inf
         forced &= forced.sum(-1, keepdim=True) == 1
         return _one_hot(scores.masked_fill(forced, torch.finfo(scores.dtype).max))
 
@@ -259,7 +309,12 @@ def _require_bias(bias: object) -> None:
     for token, value in bias.items():
         require_whole("each token of logit_bias", token)
         require_number(f"logit_bias of token {token}", value)
-        _require(value < float("inf"), f"logit_bias of token {token}", "finite, or minus infinity to ban it", value)
+        _require(
+            value < float("inf"),
+            f"logit_bias of token {token}",
+            "finite, or minus infinity to ban it",
+            value,
+        )
 
 
 def _one_hot(scores: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
@@ -269,23 +324,36 @@ def _one_hot(scores: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]
     return zero.repeat(1, scores.shape[-1]).scatter_(-1, tokens, 1.0 + zero)
 
 
-def _biased(scores: Float[Tensor, "rows vocab"], bias: Mapping[int, float]) -> Float[Tensor, "rows vocab"]:
+def _biased(
+    scores: Float[Tensor, "rows vocab"], bias: Mapping[int, float]
+) -> Float[Tensor, "rows vocab"]:
     tokens = list(bias)
     if min(tokens) < 0 or max(tokens) >= scores.shape[-1]:
-        raise ValueError(f"logit_bias names tokens outside 0..{scores.shape[-1] - 1}: {sorted(tokens)}")
+        raise ValueError(
+            f"logit_bias names tokens outside 0..{scores.shape[-1] - 1}: {sorted(tokens)}"
+        )
     scores = scores.clone()
-    scores[:, tokens] += torch.tensor([bias[token] for token in tokens], dtype=scores.dtype, device=scores.device)
+    scores[:, tokens] += torch.tensor(
+        [bias[token] for token in tokens], dtype=scores.dtype, device=scores.device
+    )
     return scores
 
 
-_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_NUMBERS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
 
 
 def _nucleus(scores: Float[Tensor, "rows vocab"], top_p: float) -> Float[Tensor, "rows vocab"]:
     """Minus infinity outside the smallest set of likeliest tokens that reaches ``top_p``.
 
-    A full sort of a large vocabulary costs milliseconds on a CPU and the set is nearly always small, so ever larger
-    heads are sorted until one reaches the sum.
+    A full sort of a large vocabulary costs milliseconds on a CPU and the set is nearly always
+    small, so ever larger heads are sorted until one reaches the sum.
     """
     probs, size, vocab = scores.softmax(-1), 256, scores.shape[-1]
     while True:

@@ -13,13 +13,16 @@ class Step:
     """One run of the target and what came of it.
 
     Attributes:
-        tokens: emitted, in order: the accepted guesses and one token more; fewer where the text ended within them.
+        tokens: emitted, in order: the accepted guesses and one token more; fewer where the text
+            ended within them.
         drafted: guesses in the tree.
         accepted: guesses among ``tokens``.
-        seconds: by phase: draft (proposing and learning), target (its run), verify (probabilities, verdict, cache).
+        seconds: by phase: draft (proposing and learning), target (its run), verify (probabilities,
+            verdict, cache).
         tree: what was run; None for the prompt's run.
         path: accepted nodes of the tree.
-        bound: greatest acceptance any rule could reach at the root, where the engine was asked to compute it.
+        bound: greatest acceptance any rule could reach at the root, where the engine was asked to
+            compute it.
     """
 
     tokens: list[int]
@@ -42,7 +45,11 @@ class Step:
 
     def light(self) -> "Step":
         """The same step to be kept: its tree without the rows it was drawn from."""
-        return self if self.tree is None or self.tree.probs is None else replace(self, tree=self.tree.light())
+        return (
+            self
+            if self.tree is None or self.tree.probs is None
+            else replace(self, tree=self.tree.light())
+        )
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,8 @@ class SourceCount:
 class Stats:
     """Sums over the steps of one or more texts.
 
-    The prompt's run emits a token without a choice of method, so block efficiency leaves it and its token out; seconds
-    and ``tokens`` include it.
+    The prompt's run emits a token without a choice of method, so block efficiency leaves it and its
+    token out; seconds and ``tokens`` include it.
 
     Attributes:
         tokens: emitted.
@@ -72,8 +79,9 @@ class Stats:
         seconds: by phase; ``prefill`` is the prompt's run.
         bounds: greatest possible acceptance at the root, summed over ``bounded`` runs.
         accepted_at_root: of these runs, how many accepted a guess.
-        sources: by source of guesses, where a drafter merges several: how many it had in trees, and how many of these
-            were kept. A guess that several sources proposed counts for each of them.
+        sources: by source of guesses, where a drafter merges several: how many it had in trees, and
+            how many of these were kept. A guess that several sources proposed counts for each of
+            them.
     """
 
     tokens: int = 0
@@ -82,7 +90,9 @@ class Stats:
     drafted: int = 0
     accepted: int = 0
     accepted_by_depth: list[int] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("prefill", *PHASES), 0.0))
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("prefill", *PHASES), 0.0)
+    )
     bounds: float = 0.0
     bounded: int = 0
     accepted_at_root: int = 0
@@ -146,7 +156,9 @@ class Stats:
 
     @property
     def block_efficiency(self) -> float:
-        """Tokens emitted per run of the target; plain decoding has exactly 1. Others call it mean acceptance length."""
+        """Tokens emitted per run of the target; plain decoding has exactly 1. Others call it mean
+        acceptance length.
+        """
         return (self.tokens - self.prefills) / self.target_runs if self.target_runs else 1.0
 
     @property
@@ -166,7 +178,9 @@ class Stats:
 
     @property
     def root_acceptance_bound(self) -> float | None:
-        """Mean of the greatest acceptance that any verifier could reach on the same drafts' law (alpha*)."""
+        """Mean of the greatest acceptance that any verifier could reach on the same drafts' law
+        (alpha*).
+        """
         return self.bounds / self.bounded if self.bounded else None
 
     def as_json(self) -> dict[str, object]:

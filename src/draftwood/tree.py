@@ -15,8 +15,8 @@ Draw = Literal["chosen", "raced", "distinct", "independent", "greedy-plus-one"]
 """How the children of a node came about, in the order in which they stand.
 
 * ``chosen``: by any rule at all, for instance the likeliest first; nothing is promised.
-* ``raced``: the same, with a look at the noise of the target's own draws (``Rng.arrivals``); a rule that spends this
-  noise on anything but these draws changes the text's law.
+* ``raced``: the same, with a look at the noise of the target's own draws (``Rng.arrivals``); a rule
+  that spends this noise on anything but these draws changes the text's law.
 * ``distinct``: drawn one after the other from the node's row of ``probs``, without replacement.
 * ``independent``: drawn one after the other from the node's row of ``probs``, with replacement.
 * ``greedy-plus-one``: the likeliest tokens of the row, then one drawn from what is left of it.
@@ -34,18 +34,21 @@ FEW = 32
 class DraftTree:
     """Guesses at how a sequence continues, as flat tensors.
 
-    Node 0 is the root: the newest token of the sequence, chosen but not yet in the KV cache. Every other node is a
-    guess and comes after its parent; siblings stand in the order in which they were drawn. A chain is a tree with one
-    branch, and a lone root is plain decoding.
+    Node 0 is the root: the newest token of the sequence, chosen but not yet in the KV cache. Every
+    other node is a guess and comes after its parent; siblings stand in the order in which they were
+    drawn. A chain is a tree with one branch, and a lone root is plain decoding.
 
     Attributes:
         tokens: token id of each node.
         parents: index of each node's parent, -1 for the root.
-        probs: row i is the distribution the children of node i were drawn from. Nodes without a row are leaves, so
-            the rows may stop at the last inner node. None where nothing was drawn.
-        draw: how siblings were drawn; a verifier states the draws for which it keeps the target's law.
-        sources: for each node the names of what proposed it, where a drafter merges several; for reports alone.
-        chances: of each node given its parent (1 for the root) in a tree that gave up its ``probs``; for reports alone.
+        probs: row i is the distribution the children of node i were drawn from. Nodes without a row
+            are leaves, so the rows may stop at the last inner node. None where nothing was drawn.
+        draw: how siblings were drawn; a verifier states the draws for which it keeps the target's
+            law.
+        sources: for each node the names of what proposed it, where a drafter merges several; for
+            reports alone.
+        chances: of each node given its parent (1 for the root) in a tree that gave up its
+            ``probs``; for reports alone.
 
     Raises:
         ValueError: if the root is not first or a node stands before its parent.
@@ -61,29 +64,43 @@ class DraftTree:
     def __post_init__(self) -> None:
         if self.tokens.shape != self.parents.shape or self.tokens.shape[0] == 0:
             raise ValueError(
-                f"a draft tree needs a root and one parent per token, got {len(self.tokens)} tokens and "
-                f"{len(self.parents)} parents"
+                f"a draft tree needs a root and one parent per token, got {len(self.tokens)} tokens"
+                f" and {len(self.parents)} parents"
             )
         if self.parents.device.type == "cpu":  # elsewhere looking would wait for the device
             parents = self.parent_list
-            if parents[0] != -1 or min(parents[1:], default=0) < 0 or any(map(ge, parents, range(len(parents)))):
-                raise ValueError(f"every node must come after its parent and only the root has parent -1, got {self}")
+            if (
+                parents[0] != -1
+                or min(parents[1:], default=0) < 0
+                or any(map(ge, parents, range(len(parents))))
+            ):
+                raise ValueError(
+                    "every node must come after its parent and only the root has parent -1, got"
+                    f" {self}"
+                )
 
     @classmethod
-    def of(cls, tokens: Sequence[int], parents: Sequence[int], draw: Draw = "chosen") -> "DraftTree":
+    def of(
+        cls, tokens: Sequence[int], parents: Sequence[int], draw: Draw = "chosen"
+    ) -> "DraftTree":
         """A tree from plain lists."""
         return cls(torch.tensor(tokens), torch.tensor(parents), draw=draw)
 
     @classmethod
     def chain(cls, tokens: Sequence[int], draw: Draw = "chosen") -> "DraftTree":
-        """A tree with one branch: ``tokens[0]`` is the root, each further token the child of the one before."""
+        """A tree with one branch: ``tokens[0]`` is the root, each further token the child of the
+        one before.
+        """
         return cls.of(tokens, range(-1, len(tokens) - 1), draw)
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
 
     def __repr__(self) -> str:
-        return f"DraftTree(tokens={self.tokens.tolist()}, parents={self.parents.tolist()}, draw={self.draw!r})"
+        return (
+            f"DraftTree(tokens={self.tokens.tolist()}, parents={self.parents.tolist()},"
+            f" draw={self.draw!r})"
+        )
 
     @cached_property
     def token_list(self) -> list[int]:
@@ -106,7 +123,9 @@ class DraftTree:
 
     @cached_property
     def ancestors(self) -> Bool[Tensor, "nodes nodes"]:
-        """Entry (i, j) says that j is i or lies between i and the root. Computed without waiting for the device."""
+        """Entry (i, j) says that j is i or lies between i and the root. Computed without waiting
+        for the device.
+        """
         size, device = len(self), self.parents.device
         if device.type == "cpu" and size <= FEW:
             rows: list[list[bool]] = []
@@ -148,9 +167,12 @@ class DraftTree:
         return path[::-1]
 
     def keep(self, nodes: Sequence[int] | Int[Tensor, " kept"]) -> "DraftTree":
-        """The tree of these nodes only, in this order; each node's parent must be kept too and stand before it."""
+        """The tree of these nodes only, in this order; each node's parent must be kept too and
+        stand before it.
+        """
         kept = torch.as_tensor(nodes)
-        place = torch.full((len(self) + 1,), len(self))  # the last entry stands for the parent of the root
+        # the last entry stands for the parent of the root
+        place = torch.full((len(self) + 1,), len(self))
         place[kept] = torch.arange(len(kept))
         place[-1] = -1
         probs = None
@@ -158,14 +180,27 @@ class DraftTree:
             rows = kept[kept < len(self.probs)]
             probs = self.probs[rows] if bool((kept[: len(rows)] == rows).all()) else None
             if probs is None:
-                raise ValueError("nodes with a row of probabilities must stand before those without")
-        sources = None if self.sources is None else tuple(self.sources[node] for node in kept.tolist())
+                raise ValueError(
+                    "nodes with a row of probabilities must stand before those without"
+                )
+        sources = (
+            None if self.sources is None else tuple(self.sources[node] for node in kept.tolist())
+        )
         chances = None if self.chances is None else self.chances[kept]
         parents = place[self.parents[kept]]
-        return replace(self, tokens=self.tokens[kept], parents=parents, probs=probs, sources=sources, chances=chances)
+        return replace(
+            self,
+            tokens=self.tokens[kept],
+            parents=parents,
+            probs=probs,
+            sources=sources,
+            chances=chances,
+        )
 
     def light(self) -> "DraftTree":
-        """The tree without its rows, which take megabytes, for those who keep the trees of a whole text."""
+        """The tree without its rows, which take megabytes, for those who keep the trees of a whole
+        text.
+        """
         if self.probs is None:
             return self
         chances = torch.ones(len(self), dtype=torch.float32)
@@ -173,12 +208,18 @@ class DraftTree:
         return replace(self, probs=None, chances=chances)
 
     def cut(self, depth: int) -> "DraftTree":
-        """The tree without the nodes deeper than ``depth``; exact for every draw, as it looks at no token."""
-        return self if self.depth <= depth else self.keep((self.depths <= depth).nonzero().flatten())
+        """The tree without the nodes deeper than ``depth``; exact for every draw, as it looks at no
+        token.
+        """
+        return (
+            self if self.depth <= depth else self.keep((self.depths <= depth).nonzero().flatten())
+        )
 
     def to(self, device: torch.device | str) -> "DraftTree":
         """The same tree on another device."""
         if self.tokens.device == torch.device(device):
             return self
         probs = None if self.probs is None else self.probs.to(device)
-        return replace(self, tokens=self.tokens.to(device), parents=self.parents.to(device), probs=probs)
+        return replace(
+            self, tokens=self.tokens.to(device), parents=self.parents.to(device), probs=probs
+        )

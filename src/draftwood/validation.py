@@ -1,4 +1,5 @@
-"""What options may be: refused in one line that names the option, what it must be, and what came."""
+"""What options may be: refused in one line that names the option, what it must be, and what
+came."""
 
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -42,6 +43,6 @@ def require_like_size(target: int, draft: int) -> None:
     """Raise ValueError where one vocabulary is more than a tenth larger than the other."""
     if max(target, draft) > 1.1 * min(target, draft):
         raise ValueError(
-            f"the draft model knows {draft} tokens and the target {target}; use a draft model of the target's own "
-            "family"
+            f"the draft model knows {draft} tokens and the target {target}; use a draft model of"
+            " the target's own family"
         )

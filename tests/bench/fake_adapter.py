@@ -1,21 +1,28 @@
-"""An adapter without a model: it repeats the prompt's last token, and misbehaves where it is asked to.
+"""An adapter without a model: it repeats the prompt's last token, and misbehaves where it is asked
+to.
 
-Run as ``python fake_adapter.py --weights x --threads 1 [--misbehave HOW] [--dies-at N] [--dies-of-length N]
-[--asked FILE]``.
+Run as ``python fake_adapter.py --weights x --threads 1 [--misbehave HOW] [--dies-at N]
+[--dies-of-length N] [--asked FILE]``.
 """
 
 import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src" / "draftwood" / "bench" / "peers"))
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[2] / "src" / "draftwood" / "bench" / "peers")
+)
 
 from protocol import Answer, Loaded, Request, parser, serve
 
 options = parser(__doc__)
-options.add_argument("--misbehave", default="", choices=["", "load", "die", "raise", "no-json", "no-answer"])
+options.add_argument(
+    "--misbehave", default="", choices=["", "load", "die", "raise", "no-json", "no-answer"]
+)
 options.add_argument("--dies-at", type=int, default=0, help="the request that kills it; 0 is none")
-options.add_argument("--dies-of-length", type=int, nargs="*", default=[], help="prompts of so many tokens kill it")
+options.add_argument(
+    "--dies-of-length", type=int, nargs="*", default=[], help="prompts of so many tokens kill it"
+)
 options.add_argument("--asked", type=Path, help="file for a line per request")
 arguments = options.parse_args()
 count = 0
@@ -28,7 +35,9 @@ def answer(request: Request) -> Answer:
     if arguments.asked:
         with arguments.asked.open("a") as file:
             file.write(f"{request.mode} {len(request.prompt_ids)}\n")
-    if count == arguments.dies_at or (count > 1 and len(request.prompt_ids) in arguments.dies_of_length):
+    if count == arguments.dies_at or (
+        count > 1 and len(request.prompt_ids) in arguments.dies_of_length
+    ):
         os._exit(3)
     if request.prompt_ids[0] == 13 and arguments.misbehave == "die":
         print("out of luck", file=sys.stderr, flush=True)

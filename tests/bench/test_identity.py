@@ -23,7 +23,10 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 def p_values(method: Method, texts: int = 3, samples: int = 256) -> list[float]:
     target, _ = tables()
     answer = [1, 3, 2, 0, 2, 1, 1, 3, 0, 2]
-    found = [law_test(target, method, Sampling(1.0), [0], answer, samples, 1000 * n) for n in range(texts)]
+    found = [
+        law_test(target, method, Sampling(1.0), [0], answer, samples, 1000 * n)
+        for n in range(texts)
+    ]
     return [each.p_value for each in found if each is not None]
 
 
@@ -49,7 +52,8 @@ def test_wrong_rules_are_caught(shape, verifier) -> None:
 def test_two_samples_of_one_law_are_told_apart_as_rarely_as_promised() -> None:
     rng, law = Rng(0), torch.tensor([0.4, 0.3, 0.2, 0.05, 0.05])
     found = [
-        two_sample([rng.draw(law) for _ in range(40)], [rng.draw(law) for _ in range(40)], seed) for seed in range(200)
+        two_sample([rng.draw(law) for _ in range(40)], [rng.draw(law) for _ in range(40)], seed)
+        for seed in range(200)
     ]
     assert sum(p < 0.1 for p in found) <= 33  # 20 are expected; more than 33 come once in 500 times
     assert sum(p < 0.5 for p in found) >= 75
@@ -66,13 +70,16 @@ def test_two_samples_of_two_laws_are_told_apart() -> None:
 def test_what_cannot_be_tested_is_not_tested() -> None:
     target, draft = tables()
     method = Method(DraftModel(draft, Widths((1,))), Rejection())
-    assert law_test(target, method, Sampling(1.0), [0], [1], 8, 0) is None  # no token that a verifier decided about
-    assert law_test(target, build("plain", target), Sampling(1.0), [0], [1, 2, 3], 8, 0) is None  # no guess at all
+    # no token that a verifier decided about
+    assert law_test(target, method, Sampling(1.0), [0], [1], 8, 0) is None
+    # no guess at all
+    assert law_test(target, build("plain", target), Sampling(1.0), [0], [1, 2, 3], 8, 0) is None
 
 
 def test_p_values_are_joined_by_fishers_rule() -> None:
     assert joint([0.3]) == pytest.approx(0.3)
-    assert joint([0.1, 0.1]) == pytest.approx(0.01 * (1 - torch.tensor(0.01).log().item()))  # x (1 - log x)
+    # x (1 - log x)
+    assert joint([0.1, 0.1]) == pytest.approx(0.01 * (1 - torch.tensor(0.01).log().item()))
     with pytest.raises(ValueError, match="no p-value"):
         joint([])
 

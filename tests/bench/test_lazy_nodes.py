@@ -43,7 +43,10 @@ def test_thrifty_runs_emit_the_same_tokens(method: str) -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_greedy_texts_are_those_of_plain_decoding() -> None:
     cell = Cell("rsd", "length 2", "rsd-c", Widths((2, 2)), Traversal())
-    assert decode(cell, whole=False, temperature=0.0)[0] == decode(Cell("plain"), whole=False, temperature=0.0)[0]
+    assert (
+        decode(cell, whole=False, temperature=0.0)[0]
+        == decode(Cell("plain"), whole=False, temperature=0.0)[0]
+    )
 
 
 class Counting:
@@ -64,7 +67,8 @@ class Counting:
 def test_only_what_is_read_is_run_and_only_once() -> None:
     session = Counting()
     rows = RowsOnDemand(session, DraftTree.of([10, 11, 12, 13, 14], [-1, 0, 1, 1, 0]))  # type: ignore[arg-type]
-    rows[0:1], rows[1:2], rows[2:3], rows[3:4]  # leaves from the first to the last, as traversal reads them
+    # leaves from the first to the last, as traversal reads them
+    rows[0:1], rows[1:2], rows[2:3], rows[3:4]
     assert (session.ran, session.taken_back) == ([10, 11, 12, 13], 1)
     with pytest.raises(ValueError, match="not all read"):
         rows.keep([0, 4])

@@ -17,7 +17,9 @@ METHOD = build("lookup", MODEL)
 
 
 def decoding(number: int) -> Decoding:
-    return Decoding(MODEL, METHOD.drafter, METHOD.verifier, PROMPTS[number], Options(max_new_tokens=8 + number))
+    return Decoding(
+        MODEL, METHOD.drafter, METHOD.verifier, PROMPTS[number], Options(max_new_tokens=8 + number)
+    )
 
 
 def tokens_of(job: load.Job) -> list[int]:
@@ -41,13 +43,17 @@ def test_batches() -> None:
 def test_arrivals_join_the_batch(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     clock = itertools.count()
     monkeypatch.setattr(load.time, "perf_counter", lambda: next(clock) / 1000)
-    monkeypatch.setattr(load.time, "sleep", lambda seconds: [next(clock) for _ in range(1 + int(1000 * seconds))])
+    monkeypatch.setattr(
+        load.time, "sleep", lambda seconds: [next(clock) for _ in range(1 + int(1000 * seconds))]
+    )
     times = [0.0, 0.01, 0.02, 0.03, 5.0]
     jobs = load._arriving(decoding, times, most, 0.0)
     assert [tokens_of(job) for job in jobs] == [alone(number) for number in range(len(PROMPTS))]
     assert [job.arrived for job in jobs] == times
     assert all(job.arrived <= job.started <= job.first_token <= job.finished for job in jobs)
-    under_way = [sum(other.started <= job.started < other.finished for other in jobs) for job in jobs]
+    under_way = [
+        sum(other.started <= job.started < other.finished for other in jobs) for job in jobs
+    ]
     assert max(under_way) <= most
     assert (max(under_way) > 1) is (most > 1)
 

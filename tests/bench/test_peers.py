@@ -1,4 +1,6 @@
-"""Peers: what is said between draftwood and an adapter, failures, and records, without any real peer."""
+"""Peers: what is said between draftwood and an adapter, failures, and records, without any real
+peer.
+"""
 
 import json
 import os
@@ -33,12 +35,17 @@ def system(name: str, misbehave: str = "", modes: dict[str, str] | None = None) 
     return System(name, modes or MODES, lambda: command(misbehave), "pinned")
 
 
-def answers(folder: Path, *chosen: System, prompts: tuple[int, ...] = (12, 13, 14)) -> tuple[list[dict], Peers]:
+def answers(
+    folder: Path, *chosen: System, prompts: tuple[int, ...] = (12, 13, 14)
+) -> tuple[list[dict], Peers]:
     """What every peer says to every prompt, and what became of them."""
     found = []
     with started(chosen, [1], (9, False), 1, folder / "logs", lambda line: None) as peers:
         for prompt in prompts:
-            found += [peer.answer([prompt, 7], (peer.key, 0.0, f"p{prompt}", 0, 0)) for peer in peers.entrants]
+            found += [
+                peer.answer([prompt, 7], (peer.key, 0.0, f"p{prompt}", 0, 0))
+                for peer in peers.entrants
+            ]
     return found, peers
 
 
@@ -49,7 +56,11 @@ def processor_seconds(process: int) -> float:
 
 def test_an_adapter_describes_itself_and_answers(tmp_path: Path) -> None:
     with Adapter(command(), tmp_path / "log") as adapter:
-        assert adapter.description == {"weights": "none", "weight_bytes": 1_000_000, "versions": {"fake": "1"}}
+        assert adapter.description == {
+            "weights": "none",
+            "weight_bytes": 1_000_000,
+            "versions": {"fake": "1"},
+        }
         assert adapter.ask(Request([3, 5], 4, "plain")) == Answer([5] * 4, 0.5, 0.04, 3, 1)
     assert "libraries print" in (tmp_path / "log").read_text()
     assert adapter.process.poll() is not None
@@ -61,7 +72,12 @@ def test_an_idle_adapter_stands_still(tmp_path: Path) -> None:
         for _ in range(2):
             state = ""
             for _ in range(100):  # the signal needs a moment to arrive
-                state = Path(f"/proc/{adapter.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+                state = (
+                    Path(f"/proc/{adapter.process.pid}/stat")
+                    .read_text()
+                    .rpartition(")")[2]
+                    .split()[0]
+                )
                 if state == "T":
                     break
                 time.sleep(0.01)
@@ -77,7 +93,9 @@ def test_bad_lines_get_an_error_and_the_adapter_goes_on() -> None:
     lines += ['{"prompt_ids": [1], "max_new_tokens": 0, "mode": "plain"}']
     lines += ['{"prompt_ids": [1], "max_new_tokens": 3, "mode": "fast"}']
     lines += ['{"prompt_ids": [1], "max_new_tokens": 3, "mode": "plain"}']
-    done = subprocess.run(command(), input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command(), input="\n".join(lines) + "\n", capture_output=True, text=True, check=True
+    )
     _, *answers = [json.loads(line) for line in done.stdout.splitlines()]
     wanted = [
         "prompt_ids, max_new_tokens and mode",
@@ -104,7 +122,11 @@ def test_an_adapter_that_cannot_start_says_why(tmp_path: Path, misbehave: str, w
 
 def test_an_adapter_that_keeps_silent_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(AdapterError, match="gave no answer in 0 s"):
-        Adapter([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log", start_seconds=0.2)
+        Adapter(
+            [sys.executable, "-c", "import time; time.sleep(60)"],
+            tmp_path / "log",
+            start_seconds=0.2,
+        )
 
 
 def test_an_adapter_that_failed_is_ended(tmp_path: Path) -> None:
@@ -117,7 +139,11 @@ def test_an_adapter_that_failed_is_ended(tmp_path: Path) -> None:
 def test_answers_are_fields_of_records(tmp_path: Path) -> None:
     found, peers = answers(tmp_path, system("one"), prompts=(12,))
     plain, lookup = found
-    assert (plain["cell"], plain["method"], plain["at"]) == ("peer:one | plain", "peer:one", "plain")
+    assert (plain["cell"], plain["method"], plain["at"]) == (
+        "peer:one | plain",
+        "peer:one",
+        "plain",
+    )
     assert plain["token_ids"] == [7] * 9
     assert plain["stats"] == {
         **{"tokens": 9, "first_tokens": 1, "target_runs": 8, "block_efficiency": 1.0},
@@ -126,7 +152,12 @@ def test_answers_are_fields_of_records(tmp_path: Path) -> None:
     assert plain["seconds_end_to_end"] == 0.59
     assert lookup["stats"]["block_efficiency"] == 2.0
     assert peers.known == {
-        "one": {"weights": "none", "weight_bytes": 1_000_000, "versions": {"fake": "1"}, "weights_sha256": "pinned"}
+        "one": {
+            "weights": "none",
+            "weight_bytes": 1_000_000,
+            "versions": {"fake": "1"},
+            "weights_sha256": "pinned",
+        }
     }
     assert all(peer.adapter.process.poll() is not None for peer in peers.entrants)
 
@@ -145,10 +176,14 @@ def test_tokens_that_come_with_the_prompt_do_not_count_as_decoded() -> None:
         ("load", "these weights cannot be read"),
     ],
 )
-def test_a_failing_peer_is_left_out_with_its_reason(tmp_path: Path, misbehave: str, reason: str) -> None:
+def test_a_failing_peer_is_left_out_with_its_reason(
+    tmp_path: Path, misbehave: str, reason: str
+) -> None:
     found, peers = answers(tmp_path, system("bad", misbehave), system("good"))
     assert len([fields for fields in found if fields.get("method") == "peer:good"]) == 6
-    assert len([fields for fields in found if fields.get("method") == "peer:bad"]) == (0 if misbehave == "load" else 2)
+    assert len([fields for fields in found if fields.get("method") == "peer:bad"]) == (
+        0 if misbehave == "load" else 2
+    )
     assert reason in peers.known["bad"]["absent"]
     if misbehave != "load":
         (failed,) = peers.known["bad"]["failed"]
@@ -184,11 +219,16 @@ def test_a_peer_that_would_run_other_weights_is_left_out(
     target = Target("smollm2-135m", folder, weights_digest(folder), 1)
     _, peers = answers(tmp_path, *systems([name], target))
     reason = peers.known[name]["absent"]
-    assert "it would run the pinned weights of smollm2-135m (b179c9523d0e) and draftwood runs others" in reason
+    assert (
+        "it would run the pinned weights of smollm2-135m (b179c9523d0e) and draftwood runs others"
+        in reason
+    )
     assert f"delete {folder}" in reason
 
 
-def test_a_peer_on_the_same_weights_gets_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_on_the_same_weights_gets_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(b"weights")
 
@@ -208,25 +248,39 @@ def test_a_peer_on_the_same_weights_gets_the_file(tmp_path: Path, monkeypatch: p
 def test_bad_options_name_the_cure(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no peer 'slow'; peers are transformers, llama\.cpp"):
         systems(["slow"], Target("smollm2-135m", tmp_path, None, 2))
-    with pytest.raises(ValueError, match=r"weights of smollm2-135m or tinyllama-1\.1b, not of 'gpt2'"):
+    with pytest.raises(
+        ValueError, match=r"weights of smollm2-135m or tinyllama-1\.1b, not of 'gpt2'"
+    ):
         weights.gguf_file("gpt2", None)
 
 
-def test_an_environment_that_fails_tells_the_last_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_fails_tells_the_last_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
-    monkeypatch.setitem(environments.RECIPES, "openvino", environments.Recipe(("/no/such/package",)))
+    monkeypatch.setitem(
+        environments.RECIPES, "openvino", environments.Recipe(("/no/such/package",))
+    )
     monkeypatch.setattr("venv.create", lambda place, with_pip: None)
     place = environments.folder("openvino") / "bin"
     place.mkdir(parents=True)
     (place / "python").write_text("#!/bin/sh\necho 'ERROR: no such package'\nexit 1\n")
     (place / "python").chmod(0o755)
-    with pytest.raises(OSError, match=r"pip install .* failed \(ERROR: no such package\); the whole log is"):
+    with pytest.raises(
+        OSError, match=r"pip install .* failed \(ERROR: no such package\); the whole log is"
+    ):
         environments.prepare("openvino")
 
 
 def test_bytes_per_token_leave_out_an_embedding_of_its_own(tmp_path: Path) -> None:
-    shapes = {"model.embed_tokens.weight": [10, 4], "lm_head.weight": [10, 4], "model.norm.weight": [4]}
-    header = json.dumps({name: {"shape": shape} for name, shape in shapes.items()} | {"__metadata__": {}}).encode()
+    shapes = {
+        "model.embed_tokens.weight": [10, 4],
+        "lm_head.weight": [10, 4],
+        "model.norm.weight": [4],
+    }
+    header = json.dumps(
+        {name: {"shape": shape} for name, shape in shapes.items()} | {"__metadata__": {}}
+    ).encode()
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     assert weights.bytes_read_per_token(tmp_path, "bfloat16") == 88
     with pytest.raises(ValueError, match="'int4' is not known; known are float32"):

@@ -13,22 +13,28 @@ def test_the_shipped_set_is_complete() -> None:
     assert len({prompt.category for prompt in found}) >= 8
     assert any(len(prompt.turns) == 2 for prompt in found)
     assert all(prompt.answer is not None for prompt in found if prompt.category == "math")
-    assert all(prompt.reference for prompt in found if prompt.category in ("summarization", "translation"))
+    assert all(
+        prompt.reference for prompt in found if prompt.category in ("summarization", "translation")
+    )
 
 
 def test_every_form_of_a_line(tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text(
-        '{"prompt": "one"}\n\n'
-        '{"id": "b", "category": "chat", "turns": ["two", "three"], "reference": "zwei"}\n'
-        '{"question_id": 7, "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}\n'
+        '{"prompt": "one"}\n\n{"id": "b", "category": "chat", "turns": ["two", "three"],'
+        ' "reference": "zwei"}\n{"question_id": 7, "messages": [{"role": "system", "content": "s"},'
+        ' {"role": "user", "content": "u"}]}\n'
     )
     one, two, three = load_prompts(str(file)).prompts
     assert one == Prompt("1", "all", ("one",))
     assert two == Prompt("b", "chat", ("two", "three"), reference="zwei")
     assert three.id == "7"
     assert [message["content"] for message in three.messages([])] == ["s", "u"]
-    assert [message["role"] for message in two.messages(["answer"])] == ["user", "assistant", "user"]
+    assert [message["role"] for message in two.messages(["answer"])] == [
+        "user",
+        "assistant",
+        "user",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,9 @@ def test_choosing() -> None:
 
 def test_no_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / "none"))
-    with pytest.raises(FileNotFoundError, match="set DRAFTWOOD_DATA to their folder, or take --prompts built-in"):
+    with pytest.raises(
+        FileNotFoundError, match="set DRAFTWOOD_DATA to their folder, or take --prompts built-in"
+    ):
         load_prompts("spec-bench")
 
 

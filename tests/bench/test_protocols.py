@@ -5,7 +5,16 @@ import json
 import pytest
 
 from draftwood.bench.plan.configurations import RSD_METHODS, Cell, depth_of, draw_of
-from draftwood.bench.plan.protocols import Axes, Load, Protocol, Rsd, Settings, SpecBench, as_json, from_json
+from draftwood.bench.plan.protocols import (
+    Axes,
+    Load,
+    Protocol,
+    Rsd,
+    Settings,
+    SpecBench,
+    as_json,
+    from_json,
+)
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
 
 PROTOCOLS = [
@@ -40,9 +49,13 @@ def test_every_budget_is_used_up() -> None:
 
 
 def test_rsd_has_several_shapes_of_a_budget() -> None:
-    shapes = {cell.shape for cell in Rsd().cells() if (cell.method, cell.at) == ("rsd-c", "budget 14")}
+    shapes = {
+        cell.shape for cell in Rsd().cells() if (cell.method, cell.at) == ("rsd-c", "budget 14")
+    }
     assert shapes == {Widths((2, 1, 1, 1, 1, 1, 1)), Widths((2, 2, 2)), Widths((7, 1))}
-    beams = {cell.shape for cell in Rsd().cells() if (cell.method, cell.at) == ("rsd-s", "budget 14")}
+    beams = {
+        cell.shape for cell in Rsd().cells() if (cell.method, cell.at) == ("rsd-s", "budget 14")
+    }
     assert beams == {StochasticBeam(2, 7), StochasticBeam(7, 2)}
 
 
@@ -60,9 +73,18 @@ def test_axes_change_one_thing() -> None:
 
 
 def test_labels_say_what_changed() -> None:
-    verifiers = {cell.method: cell.rule.name for cell in Axes(("traversal",), "verifier").cells()[1:]}
-    assert verifiers == {"traversal + match": "match", "traversal + rejection": "rejection", "traversal": "traversal"}
-    drafters = {cell.method: cell.drafts_with for cell in Axes(("layer-skip", "lookup"), "drafter").cells()[1:]}
+    verifiers = {
+        cell.method: cell.rule.name for cell in Axes(("traversal",), "verifier").cells()[1:]
+    }
+    assert verifiers == {
+        "traversal + match": "match",
+        "traversal + rejection": "rejection",
+        "traversal": "traversal",
+    }
+    drafters = {
+        cell.method: cell.drafts_with
+        for cell in Axes(("layer-skip", "lookup"), "drafter").cells()[1:]
+    }
     assert drafters == {
         **{"layer-skip": "layer-skip", "layer-skip, drafter draft-model": "draft-model"},
         **{"lookup": "prompt-lookup", "lookup, drafter suffix": "suffix"},
@@ -71,7 +93,9 @@ def test_labels_say_what_changed() -> None:
 
 
 def test_levels_of_shapes() -> None:
-    assert [depth_of(shape) for shape in (Widths((3, 1)), StochasticBeam(2, 5), Independent(3, 4))] == [2, 5, 4]
+    assert [
+        depth_of(shape) for shape in (Widths((3, 1)), StochasticBeam(2, 5), Independent(3, 4))
+    ] == [2, 5, 4]
     assert depth_of(BestFirst(4, 4, 2)) == 4  # run, whatever is kept of them
 
 

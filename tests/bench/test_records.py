@@ -54,7 +54,9 @@ def test_unknown_fields_of_later_versions_are_passed_over(tmp_path: Path) -> Non
     assert read_records(tmp_path) == [record()]
 
 
-def test_a_full_disk_takes_all_of_a_unit_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_takes_all_of_a_unit_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write, calls = os.write, 0
 
     def fills_up(file: int, data: bytes) -> int:
@@ -86,7 +88,9 @@ with writing(Path(sys.argv[1])):
 
 
 def test_two_runs_do_not_write_one_folder(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         with pytest.raises(OSError, match="another benchmark is writing"), writing(tmp_path):
@@ -109,7 +113,9 @@ def test_a_file_in_the_way_is_said_in_one_line(tmp_path: Path) -> None:
         pass
 
 
-def test_the_common_part_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_common_part_is_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(FileNotFoundError, match=r"no run\.json"):
         read_run(tmp_path)
     write_run(tmp_path, run_info(model="first"))

@@ -21,7 +21,14 @@ from draftwood.bench.report.tables import tables
 PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]
 AUTO = [record("auto", prompt, runs=runs) for prompt, runs in zip("123", (5, 4, 2), strict=True)]
 CASES = ((("rsd-s", 0), ("rsd-c", 0)), (("rsd-s", 0), ("rsd-c", 9)))
-PLACE = {"position": 3, "plain_token": 1, "other_token": 2, "margin": 0.25, "tolerance": 0.0, "tie": False}
+PLACE = {
+    "position": 3,
+    "plain_token": 1,
+    "other_token": 2,
+    "margin": 0.25,
+    "tolerance": 0.0,
+    "tie": False,
+}
 DRAWN = {  # 0 - 1 - 2 - 3 was kept; 4 and 5 fork from 1
     **{
         "step": 2,
@@ -29,7 +36,12 @@ DRAWN = {  # 0 - 1 - 2 - 3 was kept; 4 and 5 fork from 1
         "tokens": ["r", " x", "y\n", "z", "<p>", "w"],
         "parents": [-1, 0, 1, 2, 1, 4],
     },
-    **{"probabilities": [None, 0.5, 0.25, 1.0, 0.1, 0.1], "sources": [], "path": [1, 2, 3], "emitted": " xyz!"},
+    **{
+        "probabilities": [None, 0.5, 0.25, 1.0, 0.1, 0.1],
+        "sources": [],
+        "path": [1, 2, 3],
+        "emitted": " xyz!",
+    },
 }
 
 
@@ -40,7 +52,11 @@ def measured(records: list[Record], **more) -> Measured:
 def test_one_row_per_method_and_no_empty_columns() -> None:
     table = overview([*PLAIN, *AUTO], run_info(), 0.0)
     alone, whole = "speed-up over plain, decoding alone [95 %]", "speed-up, end to end [95 %]"
-    assert table.head[:6] == (*("method", "tokens per run [95 %]", "tokens/s", alone), "tokens/s, end to end", whole)
+    assert table.head[:6] == (
+        *("method", "tokens per run [95 %]", "tokens/s", alone),
+        "tokens/s, end to end",
+        whole,
+    )
     assert "accepted at the root / alpha*" not in table.head
     assert [row[0] for row in table.rows] == ["plain", "auto"]
     assert table.rows[1][3].startswith("2.50 [")
@@ -49,37 +65,62 @@ def test_one_row_per_method_and_no_empty_columns() -> None:
 
 def test_tables_name_a_commit_from_which_files_differed() -> None:
     records = [*PLAIN, *AUTO]
-    for more in ({"commit": "abc-dirty"}, {"commit": "abc", "resumed": [{"commit": "abc-dirty"}, {"commit": None}]}):
+    for more in (
+        {"commit": "abc-dirty"},
+        {"commit": "abc", "resumed": [{"commit": "abc-dirty"}, {"commit": None}]},
+    ):
         run = run_info(**more)
-        assert all(table.title.endswith(", measured at abc-dirty") for table in tables(records, run))
+        assert all(
+            table.title.endswith(", measured at abc-dirty") for table in tables(records, run)
+        )
         assert overview(records, run, 0.0).title == "T = 0, measured at abc-dirty"
-        [row] = [row for row in methods_table([measured(records, **more)]).rows if row[0] == "`auto`"]
+        [row] = [
+            row for row in methods_table([measured(records, **more)]).rows if row[0] == "`auto`"
+        ]
         assert row[-1].endswith("3 prompts of built-in, at abc-dirty")
         assert remarks(records, run)[1].startswith("abc-dirty: files differed from this commit")
     clean = run_info(commit="abc")
-    assert not any("abc" in each for each in [*remarks(records, clean), *(t.title for t in tables(records, clean))])
+    assert not any(
+        "abc" in each
+        for each in [*remarks(records, clean), *(t.title for t in tables(records, clean))]
+    )
 
 
 def test_a_refused_speed_up_shows_the_place_instead_of_a_number() -> None:
     wrong = [replace(AUTO[0], identical_to_plain=False, divergence=PLACE), *AUTO[1:]]
     shown = overview([*PLAIN, *wrong], run_info(), 0.0).rows[1][3]
     assert shown == "none: 1 texts differ, first at token 3 of 1, top logits 0.25 apart"
-    assert headline(measured([*PLAIN, *wrong])) == "auto: texts differ from plain decoding's, so no speed-up is told"
+    assert (
+        headline(measured([*PLAIN, *wrong]))
+        == "auto: texts differ from plain decoding's, so no speed-up is told"
+    )
     told = headline(measured([*PLAIN, *AUTO]))
-    assert told.startswith("auto decodes 2.50 times as fast as plain decoding (1.67 times end to end)")
+    assert told.startswith(
+        "auto decodes 2.50 times as fast as plain decoding (1.67 times end to end)"
+    )
 
 
 def test_a_refused_method_takes_no_part_in_the_figure_by_category() -> None:
     wrong = [replace(AUTO[0], identical_to_plain=False, divergence=PLACE), *AUTO[1:]]
     told = findings(measured([replace(r, category=r.prompt) for r in [*PLAIN, *AUTO]]), 0.0)
     refused = findings(measured([replace(r, category=r.prompt) for r in [*PLAIN, *wrong]]), 0.0)
-    assert [found.title for found in told] == ["auto gains most in 3 (5.00 times), least in 1 (2.00)"]
+    assert [found.title for found in told] == [
+        "auto gains most in 3 (5.00 times), least in 1 (2.00)"
+    ]
     assert refused == []
 
 
 def test_methods_at_fixed_budgets_stand_with_their_best_shape_at_the_largest() -> None:
-    sizes = {("budget 6", "a"): 2, ("budget 30", "b"): 4, ("budget 30", "c"): 3, ("length 5", "d"): 1}
-    cells = [record("rsd-s", at=at, cell=f"rsd-s | {at} | {shape}", runs=runs) for (at, shape), runs in sizes.items()]
+    sizes = {
+        ("budget 6", "a"): 2,
+        ("budget 30", "b"): 4,
+        ("budget 30", "c"): 3,
+        ("length 5", "d"): 1,
+    }
+    cells = [
+        record("rsd-s", at=at, cell=f"rsd-s | {at} | {shape}", runs=runs)
+        for (at, shape), runs in sizes.items()
+    ]
     (found,) = chosen(cells, run_info(protocol="rsd"), 0.0)
     assert found.cell == "rsd-s | budget 30 | c"
     titles = [each.title for each in findings(measured(cells, protocol="rsd"), 0.0)]
@@ -89,7 +130,9 @@ def test_methods_at_fixed_budgets_stand_with_their_best_shape_at_the_largest() -
 def test_a_leader_within_the_intervals_of_others_is_not_called_clear() -> None:
     def title(other: int) -> str:
         cells = [
-            record(m, str(n), at="budget 6", cell=m, runs=4 + n % 2 + d) for m, d in CASES[other] for n in range(9)
+            record(m, str(n), at="budget 6", cell=m, runs=4 + n % 2 + d)
+            for m, d in CASES[other]
+            for n in range(9)
         ]
         return findings(measured(cells, protocol="rsd"), 0.0)[0].title
 
@@ -99,7 +142,10 @@ def test_a_leader_within_the_intervals_of_others_is_not_called_clear() -> None:
 
 def test_sums_by_depth_and_phase() -> None:
     stats = {"tokens": 11, "target_runs": 5, "accepted_by_depth": [4, 1], "seconds": {"draft": 0.5}}
-    group = [replace(AUTO[0], stats=stats), replace(AUTO[1], stats={**stats, "accepted_by_depth": [1]})]
+    group = [
+        replace(AUTO[0], stats=stats),
+        replace(AUTO[1], stats={**stats, "accepted_by_depth": [1]}),
+    ]
     assert pooled(group, accepted(0)) == pytest.approx(0.5)
     assert pooled(group, accepted(1)) == pytest.approx(0.1)
     assert pooled(group, per_token("draft")) == pytest.approx(0.05)
@@ -115,7 +161,8 @@ def test_spec_bench_is_named_as_its_half() -> None:
 def test_a_tree_marks_what_was_kept_and_shows_tokens_as_they_are() -> None:
     drawing = trees.tree(DRAWN)
     assert drawing.count("✓") == 3
-    assert drawing.count("<details>") == 0  # what was not kept is one line: two nodes without a fork
+    # what was not kept is one line: two nodes without a fork
+    assert drawing.count("<details>") == 0
     assert "&lt;p&gt;" in drawing
     assert "y↵" in drawing
     assert drawing.index("y↵") < drawing.index("&lt;p&gt;")
@@ -141,16 +188,25 @@ def test_a_method_stands_once_for_each_setting() -> None:
     lookup = [record("lookup", prompt, runs=6) for prompt in "123"]
     larger = measured([*PLAIN, *AUTO], model="larger")
     rows = methods_table([larger, measured([*PLAIN, *AUTO, *lookup])]).rows
-    assert [(row[0], row[7].split(",")[0]) for row in rows] == [("`auto`", "tiny"), ("`lookup`", "tiny")]
+    assert [(row[0], row[7].split(",")[0]) for row in rows] == [
+        ("`auto`", "tiny"),
+        ("`lookup`", "tiny"),
+    ]
     drawn = [replace(r, temperature=1.0, identical_to_plain=None) for r in [*PLAIN, *AUTO]]
     both = methods_table([measured([*PLAIN, *AUTO, *drawn])]).rows
-    assert [(row[0], row[2], bool(row[1])) for row in both] == [("`auto`", "0", True), ("`auto`", "1", False)]
+    assert [(row[0], row[2], bool(row[1])) for row in both] == [
+        ("`auto`", "0", True),
+        ("`auto`", "1", False),
+    ]
 
 
 def test_figures_in_front_tell_whole_requests_too() -> None:
     speeds = {"peer:slow": (4, 0.1), "peer:quick": (2, 3.0)}
     peers = [
-        replace(record(name, runs=runs, at="plain", cell=name, identical_to_plain=False), seconds_end_to_end=seconds)
+        replace(
+            record(name, runs=runs, at="plain", cell=name, identical_to_plain=False),
+            seconds_end_to_end=seconds,
+        )
         for name, (runs, seconds) in speeds.items()
     ]
     found = measured([*PLAIN, *AUTO, *peers], hardware={"device": "fake", "cores": 2})
@@ -158,9 +214,15 @@ def test_figures_in_front_tell_whole_requests_too() -> None:
     assert "`auto` decodes 2.50 [" in speed
     assert "run 1.67 [" in speed
     beside = peer_sentence(found, "auto")  # who decodes fastest is not who answers fastest
-    assert "0.5 times the tokens per second of the fastest peer, quick with plain (27 against 50)" in beside
+    assert (
+        "0.5 times the tokens per second of the fastest peer, quick with plain (27 against 50)"
+        in beside
+    )
     assert "end to end 0.1 times (13 against 110) (slow with plain)" in beside
     with pytest.raises(ValueError, match="no speeds of peers"):
         peer_sentence(measured([*PLAIN, *AUTO]), "auto")
-    quality = {"model": "tiny", "types": {"int8": {"same_likeliest": 0.9646}, "bfloat16": {"same_likeliest": 0.993}}}
+    quality = {
+        "model": "tiny",
+        "types": {"int8": {"same_likeliest": 0.9646}, "bfloat16": {"same_likeliest": 0.993}},
+    }
     assert "96.5 % of places (bfloat16: 99.3 %)" in quality_sentence(quality)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from making import record, run_info
 
-from draftwood.bench.records.files import Record, statistics
+from draftwood.bench.records import statistics
+from draftwood.bench.records.files import Record
 from draftwood.bench.records.notes import failures, remarks
 from draftwood.bench.records.statistics import (
     mbsu,
@@ -19,9 +20,18 @@ from draftwood.bench.records.statistics import (
     throughput,
 )
 
-TIE = {"position": 3, "plain_token": 1, "other_token": 2, "margin": 0.01, "tolerance": 0.1, "tie": True}
+TIE = {
+    "position": 3,
+    "plain_token": 1,
+    "other_token": 2,
+    "margin": 0.01,
+    "tolerance": 0.1,
+    "tie": True,
+}
 PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]  # 10 tokens a second
-AUTO = [record("auto", prompt, runs=runs) for prompt, runs in zip("123", (5, 4, 2), strict=True)]  # 20, 25, 50
+AUTO = [
+    record("auto", prompt, runs=runs) for prompt, runs in zip("123", (5, 4, 2), strict=True)
+]  # 20, 25, 50
 
 
 def summary_of(records: list[Record], method: str = "auto"):
@@ -62,21 +72,30 @@ def test_speed_ups_are_paired_by_prompt() -> None:
 def test_a_late_answer_is_paired_with_what_was_measured_beside_it() -> None:
     peers = [record("peer:one", prompt, runs=5) for prompt in "123"]
     at_once = summary_of([*PLAIN, *peers], "peer:one")
-    beside = {"stats": {**PLAIN[2].stats, "tokens_per_second": 5.0}, "seconds_end_to_end": 4.0}  # a slower hour
+    beside = {
+        "stats": {**PLAIN[2].stats, "tokens_per_second": 5.0},
+        "seconds_end_to_end": 4.0,
+    }  # a slower hour
     late = summary_of([*PLAIN, *peers[:2], replace(peers[2], beside=beside)], "peer:one")
     for found, highest, in_total in ((at_once, 2, 2), (late, 4, 8 / 3)):
         assert found.speed_up is not None
         assert found.total_speed_up is not None
-        assert (found.speed_up.high, found.total_speed_up.value) == pytest.approx((highest, in_total))
+        assert (found.speed_up.high, found.total_speed_up.value) == pytest.approx(
+            (highest, in_total)
+        )
     assert late.speed_up_end_to_end is not None
     assert late.speed_up_end_to_end.high == pytest.approx(4.0)  # 4 seconds over 1
-    assert summary_of([*PLAIN, replace(peers[2], beside=beside)], "plain").tokens_per_second == pytest.approx(10)
+    assert summary_of(
+        [*PLAIN, replace(peers[2], beside=beside)], "plain"
+    ).tokens_per_second == pytest.approx(10)
 
 
 def test_turns_and_rounds_of_a_prompt_stand_together() -> None:
     both = [replace(each, round=turn) for each in [*PLAIN, *AUTO] for turn in (0, 1)]
     found, once = summary_of(both), summary_of([*PLAIN, *AUTO])
-    assert found.block_efficiency == once.block_efficiency  # as sure as before: there are no more prompts
+    assert (
+        found.block_efficiency == once.block_efficiency
+    )  # as sure as before: there are no more prompts
     assert found.speed_up == once.speed_up
     assert len(paired(AUTO, [replace(each, turn=1) for each in PLAIN])) == 0
 
@@ -91,19 +110,27 @@ def test_no_speed_up_where_a_text_differs() -> None:
 
 
 def test_ties_take_no_part_in_the_speed_up() -> None:
-    found = summary_of([*PLAIN, *AUTO[:2], replace(AUTO[2], identical_to_plain=False, divergence=TIE)])
+    found = summary_of(
+        [*PLAIN, *AUTO[:2], replace(AUTO[2], identical_to_plain=False, divergence=TIE)]
+    )
     assert (found.same, found.ties, found.failures) == (2, 1, 0)
     assert found.speed_up is not None
     assert (found.speed_up.value, found.speed_up.prompts) == (pytest.approx(2.25), 2)
 
 
 def test_a_lossy_method_gets_no_speed_up_either() -> None:
-    wrong = [replace(each, lossless=False, identical_to_plain=False, divergence={**TIE, "tie": False}) for each in AUTO]
+    wrong = [
+        replace(each, lossless=False, identical_to_plain=False, divergence={**TIE, "tie": False})
+        for each in AUTO
+    ]
     assert summary_of([*PLAIN, *wrong]).speed_up is None
 
 
 def test_peers_are_told_beside_whatever_they_write() -> None:
-    peer = [replace(each, method="peer:x", cell="peer:x | plain", identical_to_plain=False) for each in AUTO]
+    peer = [
+        replace(each, method="peer:x", cell="peer:x | plain", identical_to_plain=False)
+        for each in AUTO
+    ]
     run = run_info(peers={"x": {"weight_bytes": 2 * 10**6}})
     found = next(each for each in summaries([*PLAIN, *peer], run) if each.method == "peer:x")
     assert (found.same, found.answers, found.failures) == (0, 3, 0)
@@ -113,7 +140,11 @@ def test_peers_are_told_beside_whatever_they_write() -> None:
 
 def test_categories_are_compared_within_themselves() -> None:
     records = [replace(each, category=each.prompt) for each in [*PLAIN, *AUTO]]
-    found = {each.category: each for each in summaries(records, run_info(), by_category=True) if each.method == "auto"}
+    found = {
+        each.category: each
+        for each in summaries(records, run_info(), by_category=True)
+        if each.method == "auto"
+    }
     assert {category: each.speed_up.value for category, each in found.items() if each.speed_up} == {
         "1": pytest.approx(2),
         "2": pytest.approx(2.5),
@@ -126,7 +157,9 @@ def test_intervals_narrow_with_the_number_of_prompts() -> None:
 
     def width(count: int) -> float:
         runs = rng.integers(2, 10, count)
-        cells = [[record(m, str(n), runs=int(r)) for n, r in enumerate(runs)] for m in ("auto", "plain")]
+        cells = [
+            [record(m, str(n), runs=int(r)) for n, r in enumerate(runs)] for m in ("auto", "plain")
+        ]
         other = [replace(each, stats={**each.stats, "target_runs": 10}) for each in cells[1]]
         found = pooled_ratio(paired(cells[0], other), statistics.per_run)
         assert found is not None
@@ -137,7 +170,9 @@ def test_intervals_narrow_with_the_number_of_prompts() -> None:
 
 
 def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
-    """Ratios of 60 prompts around a median of 2; 95 of 100 intervals should hold it, fewer than 85 would be a bug."""
+    """Ratios of 60 prompts around a median of 2; 95 of 100 intervals should hold it, fewer than 85
+    would be a bug.
+    """
     rng, covered = np.random.default_rng(1), 0
     for _ in range(100):
         speeds = 2 * np.exp(rng.normal(0, 0.3, 60))
@@ -180,11 +215,16 @@ def test_laws_are_joined() -> None:
 def test_a_law_that_is_not_the_models_fails_the_run() -> None:
     wrong = drawn(AUTO, verifier="rejection", law={"p_value": 1e-9, "samples": 1000})
     assert failures([*drawn(PLAIN), *wrong], run_info())
-    assert "the next token does not follow the model's law" in " ".join(remarks([*drawn(PLAIN), *wrong], run_info()))
+    assert "the next token does not follow the model's law" in " ".join(
+        remarks([*drawn(PLAIN), *wrong], run_info())
+    )
 
 
 def test_no_p_value_is_told_of_few_samples_or_of_a_method_that_matches() -> None:
-    assert summary_of(drawn(AUTO, verifier="rejection", law={"p_value": 0.1, "samples": 999})).law is None
+    assert (
+        summary_of(drawn(AUTO, verifier="rejection", law={"p_value": 0.1, "samples": 999})).law
+        is None
+    )
     assert summary_of(drawn(AUTO, law={"p_value": 1e-9, "samples": 1000})).law is None
 
 
@@ -198,7 +238,9 @@ def test_drawn_texts_of_a_method_that_matches_are_compared() -> None:
     assert (found.same, found.compared, found.failures, found.speed_up) == (2, 3, 1, None)
     assert failures([*plain, *wrong], run_info())  # so the run fails
     assert not failures([*plain, *wrong], run_info(dtype="bfloat16"))
-    assert "1 of 3 texts are not plain decoding's" in " ".join(remarks([*plain, *wrong], run_info(dtype="bfloat16")))
+    assert "1 of 3 texts are not plain decoding's" in " ".join(
+        remarks([*plain, *wrong], run_info(dtype="bfloat16"))
+    )
 
 
 def test_what_cannot_be_compared_is_not() -> None:
@@ -218,7 +260,12 @@ def test_throughput_counts_from_the_first_arrival_to_the_last_token() -> None:
 
 
 def test_numbers_that_nobody_knows_are_none() -> None:
-    old = [replace(each, stats={"tokens": 64, "target_runs": 40}, seconds_end_to_end=None) for each in AUTO]
+    old = [
+        replace(each, stats={"tokens": 64, "target_runs": 40}, seconds_end_to_end=None)
+        for each in AUTO
+    ]
     found = summary_of(old)
-    assert (found.tokens_per_second, found.end_to_end, found.guesses_per_run, found.roofline) == (None,) * 4
+    assert (found.tokens_per_second, found.end_to_end, found.guesses_per_run, found.roofline) == (
+        None,
+    ) * 4
     assert pooled([], statistics.decoding) is None

@@ -12,14 +12,22 @@ from draftwood.bench.report.tables import rsd_tables
 def cells(runs: dict[str, tuple[int, ...]]) -> list[Record]:
     """A record of 10 tokens for each shape and prompt, in so many runs."""
     return [
-        record("rsd-c", f"p{number}", runs=count, cell=shape, shape=f"Widths(widths={shape})", at="budget 6")
+        record(
+            "rsd-c",
+            f"p{number}",
+            runs=count,
+            cell=shape,
+            shape=f"Widths(widths={shape})",
+            at="budget 6",
+        )
         for shape, counts in runs.items()
         for number, count in enumerate(counts)
     ]
 
 
 def test_a_shape_that_is_best_by_chance_gains_nothing_on_other_prompts() -> None:
-    records = cells({"(2, 1)": (2, 10, 2, 9), "(3,)": (10, 2, 10, 2)})  # each is best on one half of the prompts
+    # each is best on one half of the prompts
+    records = cells({"(2, 1)": (2, 10, 2, 9), "(3,)": (10, 2, 10, 2)})
     best = best_shape(records, "rsd-c", "budget 6")
     assert best is not None
     shown, found = block_efficiency(best), held_out(records, "rsd-c", "budget 6")
@@ -43,6 +51,8 @@ def test_nothing_is_held_out_where_nothing_was_chosen() -> None:
 
 
 def test_tables_at_a_fixed_budget_say_how_the_shape_was_chosen() -> None:
-    table = rsd_tables(cells({"(2, 1)": (2, 10, 2, 9), "(3,)": (10, 2, 10, 2)}), run_info(protocol="rsd"))[0]
+    table = rsd_tables(
+        cells({"(2, 1)": (2, 10, 2, 9), "(3,)": (10, 2, 10, 2)}), run_info(protocol="rsd")
+    )[0]
     assert "best shape for these prompts; held out: chosen on the other half" in table.title
     assert table.rows[0][1].endswith("(2,1); held out 1.03")

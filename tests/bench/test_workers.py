@@ -1,4 +1,6 @@
-"""What workers ask of Ray, without Ray: a GPU each where the model runs on one, and never more than there is."""
+"""What workers ask of Ray, without Ray: a GPU each where the model runs on one, and never more than
+there is.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +22,9 @@ UNITS = [Unit("turns", (), (), 0.0, turn) for turn in range(3)]
 
 
 class Ray(SimpleNamespace):
-    """A cluster of nodes with these resources; it remembers what workers asked for, and with which models."""
+    """A cluster of nodes with these resources; it remembers what workers asked for, and with which
+    models.
+    """
 
     def __init__(self, *nodes: dict[str, float], free: dict[str, float] | None = None) -> None:
         self.asked, self.models, self.ended = {}, [], False
@@ -42,7 +46,9 @@ class Ray(SimpleNamespace):
         self.ended = True
 
 
-def spread(monkeypatch: pytest.MonkeyPatch, ray: Ray, device: torch.device, count: int, **more: Any) -> list[str]:
+def spread(
+    monkeypatch: pytest.MonkeyPatch, ray: Ray, device: torch.device, count: int, **more: Any
+) -> list[str]:
     """Start the workers; the lines that the user is told."""
     monkeypatch.setattr(workers, "require_ray", lambda: ray)
     order, told = Order(SpecBench(), Models("tiny", threads=2), Path(), workers=count, **more), []
@@ -58,12 +64,16 @@ def test_each_worker_has_a_gpu_where_the_model_runs_on_one(
     ray = Ray({"CPU": 4, "GPU": 2})
     assert spread(monkeypatch, ray, device, 2) == []
     assert ray.asked == {"num_cpus": 2, "num_gpus": gpus}
-    assert [models.device for models in ray.models] == [device.type] * 2  # a worker sees its own GPU alone
+    # a worker sees its own GPU alone
+    assert [models.device for models in ray.models] == [device.type] * 2
     assert ray.ended
 
 
 def test_workers_without_a_gpu_for_each_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = r"2 workers with 2 threads and a GPU each do not fit this machine, which has 4 CPUs and 1 GPUs; .*cpu"
+    words = (
+        r"2 workers with 2 threads and a GPU each do not fit this machine, which has 4 CPUs and 1"
+        r" GPUs; .*cpu"
+    )
     with pytest.raises(ValueError, match=words):
         spread(monkeypatch, ray := Ray({"CPU": 4, "GPU": 1}), CUDA, 2)
     assert ray.ended
@@ -83,15 +93,27 @@ def test_waiting_for_the_gpus_of_others_is_told(monkeypatch: pytest.MonkeyPatch)
 
 def test_one_gpu_cannot_be_every_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "require_ray", Ray)
-    with pytest.raises(ValueError, match=r"cuda:1 cannot be for all; say --device cuda, .* CUDA_VISIBLE_DEVICES"):
+    with pytest.raises(
+        ValueError, match=r"cuda:1 cannot be for all; say --device cuda, .* CUDA_VISIBLE_DEVICES"
+    ):
         run(Order(SpecBench(), Models("tiny", device="cuda:1"), tmp_path, workers=2))
 
 
-def test_a_worker_with_other_weights_of_the_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "digests", lambda bench: {"weights": "other", "draft_weights": None})
-    monkeypatch.setattr(workers, "Workbench", lambda models, settings: SimpleNamespace(use_curve=lambda curve: None))
+def test_a_worker_with_other_weights_of_the_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        workers, "digests", lambda bench: {"weights": "other", "draft_weights": None}
+    )
+    monkeypatch.setattr(
+        workers, "Workbench", lambda models, settings: SimpleNamespace(use_curve=lambda curve: None)
+    )
     for known in (None, "other"):  # earlier versions did not tell
-        assert workers.Worker(Models("tiny"), SpecBench().settings, run_info(weights=known), 0).bench
+        assert workers.Worker(
+            Models("tiny"), SpecBench().settings, run_info(weights=known), 0
+        ).bench
     worker = workers.Worker(Models("tiny"), SpecBench().settings, run_info(weights="pinned"), 0)
-    with pytest.raises(ValueError, match=r"ray-0 on .* has other weights than the run; bring the same files"):
+    with pytest.raises(
+        ValueError, match=r"ray-0 on .* has other weights than the run; bring the same files"
+    ):
         _ = worker.bench

@@ -26,5 +26,7 @@ def refused(*arguments: str, given: str | bytes | None = None) -> str:
 
 
 def hear_ctrl_c() -> None:
-    """For a child process: take Ctrl-C as usual, even where the tests run in the background and ignore it."""
+    """For a child process: take Ctrl-C as usual, even where the tests run in the background and
+    ignore it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -13,22 +13,31 @@ from draftwood.methods import Method
 from draftwood.testing import tiny_llama
 from draftwood.verifiers import Verdict
 
-LETTERS = "Ġ" + "Ċ" + string.digits + string.ascii_letters + string.punctuation  # ByteLevel's space and line break
+# ByteLevel's space and line break
+LETTERS = "Ġ" + "Ċ" + string.digits + string.ascii_letters + string.punctuation
 MESSAGES = "{% for m in messages %}{{ m['role'][0] }}:{{ m['content'] }};{% endfor %}"
 TEMPLATE = MESSAGES + "{% if add_generation_prompt %}a:{% endif %}"
 
 
 def save_model(
-    folder: Path, letters: str = LETTERS, template: str | None = TEMPLATE, layers: int = 4, context: int = 256
+    folder: Path,
+    letters: str = LETTERS,
+    template: str | None = TEMPLATE,
+    layers: int = 4,
+    context: int = 256,
 ) -> str:
     """A random Llama whose tokens are letters; nothing ends its text."""
-    tokenizer = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
+    tokenizer = Tokenizer(
+        models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[])
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     whole.chat_template = template
     whole.save_pretrained(folder)
-    tiny_llama(seed=layers, layers=layers, vocab=len(letters), context=context).save_pretrained(folder)
+    tiny_llama(seed=layers, layers=layers, vocab=len(letters), context=context).save_pretrained(
+        folder
+    )
     return str(folder)
 
 
@@ -45,7 +54,9 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The same letters under other numbers."""
-    return save_model(tmp_path_factory.mktemp("models") / "stranger", letters=LETTERS[::-1], layers=1)
+    return save_model(
+        tmp_path_factory.mktemp("models") / "stranger", letters=LETTERS[::-1], layers=1
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,6 @@
-"""`draftwood bench`: whole runs on tiny models, stopped and continued, and everything that may be wrong."""
+"""`draftwood bench`: whole runs on tiny models, stopped and continued, and everything that may be
+wrong.
+"""
 
 import errno
 import json
@@ -48,7 +50,16 @@ def prompts(tmp_path: Path) -> str:
 
 
 def options(target: str, prompts: str, output: Path | str) -> tuple[str, ...]:
-    shared = ("--model", target, "--dtype", "float32", "--max-new-tokens", "12", "--prompts", prompts)
+    shared = (
+        "--model",
+        target,
+        "--dtype",
+        "float32",
+        "--max-new-tokens",
+        "12",
+        "--prompts",
+        prompts,
+    )
     return (*shared, "--output", str(output), "--law-samples", "8")
 
 
@@ -67,9 +78,14 @@ def test_spec_bench(target: str, prompts: str, tmp_path: Path) -> None:
     assert all(len(record.token_ids or []) == 12 for record in records)
     drawn = [record for record in records if record.law]
     assert {record.method for record in drawn} == {"stand"}  # texts of auto are compared instead
-    compared = {each["method"]: (each["same"], each["compared"]) for each in told["summaries"] if each["temperature"]}
+    compared = {
+        each["method"]: (each["same"], each["compared"])
+        for each in told["summaries"]
+        if each["temperature"]
+    }
     assert compared == {"plain": (None, 0), "auto": (8, 8), "recycling": (8, 8), "stand": (None, 0)}
-    assert "a" in {record.prompt for record in drawn} <= {"a", "b"}  # the first two prompts, where something is drafted
+    # the first two prompts, where something is drafted
+    assert "a" in {record.prompt for record in drawn} <= {"a", "b"}
     assert {record.quality["name"] for record in records if record.quality} == {
         *("right number", "log-likelihood per token"),
     }
@@ -88,25 +104,51 @@ def test_spec_bench(target: str, prompts: str, tmp_path: Path) -> None:
     assert "3 prompts" in shown.stdout
 
 
-def test_second_turns_follow_what_plain_decoding_said(target: str, prompts: str, tmp_path: Path) -> None:
+def test_second_turns_follow_what_plain_decoding_said(
+    target: str, prompts: str, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
-    assert run("bench", "spec-bench", "--temperature", "1", *options(target, prompts, output)).exit_code == 0
+    assert (
+        run(
+            "bench", "spec-bench", "--temperature", "1", *options(target, prompts, output)
+        ).exit_code
+        == 0
+    )
     second = [record for record in read_records(output) if record.turn == 1]
     assert {record.method for record in second} == {"plain", "auto"}
     assert len({record.prompt_tokens for record in second}) == 1
-    first = next(record for record in read_records(output) if record.turn == 0 and record.method == "plain")
+    first = next(
+        record for record in read_records(output) if record.turn == 0 and record.method == "plain"
+    )
     assert second[0].prompt_tokens > first.prompt_tokens + len("again")
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_rsd_and_what_it_costs_less(target: str, draft: str, prompts: str, tmp_path: Path) -> None:
     whole, thrifty = tmp_path / "whole", tmp_path / "thrifty"
-    chosen = ("--draft-model", draft, "--methods", "rsd-s,rsd-c + traversal", "--lengths", "2", "--budgets", "6")
+    chosen = (
+        "--draft-model",
+        draft,
+        "--methods",
+        "rsd-s,rsd-c + traversal",
+        "--lengths",
+        "2",
+        "--budgets",
+        "6",
+    )
     result = run("bench", "rsd", *chosen, *options(target, prompts, whole))
     assert result.exit_code == 0, result.output
     assert "MBSU" in result.stdout
     assert "tokens per second" in result.stdout
-    result = run("bench", "rsd", *chosen, *options(target, prompts, thrifty), "--thrifty", "--temperature", "1,0")
+    result = run(
+        "bench",
+        "rsd",
+        *chosen,
+        *options(target, prompts, thrifty),
+        "--thrifty",
+        "--temperature",
+        "1,0",
+    )
     assert result.exit_code == 0, result.output
     assert "MBSU" in result.stdout
     assert "tokens per second" not in result.stdout
@@ -119,7 +161,10 @@ def test_rsd_and_what_it_costs_less(target: str, draft: str, prompts: str, tmp_p
             assert record.identical_to_plain is True
     more = (*chosen, *options(target, prompts, thrifty), "--thrifty", "--temperature", "1,0")
     before = len(read_records(thrifty))
-    assert run("bench", "rsd", *(word.replace("rsd-s,", "rsd-s,spectr,") for word in more)).exit_code == 0
+    assert (
+        run("bench", "rsd", *(word.replace("rsd-s,", "rsd-s,spectr,") for word in more)).exit_code
+        == 0
+    )
     added = read_records(thrifty)[before:]
     assert {record.method for record in added} == {"spectr"}  # a thrifty run may grow
 
@@ -138,26 +183,46 @@ def test_axes_and_load(target: str, draft: str, prompts: str, tmp_path: Path) ->
     assert "T = 0: under load" in shown
     assert "over plain" in shown
     page, tables = tmp_path / "load.html", tmp_path / "load.md"
-    assert run("report", str(tmp_path / "load"), "--output", str(page), "--markdown", str(tables)).exit_code == 0
+    assert (
+        run(
+            "report", str(tmp_path / "load"), "--output", str(page), "--markdown", str(tables)
+        ).exit_code
+        == 0
+    )
     assert tables.read_text().count("## T = 0") == 1
     assert (
-        "times the tokens per second of plain decoding, all together, with the same text in 3 of 3" in page.read_text()
+        "times the tokens per second of plain decoding, all together, with the same text in 3 of 3"
+        in page.read_text()
     )
     assert {(each["method"], each["at"], each["same"]) for each in told} == {
-        *(("plain", "batch 2", 3), ("lookup", "batch 2", 3), ("plain", "rate 1000", 3), ("lookup", "rate 1000", 3)),
+        *(
+            ("plain", "batch 2", 3),
+            ("lookup", "batch 2", 3),
+            ("plain", "rate 1000", 3),
+            ("lookup", "rate 1000", 3),
+        ),
     }
 
 
 @pytest.mark.usefixtures("wrong")
-def test_no_speed_up_is_told_of_a_text_that_differs(target: str, prompts: str, tmp_path: Path) -> None:
-    chosen = ("bench", "spec-bench", "--methods", "recycling,lookup", *options(target, prompts, tmp_path / "out"))
+def test_no_speed_up_is_told_of_a_text_that_differs(
+    target: str, prompts: str, tmp_path: Path
+) -> None:
+    chosen = (
+        "bench",
+        "spec-bench",
+        "--methods",
+        "recycling,lookup",
+        *options(target, prompts, tmp_path / "out"),
+    )
     result = run(*chosen)
     assert result.exit_code == 1
     rows = [line for line in result.stdout.splitlines() if line.startswith("recycling ")]
     assert "texts differ" in rows[0]
     assert "x" not in rows[0].replace("texts differ", "")
     assert re.search(
-        r"recycling, default, T = 0: \d texts differ, no speed-up is told; the first on prompt a", result.stdout
+        r"recycling, default, T = 0: \d texts differ, no speed-up is told; the first on prompt a",
+        result.stdout,
     )
     assert "top logits" in result.stdout
     lookup = next(line for line in result.stdout.splitlines() if line.startswith("lookup "))
@@ -167,9 +232,13 @@ def test_no_speed_up_is_told_of_a_text_that_differs(target: str, prompts: str, t
 @pytest.mark.usefixtures("wrong")
 def test_a_drawn_text_that_differs_fails_the_run(target: str, prompts: str, tmp_path: Path) -> None:
     given = options(target, prompts, tmp_path / "out")
-    result = run("bench", "spec-bench", "--methods", "recycling,lookup", "--temperature", "1", *given)
+    result = run(
+        "bench", "spec-bench", "--methods", "recycling,lookup", "--temperature", "1", *given
+    )
     assert result.exit_code == 1
-    assert re.search(r"recycling, default, T = 1: \d texts differ, no speed-up is told", result.stdout)
+    assert re.search(
+        r"recycling, default, T = 1: \d texts differ, no speed-up is told", result.stdout
+    )
     assert "lookup, default, T = 1" not in result.stdout
 
 
@@ -182,7 +251,9 @@ def test_a_stopped_run_goes_on(target: str, prompts: str, tmp_path: Path) -> Non
     (cut / "records.jsonl").write_bytes(b"".join(lines[:4]) + lines[4][:30])
     assert run(*arguments, *options(target, prompts, cut)).exit_code == 0
     assert (cut / "records.jsonl").read_bytes().startswith(b"".join(lines[:4]))
-    one, other = ({record.key: record for record in read_records(folder)} for folder in (whole, cut))
+    one, other = (
+        {record.key: record for record in read_records(folder)} for folder in (whole, cut)
+    )
     assert one.keys() == other.keys()
     assert all(one[key].token_ids == other[key].token_ids for key in one)
     assert len(read_run(cut).resumed) == 1
@@ -194,10 +265,20 @@ def test_a_stopped_run_goes_on(target: str, prompts: str, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_killed_run_goes_on(target: str, prompts: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    arguments = ["bench", "spec-bench", "--methods", "lookup", "--rounds", "60", *options(target, prompts, output)]
+    arguments = [
+        "bench",
+        "spec-bench",
+        "--methods",
+        "lookup",
+        "--rounds",
+        "60",
+        *options(target, prompts, output),
+    ]
     command = [sys.executable, "-m", "draftwood.cli.main", *arguments]
     environment = {**os.environ, "DRAFTWOOD_HOME": str(tmp_path / "home")}
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+    ) as process:
         end = time.monotonic() + 240
         while process.poll() is None and time.monotonic() < end:
             if (output / "records.jsonl").exists() and len(read_records(output)) >= 8:
@@ -212,15 +293,20 @@ def test_a_killed_run_goes_on(target: str, prompts: str, tmp_path: Path) -> None
     assert len(read_records(output)) == 480
 
 
-def spread_over(order: tuple[str, ...], serial: Path, output: Path, *more: str, **environment: str) -> set[str]:
-    """The workers that made the records of a serial run once more, started from another directory."""
+def spread_over(
+    order: tuple[str, ...], serial: Path, output: Path, *more: str, **environment: str
+) -> set[str]:
+    """The workers that made the records of a serial run once more, started from another
+    directory."""
     output.mkdir()
     shutil.copy(serial / "run.json", output)  # both choose trees by one curve
     command = [sys.executable, "-m", "draftwood.cli.main", *order, "--output", str(output), *more]
     where = {"cwd": output, "env": {**os.environ, **environment}}
     done = subprocess.run(command, capture_output=True, text=True, check=False, **where)
     assert done.returncode == 0, done.stderr
-    one, other = ({record.key: record for record in read_records(folder)} for folder in (serial, output))
+    one, other = (
+        {record.key: record for record in read_records(folder)} for folder in (serial, output)
+    )
     assert one.keys() == other.keys()
     for key in one:
         assert one[key].token_ids == other[key].token_ids
@@ -231,10 +317,22 @@ def spread_over(order: tuple[str, ...], serial: Path, output: Path, *more: str, 
 @pytest.mark.slow
 def test_workers_write_what_a_serial_run_writes(target: str, prompts: str, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    arguments = ("bench", "spec-bench", "--methods", "auto", "--temperature", "0,1", "--threads", "1")
+    arguments = (
+        "bench",
+        "spec-bench",
+        "--methods",
+        "auto",
+        "--temperature",
+        "0,1",
+        "--threads",
+        "1",
+    )
     order = (*arguments, *options(target, prompts, tmp_path / "serial"))
     assert run(*order).exit_code == 0
-    assert spread_over(order, tmp_path / "serial", tmp_path / "spread", "--workers", "2") == {"ray-0", "ray-1"}
+    assert spread_over(order, tmp_path / "serial", tmp_path / "spread", "--workers", "2") == {
+        "ray-0",
+        "ray-1",
+    }
 
 
 OPEN = {"RAY_AUTH_MODE": "disabled"}  # the tests look for no token
@@ -242,14 +340,36 @@ OPEN = {"RAY_AUTH_MODE": "disabled"}  # the tests look for no token
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    """The address of a Ray cluster that was started elsewhere, where another draftwood is installed."""
+    """The address of a Ray cluster that was started elsewhere, where another draftwood is
+    installed.
+    """
     pytest.importorskip("ray")
-    port, folder = free_port(), tempfile.mkdtemp(prefix="ray")  # not in tmp_path: names of sockets must be short
-    command = ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port), "--temp-dir", folder]
+    # not in tmp_path: names of sockets must be short
+    port, folder = free_port(), tempfile.mkdtemp(prefix="ray")
+    command = [
+        "ray",
+        "start",
+        "--head",
+        "--block",
+        "--num-cpus",
+        "2",
+        "--port",
+        str(port),
+        "--temp-dir",
+        folder,
+    ]
     command[0] = str(Path(sys.executable).with_name("ray"))
-    more = ["--node-ip-address", "127.0.0.1", "--include-dashboard", "false", "--disable-usage-stats"]
+    more = [
+        "--node-ip-address",
+        "127.0.0.1",
+        "--include-dashboard",
+        "false",
+        "--disable-usage-stats",
+    ]
     (tmp_path / "other" / "draftwood").mkdir(parents=True)
-    (tmp_path / "other" / "draftwood" / "__init__.py").write_text("raise ImportError('this is another draftwood')")
+    (tmp_path / "other" / "draftwood" / "__init__.py").write_text(
+        "raise ImportError('this is another draftwood')"
+    )
     environment = {**os.environ, **OPEN, "PYTHONPATH": str(tmp_path / "other")}
     where: dict[str, Any] = {"cwd": tmp_path, "env": environment, "start_new_session": True}
     log = tmp_path / "ray.log"
@@ -263,7 +383,8 @@ def cluster(tmp_path: Path) -> Iterator[str]:
             time.sleep(0.2)
         yield f"127.0.0.1:{port}"
     finally:
-        process.terminate()  # it ends what it started; `ray stop` would end the clusters of others too
+        # it ends what it started; `ray stop` would end the clusters of others too
+        process.terminate()
         process.wait(60)
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -276,18 +397,37 @@ def free_port() -> int:
 @pytest.mark.slow
 def test_workers_of_a_cluster(target: str, prompts: str, tmp_path: Path, cluster: str) -> None:
     model = shutil.copytree(target, tmp_path / "model")
-    arguments = ("bench", "spec-bench", "--methods", "auto", "--temperature", "0,1", "--threads", "1", "--limit", "2")
+    arguments = (
+        "bench",
+        "spec-bench",
+        "--methods",
+        "auto",
+        "--temperature",
+        "0,1",
+        "--threads",
+        "1",
+        "--limit",
+        "2",
+    )
     order = (*arguments, *options(str(model), prompts, tmp_path / "serial"))
     assert run(*order).exit_code == 0
     known = tmp_path / "serial" / "run.json"
     known.write_text(known.read_text().replace(json.dumps(str(model)), json.dumps("../model")))
-    order = tuple(word.replace(str(model), "../model") for word in order)  # from where the command is started
+    # from where the command is started
+    order = tuple(word.replace(str(model), "../model") for word in order)
     address = ("--ray-address", cluster)
     assert spread_over(order, tmp_path / "serial", tmp_path / "one", *address, **OPEN) == {"ray-0"}
-    two = spread_over(order, tmp_path / "serial", tmp_path / "two", *address, "--workers", "2", **OPEN)
+    two = spread_over(
+        order, tmp_path / "serial", tmp_path / "two", *address, "--workers", "2", **OPEN
+    )
     assert two == {"ray-0", "ray-1"}
-    with pytest.raises(AssertionError, match="3 workers with 1 threads each do not fit the cluster, which has 2 CPUs"):
-        spread_over(order, tmp_path / "serial", tmp_path / "three", *address, "--workers", "3", **OPEN)
+    with pytest.raises(
+        AssertionError,
+        match="3 workers with 1 threads each do not fit the cluster, which has 2 CPUs",
+    ):
+        spread_over(
+            order, tmp_path / "serial", tmp_path / "three", *address, "--workers", "3", **OPEN
+        )
 
 
 def test_a_cluster_that_is_not_there(
@@ -301,27 +441,49 @@ def test_a_cluster_that_is_not_there(
     assert not (tmp_path / "out").exists()
 
 
-def test_workers_without_ray(target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_without_ray(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    line = refused("bench", "spec-bench", *options(target, prompts, tmp_path / "out"), "--workers", "2")
+    line = refused(
+        "bench", "spec-bench", *options(target, prompts, tmp_path / "out"), "--workers", "2"
+    )
     assert "pip install 'draftwood[ray]'" in line
     assert not (tmp_path / "out").exists()
 
 
 def fake(name: str, misbehave: str = "", *more: str) -> System:
-    command = [sys.executable, str(FAKE), "--weights", "x", "--threads", "1", "--misbehave", misbehave, *more]
+    command = [
+        sys.executable,
+        str(FAKE),
+        "--weights",
+        "x",
+        "--threads",
+        "1",
+        "--misbehave",
+        misbehave,
+        *more,
+    ]
     return System(name, {"plain": "plain"}, lambda: command)
 
 
 def among(monkeypatch: pytest.MonkeyPatch, *peers: System) -> None:
     """These are the peers from now on."""
     known = {peer.name: peer for peer in peers}
-    monkeypatch.setattr("draftwood.bench.run.peers.systems", lambda names, target: [known[name] for name in names])
+    monkeypatch.setattr(
+        "draftwood.bench.run.peers.systems", lambda names, target: [known[name] for name in names]
+    )
 
 
-def test_peers_and_one_that_crashes(target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_and_one_that_crashes(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
-    known = {"transformers": fake("transformers"), "openvino": fake("openvino", "load"), "vllm": fake("vllm")}
+    known = {
+        "transformers": fake("transformers"),
+        "openvino": fake("openvino", "load"),
+        "vllm": fake("vllm"),
+    }
     among(monkeypatch, *known.values())
     answer = entrants.Peer.answer
 
@@ -354,7 +516,16 @@ def test_a_peer_is_asked_again_for_what_it_missed(
 ) -> None:
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
     output, asked = tmp_path / "out", tmp_path / "asked"
-    chosen = ("bench", "spec-bench", "--methods", "lookup", "--temperature", "0,1", "--peers", "openvino,vllm")
+    chosen = (
+        "bench",
+        "spec-bench",
+        "--methods",
+        "lookup",
+        "--temperature",
+        "0,1",
+        "--peers",
+        "openvino,vllm",
+    )
     order = (*chosen, *options(target, prompts, output))
 
     def go_on(*peers: System) -> tuple[list[Record], str]:
@@ -369,29 +540,43 @@ def test_a_peer_is_asked_again_for_what_it_missed(
         return [*read_records(output)][known:], result.stdout + result.stderr
 
     def requests() -> list[int]:
-        return [int(line.split()[1]) for line in asked.read_text().splitlines()] if asked.exists() else []
+        return (
+            [int(line.split()[1]) for line in asked.read_text().splitlines()]
+            if asked.exists()
+            else []
+        )
 
     def never() -> list[str]:
         raise AssertionError("it has answered everything")
 
-    dying = fake("vllm", "", "--dies-at", "3")  # the warm-up, the first turn of the first prompt, its second turn
+    # the warm-up, the first turn of the first prompt, its second turn
+    dying = fake("vllm", "", "--dies-at", "3")
     first, told = go_on(fake("openvino"), dying)
     assert sum(record.method == "peer:openvino" for record in first) == 4
-    assert [(r.prompt, r.turn, r.beside) for r in first if r.method == "peer:vllm"] == [("a", 0, None)]
+    assert [(r.prompt, r.turn, r.beside) for r in first if r.method == "peer:vllm"] == [
+        ("a", 0, None)
+    ]
     assert "vllm is absent" in told
 
     whole = System("openvino", {"plain": "plain"}, never)
     again, _ = go_on(whole, fake("vllm", "", "--asked", str(asked), "--dies-at", "3"))
-    assert [(record.method, record.prompt, record.turn) for record in again] == [("peer:vllm", "a", 1)]
+    assert [(record.method, record.prompt, record.turn) for record in again] == [
+        ("peer:vllm", "a", 1)
+    ]
     last, told = go_on(whole, fake("vllm", "", "--asked", str(asked)))
     assert [(record.method, record.prompt, record.turn) for record in last] == [
         *(("peer:vllm", "b", 0), ("peer:vllm", "c", 0)),
     ]
-    by_prompt = {(r.prompt, r.turn): r.prompt_tokens for r in first if r.method == "plain" and r.temperature == 0}
+    by_prompt = {
+        (r.prompt, r.turn): r.prompt_tokens
+        for r in first
+        if r.method == "plain" and r.temperature == 0
+    }
     assert requests()[1:] == [by_prompt["b", 0], by_prompt["c", 0]]  # the first warms it up
     assert "vllm: 3 answers are of a later start" in told
     assert "absent" not in told
-    assert again[0].prompt_tokens == by_prompt["a", 1]  # the second turn of what plain decoding said
+    # the second turn of what plain decoding said
+    assert again[0].prompt_tokens == by_prompt["a", 1]
     plain = {(r.prompt, r.turn): r for r in first if r.method == "plain" and r.temperature == 0}
     for record in (*again, *last):
         old = plain[record.prompt, record.turn]
@@ -409,13 +594,23 @@ def test_a_peer_that_always_fails_at_a_prompt_is_asked_for_those_behind_it(
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
     among(monkeypatch, fake("vllm", "", "--dies-of-length", str(len("u:abcabcabc;a:"))))
     output = tmp_path / "out"
-    order = ("bench", "spec-bench", "--methods", "lookup", "--peers", "vllm", *options(target, prompts, output))
+    order = (
+        "bench",
+        "spec-bench",
+        "--methods",
+        "lookup",
+        "--peers",
+        "vllm",
+        *options(target, prompts, output),
+    )
 
     def start() -> tuple[list[tuple[str, int]], str]:
         """What the peer has answered after one more start, and what is said."""
         result = run(*order)
         assert result.exit_code == 0, result.output
-        return [(record.prompt, record.turn) for record in read_records(output) if record.is_peer], result.stdout
+        return [
+            (record.prompt, record.turn) for record in read_records(output) if record.is_peer
+        ], result.stdout
 
     before, told = start()
     assert before == [("a", 0), ("a", 1)]
@@ -423,10 +618,15 @@ def test_a_peer_that_always_fails_at_a_prompt_is_asked_for_those_behind_it(
     assert start()[0] == before  # at the same prompt, for the last time
     last, told = start()
     assert last == [*before, ("c", 0)]
-    assert "vllm failed 2 times and is not asked again at prompt b: plain: ended with status 3" in told
+    assert (
+        "vllm failed 2 times and is not asked again at prompt b: plain: ended with status 3" in told
+    )
     assert "absent" not in told
     assert read_run(output).peers["vllm"]["weight_bytes"] == 1_000_000
-    among(monkeypatch, System("vllm", {"plain": "plain"}, lambda: pytest.fail("nothing is left to ask")))
+    among(
+        monkeypatch,
+        System("vllm", {"plain": "plain"}, lambda: pytest.fail("nothing is left to ask")),
+    )
     assert start()[0] == last
 
 
@@ -443,22 +643,30 @@ def test_a_peer_that_fails_at_its_last_prompt_is_not_waited_for(
     assert "absent" not in told
 
 
-def test_a_unit_of_which_a_part_was_written_is_measured_whole(target: str, prompts: str, tmp_path: Path) -> None:
+def test_a_unit_of_which_a_part_was_written_is_measured_whole(
+    target: str, prompts: str, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
     order = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
     assert run(*order).exit_code == 0
     lines = (output / "records.jsonl").read_bytes().splitlines(keepends=True)
-    (output / "records.jsonl").write_bytes(b"".join(lines[:5]))  # plain decoding of b, without lookup
+    # plain decoding of b, without lookup
+    (output / "records.jsonl").write_bytes(b"".join(lines[:5]))
     assert run(*order).exit_code == 0
     assert (output / "records.jsonl").read_bytes().count(b"\n") == 5 + 4
     found = [record for record in read_records(output) if record.prompt == "b"]
     assert {record.method for record in found} == {"plain", "lookup"}
     assert len(read_records(output)) == 8
     old = json.loads(lines[4])
-    assert next(r for r in found if r.method == "plain").seconds_end_to_end != old["seconds_end_to_end"]
+    assert (
+        next(r for r in found if r.method == "plain").seconds_end_to_end
+        != old["seconds_end_to_end"]
+    )
 
 
-def test_a_start_that_measured_nothing_binds_nobody(target: str, prompts: str, tmp_path: Path) -> None:
+def test_a_start_that_measured_nothing_binds_nobody(
+    target: str, prompts: str, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
     given = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
     assert run(*given, "--rounds", "2").exit_code == 0
@@ -468,7 +676,9 @@ def test_a_start_that_measured_nothing_binds_nobody(target: str, prompts: str, t
     assert "rounds 1, this one has 2" in refused(*given, "--rounds", "2")
 
 
-def test_a_full_disk_loses_nothing(target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_nothing(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write, calls = os.write, 0
 
     def fills_up(file: int, data: bytes) -> int:
@@ -478,12 +688,17 @@ def test_a_full_disk_loses_nothing(target: str, prompts: str, tmp_path: Path, mo
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(file, data)
 
-    monkeypatch.setattr("draftwood.bench.records.files._write_all", lambda file, data: fills_up(file, data))
+    monkeypatch.setattr(
+        "draftwood.bench.records.files._write_all", lambda file, data: fills_up(file, data)
+    )
     output = tmp_path / "out"
     arguments = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
     assert "the disk is full" in refused(*arguments)
     assert len(read_records(output)) == 4  # two cells, two turns of the first prompt
-    assert "the run is not finished: it has come to 1 of 3 prompts" in run("bench", "show", str(output)).stdout
+    assert (
+        "the run is not finished: it has come to 1 of 3 prompts"
+        in run("bench", "show", str(output)).stdout
+    )
     monkeypatch.undo()
     monkeypatch.setattr(describe, "READ_BYTES", 1 << 20)
     assert run(*arguments).exit_code == 0
@@ -491,12 +706,16 @@ def test_a_full_disk_loses_nothing(target: str, prompts: str, tmp_path: Path, mo
     assert "not finished" not in run("bench", "show", str(output)).stdout
 
 
-def test_another_run_in_the_same_folder_is_refused(target: str, prompts: str, tmp_path: Path) -> None:
+def test_another_run_in_the_same_folder_is_refused(
+    target: str, prompts: str, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
     given = options(target, prompts, output)
     assert run("bench", "spec-bench", "--methods", "lookup", *given).exit_code == 0
     before = (output / "records.jsonl").read_bytes()
-    assert "methods lookup, this one has suffix" in refused("bench", "spec-bench", "--methods", "suffix", *given)
+    assert "methods lookup, this one has suffix" in refused(
+        "bench", "spec-bench", "--methods", "suffix", *given
+    )
     longer = [word if word != "12" else "13" for word in given]
     assert "max_new_tokens 12" in refused("bench", "spec-bench", "--methods", "lookup", *longer)
     Path(prompts).write_text('{"prompt": "other"}\n')
@@ -506,7 +725,9 @@ def test_another_run_in_the_same_folder_is_refused(target: str, prompts: str, tm
 
 def test_long_prompts_are_left_out_by_the_rule(target: str, prompts: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    result = run("bench", "spec-bench", *options(target, prompts, output), "--max-prompt-tokens", "12")
+    result = run(
+        "bench", "spec-bench", *options(target, prompts, output), "--max-prompt-tokens", "12"
+    )
     assert result.exit_code == 0
     assert "left out, with more than 12 tokens: b" in result.stderr
     assert {(record.prompt, record.turn) for record in read_records(output)} == {("a", 0), ("c", 0)}
@@ -514,8 +735,12 @@ def test_long_prompts_are_left_out_by_the_rule(target: str, prompts: str, tmp_pa
     nothing = ("--max-prompt-tokens", "2")
     line = refused("bench", "spec-bench", *options(target, prompts, tmp_path / "none"), *nothing)
     assert "more than 2 tokens" in line
-    longer = [word if word != "12" else "300" for word in options(target, prompts, tmp_path / "longer")]
-    assert "reads 256 tokens, so 300 new ones leave no room" in refused("bench", "spec-bench", *longer)
+    longer = [
+        word if word != "12" else "300" for word in options(target, prompts, tmp_path / "longer")
+    ]
+    assert "reads 256 tokens, so 300 new ones leave no room" in refused(
+        "bench", "spec-bench", *longer
+    )
 
 
 def test_help_names_all_that_can_be_asked_for() -> None:
@@ -526,20 +751,30 @@ def test_help_names_all_that_can_be_asked_for() -> None:
     assert f"of {budgets}. [default: 14]" in told["axes"]
 
 
-def test_bad_input(target: str, draft: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input(
+    target: str, draft: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = options(target, prompts, tmp_path / "out")
     assert "--output" in refused("bench", "spec-bench")
     assert "did you mean lookup" in refused("bench", "spec-bench", "--methods", "lokup", *given)
     assert "--draft-model" in refused("bench", "spec-bench", "--methods", "rsd-s", *given)
     assert "--draft-model" in refused("bench", "rsd", *given)
     assert "uses a draft model" in refused("bench", "spec-bench", "--draft-model", draft, *given)
-    assert "--inexact" in refused("bench", "spec-bench", "--methods", "typical", "--draft-model", draft, *given)
+    assert "--inexact" in refused(
+        "bench", "spec-bench", "--methods", "typical", "--draft-model", draft, *given
+    )
     assert "no device 'toaster'" in refused("bench", "spec-bench", "--device", "toaster", *given)
     assert "takes numbers" in refused("bench", "spec-bench", "--temperature", "warm", *given)
     assert "got 7" in refused("bench", "rsd", "--budgets", "7", "--draft-model", draft, *given)
-    assert "no prompts of category 'third'" in refused("bench", "spec-bench", "--category", "third", *given)
-    assert "--workers 1" in refused("bench", "spec-bench", "--peers", "vllm", "--workers", "2", *given)
-    assert "greedily" in refused("bench", "spec-bench", "--peers", "vllm", "--temperature", "1", *given)
+    assert "no prompts of category 'third'" in refused(
+        "bench", "spec-bench", "--category", "third", *given
+    )
+    assert "--workers 1" in refused(
+        "bench", "spec-bench", "--peers", "vllm", "--workers", "2", *given
+    )
+    assert "greedily" in refused(
+        "bench", "spec-bench", "--peers", "vllm", "--temperature", "1", *given
+    )
     assert "no peer 'slow'" in refused("bench", "spec-bench", "--peers", "slow", *given)
     assert "no run.json" in refused("bench", "show", str(tmp_path))
     monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / "none"))
@@ -552,7 +787,13 @@ def test_bad_input(target: str, draft: str, prompts: str, tmp_path: Path, monkey
 def test_a_run_keeps_to_its_weights(target: str, prompts: str, tmp_path: Path) -> None:
     output, model = tmp_path / "out", tmp_path / "model"
     shutil.copytree(target, model)
-    arguments = ("bench", "spec-bench", "--methods", "lookup", *options(str(model), prompts, output))
+    arguments = (
+        "bench",
+        "spec-bench",
+        "--methods",
+        "lookup",
+        *options(str(model), prompts, output),
+    )
     assert run(*arguments).exit_code == 0
     assert read_run(output).weights == weights_digest(model)
     assert run(*arguments).exit_code == 0
@@ -563,5 +804,7 @@ def test_a_run_keeps_to_its_weights(target: str, prompts: str, tmp_path: Path) -
     assert "on other weights of the same name (weights" in refused(*arguments)
 
     told = json.loads((output / "run.json").read_text())  # as earlier versions wrote it
-    (output / "run.json").write_text(json.dumps({name: told[name] for name in told if "weights" not in name}))
+    (output / "run.json").write_text(
+        json.dumps({name: told[name] for name in told if "weights" not in name})
+    )
     assert run(*arguments).exit_code == 0

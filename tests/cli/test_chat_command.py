@@ -29,7 +29,9 @@ def test_clear_forgets(target):
 
 
 def test_commands(target):
-    said = talk(target, "/help\nhello\n/stats\n/method recycling\nhello\n/stats\n/exit\nnever\n").stderr
+    said = talk(
+        target, "/help\nhello\n/stats\n/method recycling\nhello\n/stats\n/exit\nnever\n"
+    ).stderr
     assert "/clear" in said
     assert "8 tokens" in said
     assert "16 tokens" in said

@@ -83,7 +83,9 @@ def test_a_check_that_sees_nothing_fails(target, monkeypatch):
 def test_bad_input(target, draft):
     assert "did you mean lookup" in refused("check", "--methods", "lokup")
     assert "nothing to check" in refused("check", "--methods", "typical")
-    assert "uses a draft model" in refused("check", "--methods", "lookup", "--draft-model", draft, "--model", target)
+    assert "uses a draft model" in refused(
+        "check", "--methods", "lookup", "--draft-model", draft, "--model", target
+    )
     assert "max-new-tokens" in refused("check", "--max-new-tokens", "0")
 
 

@@ -24,7 +24,9 @@ def test_bare_command_and_help_list_every_command():
             assert name in result.stdout
 
 
-@pytest.mark.parametrize("name", ["generate", "chat", "methods", "fetch", "compare", "check", "tune", "demo"])
+@pytest.mark.parametrize(
+    "name", ["generate", "chat", "methods", "fetch", "compare", "check", "tune", "demo"]
+)
 def test_every_command_explains_itself_with_an_example(name):
     result = run(name, "--help")
     assert result.exit_code == 0
@@ -36,7 +38,10 @@ def test_version():
 
 
 def test_help_imports_nothing_heavy():
-    code = "import sys, draftwood.cli.main; print([m for m in ('torch', 'transformers', 'rich') if m in sys.modules])"
+    code = (
+        "import sys, draftwood.cli.main; print([m for m in ('torch', 'transformers', 'rich') if m"
+        " in sys.modules])"
+    )
     assert python("-c", code).stdout == "[]\n"
 
 
@@ -77,7 +82,11 @@ def failing(error: BaseException) -> click.Group:
         (MemoryError(), 2, "out of memory"),
         (KeyboardInterrupt(), 130, "draftwood: stopped\n"),
         (BrokenPipeError(32, "Broken pipe"), 1, ""),
-        (RuntimeError("odd"), 1, "this is a bug in draftwood: RuntimeError: odd; 'draftwood --debug"),
+        (
+            RuntimeError("odd"),
+            1,
+            "this is a bug in draftwood: RuntimeError: odd; 'draftwood --debug",
+        ),
     ],
 )
 def test_each_error_is_one_line(error, code, words):

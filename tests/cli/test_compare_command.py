@@ -55,10 +55,20 @@ def test_prompts_from_files(target, tmp_path):
     lines.write_text("one\n\ntwo\n")
     objects.write_text('{"prompt": "one"}\n{"turns": ["two", "three"]}\n')
     for file in (lines, objects):
-        result = run("compare", "--prompts-file", str(file), "--methods", "lookup", *options(target), "--json")
+        result = run(
+            "compare",
+            "--prompts-file",
+            str(file),
+            "--methods",
+            "lookup",
+            *options(target),
+            "--json",
+        )
         assert json.loads(result.stdout)["prompts"] == ["one", "two"]
     objects.write_text('{"prompt": "one"}\n{"text": "two"}\n')
-    line = refused("compare", "--prompts-file", str(objects), "--methods", "lookup", *options(target))
+    line = refused(
+        "compare", "--prompts-file", str(objects), "--methods", "lookup", *options(target)
+    )
     assert "prompts.jsonl:2" in line
 
 
@@ -67,10 +77,16 @@ def test_bad_input(target, draft):
     assert "prompt 2 is empty" in refused("compare", "a", "", "--methods", "lookup")
     assert "--methods" in refused("compare", "hi")
     assert "at least one method" in refused("compare", "hi", "--methods", ",")
-    assert "did you mean lookup" in refused("compare", "hi", "--methods", "plain,lokup", *options(target))
-    assert "--draft-model" in refused("compare", "hi", "--methods", "lookup,rsd-s", *options(target))
+    assert "did you mean lookup" in refused(
+        "compare", "hi", "--methods", "plain,lokup", *options(target)
+    )
+    assert "--draft-model" in refused(
+        "compare", "hi", "--methods", "lookup,rsd-s", *options(target)
+    )
     assert "uses a draft model" in refused(
         "compare", "hi", "--methods", "lookup", "--draft-model", draft, *options(target)
     )
-    assert "--inexact" in refused("compare", "hi", "--methods", "typical", "--draft-model", draft, *options(target))
+    assert "--inexact" in refused(
+        "compare", "hi", "--methods", "typical", "--draft-model", draft, *options(target)
+    )
     assert "gone.txt" in refused("compare", "--prompts-file", "gone.txt", "--methods", "lookup")

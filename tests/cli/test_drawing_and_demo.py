@@ -30,17 +30,30 @@ def step_of(text: str, parents: list[int], path: tuple[int, ...], own: str, toke
 def test_the_accepted_path_and_the_model_s_own_token_are_marked(tokenizer):
     lines = drawn(step_of("rabc", [-1, 0, 0, 1], (1, 3), "z", tokenizer), tokenizer).splitlines()
     assert lines[0].startswith("r  newest token")
-    assert [line.strip("│├└─┃┗━┣ ") for line in lines[1:]] == ["a  ✓", "c  ✓", "z  the model's own", "b"]
+    assert [line.strip("│├└─┃┗━┣ ") for line in lines[1:]] == [
+        "a  ✓",
+        "c  ✓",
+        "z  the model's own",
+        "b",
+    ]
 
 
 def test_colour_only_where_there_is_some(tokenizer):
     step = step_of("rab", [-1, 0, 1], (1,), "z", tokenizer)
     assert "\x1b[" not in drawn(step, tokenizer)
-    assert "\x1b[1;32m" in drawn(step, tokenizer, force_terminal=True, color_system="standard", no_color=False)
+    assert "\x1b[1;32m" in drawn(
+        step, tokenizer, force_terminal=True, color_system="standard", no_color=False
+    )
 
 
 def test_wide_trees_are_cut(tokenizer):
-    step = step_of("r" + "abcdefghijklmnopqrst" + "uvw", [-1] + [0] * 20 + [3, 20, 20], (20, 22), "z", tokenizer)
+    step = step_of(
+        "r" + "abcdefghijklmnopqrst" + "uvw",
+        [-1] + [0] * 20 + [3, 20, 20],
+        (20, 22),
+        "z",
+        tokenizer,
+    )
     lines = [line.strip("│├└─┃┗━┣ ") for line in drawn(step, tokenizer, limit=12).splitlines()]
     assert "c  … 1 more" in lines
     assert "t  ✓" in lines
@@ -61,7 +74,12 @@ def test_tokens_are_visible(tokenizer):
 
 def test_best_step():
     tree = DraftTree.chain([1, 2, 3])
-    steps = [Step([1]), Step([1], 2, 0, tree=tree), Step([1, 2], 2, 1, tree=tree), Step([1, 2], 2, 1, tree=tree)]
+    steps = [
+        Step([1]),
+        Step([1], 2, 0, tree=tree),
+        Step([1, 2], 2, 1, tree=tree),
+        Step([1, 2], 2, 1, tree=tree),
+    ]
     assert best_step(steps) is steps[2]
     assert best_step(steps[:1]) is None
 
@@ -69,7 +87,17 @@ def test_best_step():
 @pytest.mark.parametrize("columns", ["80", "40"])
 def test_demo(target, columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
-    result = run("demo", "--model", target, "--dtype", "float32", "--max-new-tokens", "24", "--prompt", "abcabc")
+    result = run(
+        "demo",
+        "--model",
+        target,
+        "--dtype",
+        "float32",
+        "--max-new-tokens",
+        "24",
+        "--prompt",
+        "abcabc",
+    )
     assert result.exit_code == 0, result.output
     assert "✓ the same 24 tokens" in result.stdout
     assert "newest token" in result.stdout
@@ -79,7 +107,17 @@ def test_demo(target, columns, monkeypatch):
 
 
 def test_demo_with_a_draft_model(target, draft):
-    result = run("demo", "--model", target, "--draft-model", draft, "--dtype", "float32", "--max-new-tokens", "12")
+    result = run(
+        "demo",
+        "--model",
+        target,
+        "--draft-model",
+        draft,
+        "--dtype",
+        "float32",
+        "--max-new-tokens",
+        "12",
+    )
     assert "the speed (rsd-s)" in result.stdout
 
 

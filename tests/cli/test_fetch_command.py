@@ -44,7 +44,9 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
             built.append((name, dtype))
             place(folder, name)
 
-        for_all[name] = replace(builtin, weights=sha256(file), fetch=lambda _, file=file: file, build=build)
+        for_all[name] = replace(
+            builtin, weights=sha256(file), fetch=lambda _, file=file: file, build=build
+        )
     monkeypatch.setattr(packages, "builtins", lambda: for_all)
     monkeypatch.setattr("draftwood.loading.hub.builtins", lambda: for_all)
     monkeypatch.setattr("draftwood.loading.origin.builtins", lambda: for_all)

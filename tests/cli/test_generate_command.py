@@ -20,7 +20,10 @@ def test_text_goes_to_stdout_alone(target):
     result = run("generate", "hello", "--model", target, "--max-new-tokens", "12")
     assert result.exit_code == 0
     assert result.stderr == ""
-    assert result.stdout == written("hello", "--model", target, "--max-new-tokens", "12")["text"] + "\n"
+    assert (
+        result.stdout
+        == written("hello", "--model", target, "--max-new-tokens", "12")["text"] + "\n"
+    )
 
 
 def test_json_holds_the_documented_fields(target):
@@ -95,7 +98,9 @@ def test_a_text_without_guesses_has_no_tree(target):
 
 def test_unknown_names_get_suggestions(target):
     assert "did you mean smollm2-135m" in refused("generate", "hi", "--model", "smollm-135m")
-    assert "did you mean lookup" in refused("generate", "hi", "--model", target, "--method", "lokup")
+    assert "did you mean lookup" in refused(
+        "generate", "hi", "--model", target, "--method", "lokup"
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +123,9 @@ def test_unknown_names_get_suggestions(target):
     ],
 )
 def test_options_out_of_range(target, options):
-    assert options[0].strip("-").split("-")[0] in refused("generate", "hi", "--model", target, *options)
+    assert options[0].strip("-").split("-")[0] in refused(
+        "generate", "hi", "--model", target, *options
+    )
 
 
 def test_empty_prompts(target):
@@ -130,7 +137,9 @@ def test_empty_prompts(target):
 
 def test_draft_models_that_are_missing_not_used_or_of_another_vocabulary(target, draft, stranger):
     assert "--draft-model" in refused("generate", "hi", "--model", target, "--method", "rsd-s")
-    assert "uses no draft model" in refused("generate", "hi", "--model", target, "--draft-model", draft)
+    assert "uses no draft model" in refused(
+        "generate", "hi", "--model", target, "--draft-model", draft
+    )
     options = ("--model", target, "--method", "rsd-s", "--draft-model", stranger)
     line = refused("generate", "hi", *options)
     assert "another vocabulary" in line
@@ -142,7 +151,17 @@ def test_prompt_longer_than_the_context(target):
 
 
 def test_lossy_methods_must_be_allowed(target, draft):
-    options = ("hi", "--model", target, "--draft-model", draft, "--method", "typical", "--max-new-tokens", "8")
+    options = (
+        "hi",
+        "--model",
+        target,
+        "--draft-model",
+        draft,
+        "--method",
+        "typical",
+        "--max-new-tokens",
+        "8",
+    )
     assert "--inexact" in refused("generate", *options)
     assert run("generate", *options, "--inexact").exit_code == 0
 
@@ -153,7 +172,9 @@ def test_broken_files(tmp_path, target):
     assert "cannot be read as a GGUF model" in refused("generate", "hi", "--model", str(broken))
     broken.write_bytes(b"no such thing")
     assert "is not a GGUF file" in refused("generate", "hi", "--model", str(broken))
-    assert "there is no folder and no file" in refused("generate", "hi", "--model", str(tmp_path / "gone.gguf"))
+    assert "there is no folder and no file" in refused(
+        "generate", "hi", "--model", str(tmp_path / "gone.gguf")
+    )
     assert "without config.json" in refused("generate", "hi", "--model", str(tmp_path))
 
 

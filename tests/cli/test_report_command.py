@@ -1,4 +1,5 @@
-"""`draftwood report`: a page of what a run of tiny models left, and everything that may be wrong."""
+"""`draftwood report`: a page of what a run of tiny models left, and everything that may be
+wrong."""
 
 import json
 import re
@@ -11,7 +12,16 @@ from command import refused, run
 
 from draftwood.bench.run import describe
 
-BENCH = ("bench", "spec-bench", "--methods", "lookup,recycling", "--dtype", "float32", "--max-new-tokens", "24")
+BENCH = (
+    "bench",
+    "spec-bench",
+    "--methods",
+    "lookup,recycling",
+    "--dtype",
+    "float32",
+    "--max-new-tokens",
+    "24",
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +35,10 @@ def folder(target: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     output = place / "run"
     if not output.exists():
         monkeypatch.setattr(describe, "READ_BYTES", 1 << 20)
-        lines = [{"id": str(n), "category": f"<{n % 2}>", "prompt": "abcabcabc" * (n + 1)} for n in range(4)]
+        lines = [
+            {"id": str(n), "category": f"<{n % 2}>", "prompt": "abcabcabc" * (n + 1)}
+            for n in range(4)
+        ]
         (place / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         files = ("--prompts", str(place / "prompts.jsonl"), "--output", str(output))
         result = run(*BENCH, "--model", target, *files)

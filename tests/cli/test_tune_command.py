@@ -39,7 +39,9 @@ def tuned(*arguments: str) -> dict:
     return json.loads(result.stdout)
 
 
-def test_the_curve_is_shown_and_stored_and_every_method_without_a_second_model_measured(target, own_home):
+def test_the_curve_is_shown_and_stored_and_every_method_without_a_second_model_measured(
+    target, own_home
+):
     result = run("tune", "--model", target, "--dtype", "float32")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
@@ -95,7 +97,9 @@ def test_methods_that_do_not_fit_the_model_are_left_out_unless_asked_for(mute):
     assert "layer-skip" not in found["methods"]
     shown = run("tune", "--model", mute).stdout
     assert "not run: layer-skip (layer-skip needs a model of at least 4 layers" in shown
-    assert "4 layers" in refused("tune", "--model", mute, "--method", "layer-skip", "--seconds", "1")
+    assert "4 layers" in refused(
+        "tune", "--model", mute, "--method", "layer-skip", "--seconds", "1"
+    )
 
 
 def test_each_number_of_threads_and_dtype_has_its_own_file(target, own_home):
@@ -137,8 +141,12 @@ def test_bad_input(target, draft):
     assert "did you mean lookup" in refused("tune", "--model", target, "--method", "lokup")
     assert "at least one method" in refused("tune", "--model", target, "--method", ",")
     assert "--draft-model" in refused("tune", "--model", target, "--method", "rsd-s")
-    assert "uses a draft model" in refused("tune", "--model", target, "--method", "lookup", "--draft-model", draft)
-    assert "changes what the model would say" in refused("tune", "--model", target, "--method", "typical")
+    assert "uses a draft model" in refused(
+        "tune", "--model", target, "--method", "lookup", "--draft-model", draft
+    )
+    assert "changes what the model would say" in refused(
+        "tune", "--model", target, "--method", "typical"
+    )
     assert "dtype is one of" in refused("tune", "--model", target, "--dtype", "float3")
     assert "no device 'toaster'" in refused("tune", "--model", target, "--device", "toaster")
     assert "did you mean smollm2-135m" in refused("tune", "--model", "smollm-135m")
@@ -206,7 +214,9 @@ def test_a_curve_of_other_hardware_is_said_once_and_replaced(target, own_home):
     stored.write_text(stored.read_text().replace('"device": "', '"device": "Another '))
     result = written(target)
     assert result.stdout == first.stdout
-    assert result.stderr.startswith(f"draftwood: warning: the curve in {stored} was measured for device 'Another ")
+    assert result.stderr.startswith(
+        f"draftwood: warning: the curve in {stored} was measured for device 'Another "
+    )
     assert result.stderr.endswith("; it is measured anew\n")
     assert len(result.stderr.splitlines()) == 1
     assert written(target).stderr == ""

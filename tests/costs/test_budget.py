@@ -1,4 +1,6 @@
-"""The size of a tree: nothing where nothing pays, never more than pays, found without trying every tree."""
+"""The size of a tree: nothing where nothing pays, never more than pays, found without trying every
+tree.
+"""
 
 import random
 
@@ -18,7 +20,10 @@ def steps(nodes: int) -> float:
 
 
 def best_by_trying(budget: Budget, estimates: list[float]) -> int:
-    rates = [(1.0 + sum(estimates[:n])) / budget.costs[n] for n in range(min(len(estimates), budget.most) + 1)]
+    rates = [
+        (1.0 + sum(estimates[:n])) / budget.costs[n]
+        for n in range(min(len(estimates), budget.most) + 1)
+    ]
     return rates.index(max(rates))
 
 
@@ -27,7 +32,9 @@ def test_the_best_size_is_the_one_found_by_trying_all(curve) -> None:
     random.seed(1)
     budget = Budget(curve, per_guess=0.0, most=24)
     for _ in range(200):
-        estimates = sorted((random.random() ** 3 for _ in range(random.randrange(30))), reverse=True)
+        estimates = sorted(
+            (random.random() ** 3 for _ in range(random.randrange(30))), reverse=True
+        )
         assert budget.best(estimates) == best_by_trying(budget, estimates)
 
 
@@ -44,7 +51,10 @@ def test_dearer_runs_and_less_likely_guesses_never_make_a_tree_larger() -> None:
     random.seed(2)
     for _ in range(50):
         estimates = sorted((random.random() for _ in range(20)), reverse=True)
-        sizes = [Budget(linear(slope), per_guess=0.0).best(estimates) for slope in (0.0, 0.02, 0.1, 0.3, 1.0)]
+        sizes = [
+            Budget(linear(slope), per_guess=0.0).best(estimates)
+            for slope in (0.0, 0.02, 0.1, 0.3, 1.0)
+        ]
         assert sizes == sorted(sizes, reverse=True)
     assert Budget(linear(0.1), 0.0).best([0.9] * 5 + [0.05] * 5) == 5
 
@@ -66,7 +76,11 @@ def test_no_guess_below_the_least_estimate_can_pay(curve) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"most": -1}, "negative"), ({"per_guess": -1.0}, "negative"), ({"seconds": lambda nodes: 0.0}, "more than 0")],
+    [
+        ({"most": -1}, "negative"),
+        ({"per_guess": -1.0}, "negative"),
+        ({"seconds": lambda nodes: 0.0}, "more than 0"),
+    ],
 )
 def test_impossible_budgets(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,6 @@
-"""Curves on disk: found again, refused where they do not fit, and never the reason that a load fails."""
+"""Curves on disk: found again, refused where they do not fit, and never the reason that a load
+fails.
+"""
 
 import json
 import os
@@ -112,7 +114,9 @@ def test_each_number_of_threads_has_its_own_curve(key: Key) -> None:
     assert replace(key, threads=2).path != key.path
 
 
-@pytest.mark.parametrize("part", ["model", "dtype", "runner", "device", "threads", "weights", "versions"])
+@pytest.mark.parametrize(
+    "part", ["model", "dtype", "runner", "device", "threads", "weights", "versions"]
+)
 def test_a_curve_of_something_else_is_refused_with_both_names(key: Key, part: str) -> None:
     wanted = "another thing" if part != "threads" else 64
     text = store(key, CURVE, "draftwood tune").read_text()
@@ -122,12 +126,16 @@ def test_a_curve_of_something_else_is_refused_with_both_names(key: Key, part: st
         read(other)
 
 
-def test_weights_that_changed_need_another_curve(model: TransformersModel, folder: Path, key: Key) -> None:
+def test_weights_that_changed_need_another_curve(
+    model: TransformersModel, folder: Path, key: Key
+) -> None:
     store(key, CURVE, "draftwood tune")
     (folder / "model.safetensors").write_bytes(b"other weights")
     changed = Key.of(model, folder, "float32")
     assert changed.path == key.path
-    with pytest.raises(ValueError, match=r"measured for weights '7 bytes of .*, this is '13 bytes of "):
+    with pytest.raises(
+        ValueError, match=r"measured for weights '7 bytes of .*, this is '13 bytes of "
+    ):
         read(changed)
     os.utime(folder / "model.safetensors", (1, 1))
     assert Key.of(model, folder, "float32") != changed
@@ -140,10 +148,14 @@ def test_the_key_names_how_the_model_runs(model: TransformersModel, folder: Path
     lean.graphs = Graphs(lambda work: work)
     assert Key.of(lean, folder, "float32").runner == "LeanModel, recorded as graphs"
     native = NativeModel(tiny_llama(), "bfloat16")
-    assert Key.of(native, folder, "float32").runner.startswith("NativeModel, bfloat16 products, library ")
+    assert Key.of(native, folder, "float32").runner.startswith(
+        "NativeModel, bfloat16 products, library "
+    )
 
 
-def test_a_folder_of_the_hugging_face_cache_is_named_after_its_model(model: TransformersModel, tmp_path: Path) -> None:
+def test_a_folder_of_the_hugging_face_cache_is_named_after_its_model(
+    model: TransformersModel, tmp_path: Path
+) -> None:
     snapshot = tmp_path / "models--org--name" / "snapshots" / "0123abcd"
     snapshot.mkdir(parents=True)
     assert Key.of(model, snapshot, "bfloat16").path.name.startswith("org--name-bfloat16-1-threads-")
@@ -179,7 +191,9 @@ def test_a_damaged_record_is_named_with_the_reason(key: Key, reason: str) -> Non
         read(key)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null", b"NaN", b'{"measured_for": {}}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null", b"NaN", b'{"measured_for": {}}']
+)
 def test_a_damaged_file_is_measured_anew_with_one_warning(
     key: Key, model: TransformersModel, measured: list[float], content: bytes
 ) -> None:
@@ -220,7 +234,9 @@ def test_a_curve_of_other_hardware_is_replaced_with_one_warning(
     record = json.loads(key.path.read_text())
     record["measured_for"]["device"] = "A Faster CPU"
     key.path.write_text(json.dumps(record))
-    with pytest.warns(CalibrationWarning, match="measured for device 'A Faster CPU', this is .*measured anew") as said:
+    with pytest.warns(
+        CalibrationWarning, match="measured for device 'A Faster CPU', this is .*measured anew"
+    ) as said:
         assert curve_for(model, key) == CURVE
     assert len(said) == 1
     assert read(key) == CURVE
@@ -231,7 +247,9 @@ def test_a_home_that_cannot_be_written_only_costs_time(
 ) -> None:
     own_home.write_text("a file in the way")
     for _ in range(2):
-        with pytest.warns(CalibrationWarning, match="cannot write .*set DRAFTWOOD_HOME.*every load measures") as said:
+        with pytest.warns(
+            CalibrationWarning, match="cannot write .*set DRAFTWOOD_HOME.*every load measures"
+        ) as said:
             assert curve_for(model, key) == CURVE
         assert len(said) == 1
     assert measured == [3.0, 3.0]
@@ -261,7 +279,9 @@ def test_ctrl_c_leaves_nothing_half_written(key: Key, monkeypatch: pytest.Monkey
     assert not list(key.path.parent.iterdir())
 
 
-def test_a_folder_in_the_file_s_place_is_no_crash(key: Key, model: TransformersModel, measured: list[float]) -> None:
+def test_a_folder_in_the_file_s_place_is_no_crash(
+    key: Key, model: TransformersModel, measured: list[float]
+) -> None:
     key.path.mkdir(parents=True)
     with pytest.warns(CalibrationWarning) as said:
         assert curve_for(model, key) == CURVE
@@ -272,13 +292,17 @@ def test_a_curve_measured_beside_other_programs_is_used_but_not_stored(
     key: Key, model: TransformersModel, measured: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibration, "LEAST_SHARE", 1e9)
-    with pytest.warns(CalibrationWarning, match="other programs kept the CPU busy.*next load measures it anew"):
+    with pytest.warns(
+        CalibrationWarning, match="other programs kept the CPU busy.*next load measures it anew"
+    ):
         assert curve_for(model, key) == CURVE
     assert not key.path.exists()
 
 
 def test_many_at_once_leave_one_whole_file(key: Key) -> None:
-    writers = [threading.Thread(target=store, args=(key, CURVE, "draftwood tune")) for _ in range(16)]
+    writers = [
+        threading.Thread(target=store, args=(key, CURVE, "draftwood tune")) for _ in range(16)
+    ]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -299,14 +323,18 @@ def test_a_model_from_memory_is_measured_in_a_second_and_not_stored(
     assert not own_home.exists()
 
 
-def test_nothing_is_measured_before_someone_asks(model: TransformersModel, folder: Path, measured: list[float]) -> None:
+def test_nothing_is_measured_before_someone_asks(
+    model: TransformersModel, folder: Path, measured: list[float]
+) -> None:
     found = Calibration(model, folder, "float32")
     assert measured == []
     assert found.curve == CURVE
     assert measured == [3.0]
 
 
-def test_a_given_curve_spares_the_rest(model: TransformersModel, folder: Path, measured: list[float]) -> None:
+def test_a_given_curve_spares_the_rest(
+    model: TransformersModel, folder: Path, measured: list[float]
+) -> None:
     given = Curve((1,), (1.0,))
     assert Calibration(model, folder, "float32", given).curve is given
     found = Calibration(model)

@@ -1,4 +1,6 @@
-"""Curves, and measuring them: on a model whose every run takes a known time of a clock that only it moves."""
+"""Curves, and measuring them: on a model whose every run takes a known time of a clock that only it
+moves.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -49,10 +51,14 @@ class SlowSession:
     length: int = 0
     closed: bool = False
 
-    def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
+    def extend(
+        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+    ) -> Output:
         if self.model.broken:
             raise RuntimeError("no such kernel")
-        self.model.now += self.model.cost(len(tokens)) + len(tokens) * self.length * self.model.per_place
+        self.model.now += (
+            self.model.cost(len(tokens)) + len(tokens) * self.length * self.model.per_place
+        )
         self.length += len(tokens)
         return Output(torch.zeros(1, self.model.vocab_size))
 
@@ -62,7 +68,9 @@ class SlowSession:
         assert max(tree.token_list) < self.model.vocab_size
         limit = self.model.context_length
         assert limit is None or self.length + tree.depth < limit
-        self.model.now += self.model.cost(len(tree)) + len(tree) * self.length * self.model.per_place
+        self.model.now += (
+            self.model.cost(len(tree)) + len(tree) * self.length * self.model.per_place
+        )
         self.model.runs.append(len(tree))
         return Output(torch.zeros(len(tree), self.model.vocab_size))
 
@@ -112,7 +120,9 @@ def test_noise_never_makes_a_larger_tree_cheaper() -> None:
 
 
 def test_fit_is_the_nearest_curve_that_never_falls() -> None:
-    """Against every way to join neighbours: the fit has the least squares of those that do not fall."""
+    """Against every way to join neighbours: the fit has the least squares of those that do not
+    fall.
+    """
     drawn = random.Random(1)
     for _ in range(20):
         times = [drawn.uniform(0.1, 1.0) for _ in range(6)]
@@ -157,7 +167,8 @@ def test_a_run_has_at_least_its_root() -> None:
 
 
 def test_trees_are_bushy_and_not_deeper_than_methods_draft() -> None:
-    trees = {nodes: DraftTree.of([0] * nodes, tree_parents(nodes)) for nodes in range(1, 130)}  # checks the order, too
+    # checks the order, too
+    trees = {nodes: DraftTree.of([0] * nodes, tree_parents(nodes)) for nodes in range(1, 130)}
     assert all(tree.depth <= DEPTH for tree in trees.values())
     assert all(tree.depth == DEPTH for nodes, tree in trees.items() if nodes in (5, 16, 31, 121))
     assert max(len(children) for children in trees[31].children) == 2
@@ -177,7 +188,9 @@ def test_the_curve_is_what_the_runs_cost() -> None:
 
 
 @pytest.mark.parametrize(("device", "sizes"), [("cpu", 3), ("meta", 7)])
-def test_on_other_devices_first_runs_do_not_tell_what_there_is_time_for(device: str, sizes: int) -> None:
+def test_on_other_devices_first_runs_do_not_tell_what_there_is_time_for(
+    device: str, sizes: int
+) -> None:
     seen: set[int] = set()
 
     def cost(nodes: int) -> float:
@@ -185,7 +198,8 @@ def test_on_other_devices_first_runs_do_not_tell_what_there_is_time_for(device: 
         seen.add(nodes)
         return 0.1 if first else 0.001
 
-    model = SlowModel(cost, device=torch.device(device), context_length=2 + DEPTH)  # one token is run before
+    # one token is run before
+    model = SlowModel(cost, device=torch.device(device), context_length=2 + DEPTH)
     curve = measured(model, seconds=1.0)
     assert len(curve.nodes) == sizes
     assert curve.seconds == pytest.approx([0.001] * sizes)
@@ -211,12 +225,16 @@ def test_a_burst_of_noise_does_not_hide_what_context_costs() -> None:
 
 def test_what_drowns_in_noise_is_not_seen() -> None:
     drawn = random.Random(0)
-    model = SlowModel(lambda nodes: 0.001 + 0.0001 * nodes + drawn.uniform(0.0, 0.004), per_place=2e-8)
+    model = SlowModel(
+        lambda nodes: 0.001 + 0.0001 * nodes + drawn.uniform(0.0, 0.004), per_place=2e-8
+    )
     assert measured(model).per_place == 0.0
 
 
 @pytest.mark.parametrize(("limit", "seconds"), [(600, 3.0), (None, 0.5)])
-def test_where_there_is_no_room_or_time_context_costs_nothing(limit: int | None, seconds: float) -> None:
+def test_where_there_is_no_room_or_time_context_costs_nothing(
+    limit: int | None, seconds: float
+) -> None:
     model = SlowModel(lambda nodes: 0.001 + 0.001 * nodes, per_place=2e-7, context_length=limit)
     assert measured(model, seconds=seconds).per_place == 0.0
 
@@ -282,11 +300,18 @@ def test_the_session_is_closed_when_a_run_fails() -> None:
 
 def test_progress_is_told() -> None:
     told: list[None] = []
-    measure(SlowModel(lambda nodes: 0.001), rounds=4, clock=lambda: 0.0, advance=lambda: told.append(None))
+    measure(
+        SlowModel(lambda nodes: 0.001),
+        rounds=4,
+        clock=lambda: 0.0,
+        advance=lambda: told.append(None),
+    )
     assert len(told) == 5
 
 
-@pytest.mark.parametrize("options", [{"sizes": (0, 4)}, {"length": 0}, {"seconds": 0.0}, {"seconds": float("nan")}])
+@pytest.mark.parametrize(
+    "options", [{"sizes": (0, 4)}, {"length": 0}, {"seconds": 0.0}, {"seconds": float("nan")}]
+)
 def test_options_that_make_no_sense(options: dict) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         measure(SlowModel(lambda nodes: 0.001), **options)

@@ -60,7 +60,9 @@ def chain_of(tokens: list[int]) -> Accepted:
         lambda target: TokenRecycling(),
         lambda target: TokenRecycling(prior=BigramPrior.of(target, ranks=8)),
         lambda target: Combined(),
-        lambda target: Combined((Suffix(), NGrams(keep=True), EarlierTexts(100), BigramPrior.of(target)), WIDE),
+        lambda target: Combined(
+            (Suffix(), NGrams(keep=True), EarlierTexts(100), BigramPrior.of(target)), WIDE
+        ),
         lambda target: SuffixDecoding(),
         lambda target: Stand(),
         lambda target: Aded(),
@@ -101,14 +103,18 @@ def test_a_drafter_that_shares_state_is_caught(target: TransformersModel) -> Non
 def test_lookup_takes_the_longest_then_the_most_recent_match() -> None:
     session = PromptLookup(ngram=3, length=3).start(request_for(TableModel(torch.zeros(30, 30))))
     session.update(chain_of([1, 2, 3, 10, 11, 9, 2, 3, 20, 21, 8, 2]))
-    assert session.propose(3, Context([], 0)).token_list == [3, 20, 21, 8]  # 8 2 3 never occurred, 2 3 last before 20
+    # 8 2 3 never occurred, 2 3 last before 20
+    assert session.propose(3, Context([], 0)).token_list == [3, 20, 21, 8]
     session.update(chain_of([3, 1, 2]))
-    assert session.propose(3, Context([], 0)).token_list == [3, 10, 11, 9]  # 1 2 3 is longer than 2 3
+    # 1 2 3 is longer than 2 3
+    assert session.propose(3, Context([], 0)).token_list == [3, 10, 11, 9]
     assert session.propose(7, Context([], 0)).token_list == [7]
 
 
 def test_lookup_merges_continuations_into_a_tree() -> None:
-    session = PromptLookup(ngram=1, length=3, branches=3).start(request_for(TableModel(torch.zeros(30, 30))))
+    session = PromptLookup(ngram=1, length=3, branches=3).start(
+        request_for(TableModel(torch.zeros(30, 30)))
+    )
     session.update(chain_of([5, 1, 2, 5, 1, 3, 5, 4]))
     tree = session.propose(5, Context([], 0))
     paths = {tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, len(tree))}
@@ -133,7 +139,8 @@ def test_recycling_learns_from_every_node_and_from_the_prompt() -> None:
     prompt = DraftTree.chain([4, 7, 1])
     session.update(Accepted(prompt, range(3), Output(logits)))
     assert session.propose(4, Context([], 0)).token_list == [4, 7, 8, 9]
-    rejected = DraftTree.of([1, 4, 4], [-1, 0, 0])  # the same token twice: the accepted node's logits count
+    # the same token twice: the accepted node's logits count
+    rejected = DraftTree.of([1, 4, 4], [-1, 0, 0])
     logits = torch.zeros(3, 20)
     logits[1, [11, 12]] = torch.tensor([2.0, 1.0])
     logits[2, [13, 14]] = torch.tensor([2.0, 1.0])
@@ -146,7 +153,10 @@ def test_recycling_carries_its_table_over_only_when_asked() -> None:
     shape = Paths(((0,), (1,), (0, 0)))
     for keep, better in ((True, True), (False, False)):
         drafter = TokenRecycling(shape, ranks=4, keep=keep)
-        runs = [Stats.of(generate(model, drafter, Match(), [1], Options(max_new_tokens=6))).drafted for _ in range(2)]
+        runs = [
+            Stats.of(generate(model, drafter, Match(), [1], Options(max_new_tokens=6))).drafted
+            for _ in range(2)
+        ]
         assert (runs[1] > runs[0]) == better
 
 
@@ -171,7 +181,9 @@ def test_a_draft_models_tree_is_drawn_from_the_requests_own_sampling() -> None:
     sampling = Sampling(0.5, top_k=3)
     tree = tree_after_two_tokens(logits, sampling)
     for node in range(3):
-        assert torch.allclose(tree.probs[node], sampling.probs(logits[tree.token_list[node]][None])[0])
+        assert torch.allclose(
+            tree.probs[node], sampling.probs(logits[tree.token_list[node]][None])[0]
+        )
 
 
 def test_penalties_reach_the_draft_with_each_nodes_own_context() -> None:
@@ -180,7 +192,9 @@ def test_penalties_reach_the_draft_with_each_nodes_own_context() -> None:
     tree = tree_after_two_tokens(logits, sampling)
     for node in range(3):
         context = Context([1, 2, 5, *(tree.token_list[n] for n in tree.path_to(node))], 2)
-        assert torch.allclose(tree.probs[node], sampling.probs(logits[tree.token_list[node]][None], [context])[0])
+        assert torch.allclose(
+            tree.probs[node], sampling.probs(logits[tree.token_list[node]][None], [context])[0]
+        )
 
 
 def test_vocabularies_padded_to_different_sizes_fit_together() -> None:
@@ -224,7 +238,15 @@ def test_memory_is_given_out_again_once_nothing_refers_to_it() -> None:
 
 def test_a_draft_model_stops_at_its_own_context(target: TransformersModel) -> None:
     draft = TransformersModel(tiny_llama(0, layers=4, context=32))
-    steps = list(generate(target, DraftModel(draft, Widths((1, 1))), Match(), [1, 2, 3], Options(max_new_tokens=60)))
+    steps = list(
+        generate(
+            target,
+            DraftModel(draft, Widths((1, 1))),
+            Match(),
+            [1, 2, 3],
+            Options(max_new_tokens=60),
+        )
+    )
     assert Stats.of(steps).tokens == 60
     assert steps[1].drafted == 2
     assert steps[-1].drafted == 0
@@ -236,7 +258,9 @@ def test_news_without_logits_is_a_clear_error() -> None:
 
 
 @pytest.mark.parametrize("layers", [frozenset(), frozenset({9}), frozenset({0, 1, 2, 3})])
-def test_layers_that_cannot_be_skipped_are_refused(layers: frozenset[int], target: TransformersModel) -> None:
+def test_layers_that_cannot_be_skipped_are_refused(
+    layers: frozenset[int], target: TransformersModel
+) -> None:
     with pytest.raises(ValueError, match="layers to skip"):
         LayerSkip(layers).start(request_for(target))
 

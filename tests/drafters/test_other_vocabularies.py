@@ -42,7 +42,9 @@ def model_of(way: str, seed: int, layers: int, vocab: int) -> Model:
     return NativeModel(made) if way == "native" else TransformersModel(made)
 
 
-def text_of(target: Model, drafter, verifier: Verifier, sampling: Sampling) -> tuple[list[int], Stats]:
+def text_of(
+    target: Model, drafter, verifier: Verifier, sampling: Sampling
+) -> tuple[list[int], Stats]:
     steps = list(generate(target, drafter, verifier, PROMPT, Options(sampling, 60, seed=2)))
     return [token for step in steps for token in step.tokens], Stats.of(steps)
 
@@ -58,7 +60,9 @@ def text_of(target: Model, drafter, verifier: Verifier, sampling: Sampling) -> t
     ],
     ids=["greedy", "penalties and bias", "top-k"],
 )
-def test_prompt_and_text_hold_tokens_that_the_draft_model_lacks(way: str, draft_vocab: int, sampling: Sampling) -> None:
+def test_prompt_and_text_hold_tokens_that_the_draft_model_lacks(
+    way: str, draft_vocab: int, sampling: Sampling
+) -> None:
     target, draft = model_of(way, 0, 2, VOCAB), model_of(way, 1, 1, draft_vocab)
     plain, _ = text_of(target, Nothing(), Match(), sampling)
     assert sum(token >= FEWER for token in plain) >= 2
@@ -74,7 +78,9 @@ def test_it_goes_on_guessing_behind_a_token_that_it_lacks(way: str) -> None:
     model = tiny_llama(0, layers=2, vocab=VOCAB)
     smaller = tiny_llama(0, layers=2, vocab=VOCAB)
     smaller.resize_token_embeddings(FEWER)
-    target, draft = ((NativeModel if way == "native" else TransformersModel)(each) for each in (model, smaller))
+    target, draft = (
+        (NativeModel if way == "native" else TransformersModel)(each) for each in (model, smaller)
+    )
     assert draft.vocab_size == FEWER
     _, stats = text_of(target, DraftModel(draft, Widths((1, 1))), Match(), Sampling())
     assert stats.accepted > 5
@@ -101,10 +107,16 @@ def test_rows_that_are_cut_and_not_renormalised_are_caught(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("size", [10, 14])
-@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_k=4, repetition_penalty=1.5)])
-def test_rows_are_the_draft_models_own_law_over_the_tokens_that_both_have(size: int, sampling: Sampling) -> None:
+@pytest.mark.parametrize(
+    "sampling", [Sampling(1.0), Sampling(0.7, top_k=4, repetition_penalty=1.5)]
+)
+def test_rows_are_the_draft_models_own_law_over_the_tokens_that_both_have(
+    size: int, sampling: Sampling
+) -> None:
     draft, context = table(0, size), Context([11, 1], 1)
-    session = DraftModel(draft, Widths((2, 2))).start(Request(sampling, Rng(0), table(1, 12).start()))
+    session = DraftModel(draft, Widths((2, 2))).start(
+        Request(sampling, Rng(0), table(1, 12).start())
+    )
     session.update(Accepted(DraftTree.chain([11, 1]), range(2)))
     tree = session.propose(2, context)
     assert tree.probs is not None
@@ -119,4 +131,6 @@ def test_rows_are_the_draft_models_own_law_over_the_tokens_that_both_have(size: 
 
 def test_methods_refuse_a_draft_model_of_another_size() -> None:
     with pytest.raises(ValueError, match="knows 50 tokens and the target 64"):
-        methods.build("rsd-s", model_of("transformers", 0, 1, VOCAB), model_of("transformers", 0, 1, 50))
+        methods.build(
+            "rsd-s", model_of("transformers", 0, 1, VOCAB), model_of("transformers", 0, 1, 50)
+        )

@@ -17,7 +17,9 @@ from draftwood.tree import DraftTree
 def stand_after(logits: torch.Tensor, drafter: Stand, tokens: list[int], rng: Rng):
     model = TableModel(logits)
     session = drafter.start(Request(Sampling(1.0), rng, model.start()))
-    session.update(Accepted(DraftTree.chain(tokens), range(len(tokens)), Output(logits[torch.tensor(tokens)])))
+    session.update(
+        Accepted(DraftTree.chain(tokens), range(len(tokens)), Output(logits[torch.tensor(tokens)]))
+    )
     return session
 
 
@@ -35,7 +37,10 @@ def test_stand_draws_children_from_the_row_it_stores() -> None:
         drawn[tree.token_list[1]] += 1
     row = tree.probs[0]
     assert sorted(row.nonzero().flatten().tolist()) == sorted(logits[2].topk(8).indices.tolist())
-    assert chi_square(drawn, {token: float(row[token]) for token in range(12) if row[token] > 0}) > 1e-3
+    assert (
+        chi_square(drawn, {token: float(row[token]) for token in range(12) if row[token] > 0})
+        > 1e-3
+    )
 
 
 def test_stand_takes_the_likeliest_tokens_at_temperature_0() -> None:
@@ -76,7 +81,9 @@ def test_aded_takes_the_likeliest_paths() -> None:
     tree = session.propose(2, Context([], 0))
     paths = {tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, len(tree))}
     assert paths == {(3,), (3, 1), (3, 1, 2)}
-    assert len(aded_after([1, 2, 3, 1, 2, 3], Aded(nodes=9, depth=2)).propose(1, Context([], 0))) == 3
+    assert (
+        len(aded_after([1, 2, 3, 1, 2, 3], Aded(nodes=9, depth=2)).propose(1, Context([], 0))) == 3
+    )
 
 
 def test_aded_weights_rise_and_are_clipped() -> None:

@@ -1,4 +1,6 @@
-"""The loop: where texts end, what is refused, what seeds promise, and one wait for the device per step."""
+"""The loop: where texts end, what is refused, what seeds promise, and one wait for the device per
+step.
+"""
 
 import pytest
 import torch
@@ -47,7 +49,11 @@ def test_the_limit_is_exact(cycle: TableModel, limit: int) -> None:
 @pytest.mark.parametrize("stop", [1, 2, 3, 4, 5])
 def test_a_stop_token_inside_a_block_ends_the_text_there(cycle: TableModel, stop: int) -> None:
     decoding = Decoding(
-        cycle, DraftModel(cycle, Widths((1, 1, 1))), Rejection(), [0], Options(stop_tokens=frozenset({stop}))
+        cycle,
+        DraftModel(cycle, Widths((1, 1, 1))),
+        Rejection(),
+        [0],
+        Options(stop_tokens=frozenset({stop})),
     )
     steps = [step for _, step in generate_batch([decoding])]
     assert tokens_of(steps) == list(range(1, stop + 1))
@@ -80,12 +86,26 @@ def test_bad_limits_and_lossy_rules() -> None:
     model = TableModel(torch.zeros(4, 4))
     with pytest.raises(ValueError, match="exact=False"):
         Decoding(model, Nothing(), Typical(), [0], Options())
-    assert len(tokens_of(list(generate(model, Nothing(), Typical(), [0], Options(exact=False, max_new_tokens=5))))) == 5
+    assert (
+        len(
+            tokens_of(
+                list(
+                    generate(
+                        model, Nothing(), Typical(), [0], Options(exact=False, max_new_tokens=5)
+                    )
+                )
+            )
+        )
+        == 5
+    )
 
 
 def test_seeds_reproduce_and_differ() -> None:
     model = TableModel(torch.randn(30, 30, generator=torch.Generator().manual_seed(0)))
-    texts = [tokens_of(run(model, Options(Sampling(1.0), 40, seed=seed))) for seed in (1, 1, 2, None, None)]
+    texts = [
+        tokens_of(run(model, Options(Sampling(1.0), 40, seed=seed)))
+        for seed in (1, 1, 2, None, None)
+    ]
     assert texts[0] == texts[1]
     assert len({tuple(text) for text in texts}) == 4
 
@@ -112,16 +132,29 @@ def test_the_bound_stands_beside_what_was_accepted() -> None:
     assert stats.root_acceptance is not None
     assert stats.root_acceptance_bound is not None
     spread = 3 * (0.25 / stats.bounded) ** 0.5
-    assert stats.root_acceptance_bound - 0.2 < stats.root_acceptance < stats.root_acceptance_bound + spread
+    assert (
+        stats.root_acceptance_bound - 0.2
+        < stats.root_acceptance
+        < stats.root_acceptance_bound + spread
+    )
     assert "root_acceptance_bound" in stats.as_json()
 
 
 def test_penalties_give_the_same_text_with_and_without_trees() -> None:
     model = TransformersModel(tiny_llama(0, layers=3))
-    sampling = Sampling(0.0, repetition_penalty=1.4, frequency_penalty=0.5, presence_penalty=0.2, logit_bias={3: 1.5})
+    sampling = Sampling(
+        0.0,
+        repetition_penalty=1.4,
+        frequency_penalty=0.5,
+        presence_penalty=0.2,
+        logit_bias={3: 1.5},
+    )
     options = Options(sampling, 40)
     plain = tokens_of(list(generate(model, Nothing(), Match(), [5, 6, 7], options)))
-    for drafter, verifier in ((DraftModel(model, StochasticBeam(3, 3)), Rejection()), (PromptLookup(), Match())):
+    for drafter, verifier in (
+        (DraftModel(model, StochasticBeam(3, 3)), Rejection()),
+        (PromptLookup(), Match()),
+    ):
         assert tokens_of(list(generate(model, drafter, verifier, [5, 6, 7], options))) == plain
 
 

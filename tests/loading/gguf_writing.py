@@ -1,4 +1,6 @@
-"""GGUF files of tiny models, written as llama.cpp's converter writes them: its names, its layouts, its settings."""
+"""GGUF files of tiny models, written as llama.cpp's converter writes them: its names, its layouts,
+its settings.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,7 +58,9 @@ def shape_of(config: Any) -> dict[str, Any]:
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
         "block_count": config.num_hidden_layers,
-        "feed_forward_length": 4 * config.hidden_size if config.model_type == "gpt2" else config.intermediate_size,
+        "feed_forward_length": 4 * config.hidden_size
+        if config.model_type == "gpt2"
+        else config.intermediate_size,
         "attention.head_count": heads,
         "vocab_size": config.vocab_size,
     }
@@ -65,9 +69,14 @@ def shape_of(config: Any) -> dict[str, Any]:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     rope = getattr(config, "rope_parameters", None) or {}
     rope = rope.get("full_attention", rope)
-    for kind, names in {"rms_": ("rms_norm_eps",), "": ("layer_norm_eps", "norm_eps", "norm_epsilon")}.items():
+    for kind, names in {
+        "rms_": ("rms_norm_eps",),
+        "": ("layer_norm_eps", "norm_eps", "norm_epsilon"),
+    }.items():
         shape |= {
-            f"attention.layer_norm_{kind}epsilon": getattr(config, name) for name in names if hasattr(config, name)
+            f"attention.layer_norm_{kind}epsilon": getattr(config, name)
+            for name in names
+            if hasattr(config, name)
         }
     return shape | {
         "attention.head_count_kv": config.num_key_value_heads,

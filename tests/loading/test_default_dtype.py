@@ -1,4 +1,6 @@
-"""PyTorch's default type of floats is the user's affair: no text depends on it, and no tensor of ours takes it."""
+"""PyTorch's default type of floats is the user's affair: no text depends on it, and no tensor of
+ours takes it.
+"""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -43,7 +45,9 @@ def language_model(path: str, method: str) -> draftwood.LanguageModel:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0")
     lm = draftwood.load(hf_model(0, 6), tokenizer, method="plain")
     lm.model = PATHS[path](hf_model(0, 6))
-    draft: Model | None = PATHS[path](hf_model(1, 1)) if methods.recipe(method).drafter == "draft-model" else None
+    draft: Model | None = (
+        PATHS[path](hf_model(1, 1)) if methods.recipe(method).drafter == "draft-model" else None
+    )
     return lm.with_method(method, draft)
 
 

@@ -16,7 +16,9 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
         (folder / "half").write_bytes(b"x")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(OSError, match=f"cannot write {tmp_path}/models/m: the disk is full; free some space"):
+    with pytest.raises(
+        OSError, match=f"cannot write {tmp_path}/models/m: the disk is full; free some space"
+    ):
         publish(tmp_path / "models" / "m", "test", fill)
     assert [path.name for path in (tmp_path / "models").iterdir()] == [".m.lock"]
 
@@ -32,7 +34,10 @@ def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path: 
         (folder / "new").write_text("whole")
 
     verify(publish(tmp_path / "new", "test", build))
-    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".lock") == ["new", "other"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".lock") == [
+        "new",
+        "other",
+    ]
 
 
 def test_two_makers_of_one_folder_build_it_once(tmp_path: Path) -> None:

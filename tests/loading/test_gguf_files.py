@@ -1,4 +1,5 @@
-"""GGUF files hold the model that was written into them, to the last number, or are refused by name."""
+"""GGUF files hold the model that was written into them, to the last number, or are refused by
+name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,18 @@ from draftwood.loading.origin import quantisation, weights_digest
 
 CONTEXT = 64
 SMALL = {
-    **{"vocab_size": len(TOKENS), "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3},
-    **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": CONTEXT},
+    **{
+        "vocab_size": len(TOKENS),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 3,
+    },
+    **{
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": CONTEXT,
+    },
     **{"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None, "initializer_range": 0.3},
 }
 FREQUENCY = {"rope_type": "default", "rope_theta": 100.0}
@@ -34,7 +45,9 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def build(model_type: str, **more: Any) -> PreTrainedModel:
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **{**SMALL, "rope_parameters": dict(FREQUENCY), **more})
+    config = AutoConfig.for_model(
+        model_type, **{**SMALL, "rope_parameters": dict(FREQUENCY), **more}
+    )
     model = AutoModelForCausalLM.from_config(config).eval()
     for parameter in model.parameters():
         if parameter.ndim == 1:  # norms and biases too must come out where they were put in
@@ -74,12 +87,27 @@ def test_garbage_is_no_gguf_file(tmp_path: Path, content: bytes, message: str) -
 # ---- rotary positions
 
 LLAMA3 = {
-    **{"rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    **{
+        "rope_type": "llama3",
+        "rope_theta": 100.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    },
     "original_max_position_embeddings": 32,
 }
-YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 100.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
 YARN_SETTINGS = {
-    **{"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16},
+    **{
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 16,
+    },
     "rope.scaling.finetuned": True,
 }
 SHORT, LONG = [1.0, 1.5, 2.0, 3.0], [1.0, 4.0, 9.0, 20.0]
@@ -92,7 +120,11 @@ LONGROPE = {
 
 def llama3_factors() -> np.ndarray:
     """``rope_freqs.weight`` as llama.cpp's converter makes it of Llama 3.1's parameters."""
-    base, size, context = LLAMA3["rope_theta"], LLAMA3["factor"], LLAMA3["original_max_position_embeddings"]
+    base, size, context = (
+        LLAMA3["rope_theta"],
+        LLAMA3["factor"],
+        LLAMA3["original_max_position_embeddings"],
+    )
     low, high = LLAMA3["low_freq_factor"], LLAMA3["high_freq_factor"]
     found = []
     for frequency in 1.0 / base ** (np.arange(0, 2 * PAIRS, 2) / (2 * PAIRS)):
@@ -116,13 +148,21 @@ def test_factors_of_the_example_are_of_all_three_kinds() -> None:
 
 ROTARY = {
     "llama3": (LLAMA3, {}, {"rope_freqs.weight": llama3_factors()}),
-    "linear": ({**FREQUENCY, "rope_type": "linear", "factor": 2.5}, {"rope.scaling.factor": 2.5}, {}),
+    "linear": (
+        {**FREQUENCY, "rope_type": "linear", "factor": 2.5},
+        {"rope.scaling.factor": 2.5},
+        {},
+    ),
     "linear, named": (
         {**FREQUENCY, "rope_type": "linear", "factor": 2.5},
         {"rope.scaling.type": "linear", "rope.scaling.factor": 2.5},
         {},
     ),
-    "linear, old name": ({**FREQUENCY, "rope_type": "linear", "factor": 2.5}, {"rope.scale_linear": 2.5}, {}),
+    "linear, old name": (
+        {**FREQUENCY, "rope_type": "linear", "factor": 2.5},
+        {"rope.scale_linear": 2.5},
+        {},
+    ),
     "none": (FREQUENCY, {"rope.scaling.type": "none", "rope.scaling.factor": 2.5}, {}),
     "yarn": (YARN, YARN_SETTINGS, {}),
     "yarn with all keys": (
@@ -142,7 +182,9 @@ ROTARY = {
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 @pytest.mark.parametrize("kind", ROTARY)
-def test_scaled_rotary_positions_are_those_of_the_model(tmp_path: Path, kind: str, architecture: str) -> None:
+def test_scaled_rotary_positions_are_those_of_the_model(
+    tmp_path: Path, kind: str, architecture: str
+) -> None:
     rope, settings, tensors = ROTARY[kind]
     model = build(architecture, rope_parameters=dict(rope))
     (path,) = write_gguf(tmp_path / "scaled.gguf", model, architecture, settings, tensors)
@@ -154,7 +196,9 @@ def test_scaled_rotary_positions_are_those_of_the_model(tmp_path: Path, kind: st
 
 @pytest.mark.parametrize("count", [32, CONTEXT])  # short factors, then long ones
 @pytest.mark.parametrize("architecture", ["llama", "phi3"])
-def test_longrope_is_read_from_its_two_tensors(tmp_path: Path, architecture: str, count: int) -> None:
+def test_longrope_is_read_from_its_two_tensors(
+    tmp_path: Path, architecture: str, count: int
+) -> None:
     more = {"original_max_position_embeddings": 32} if architecture == "phi3" else {}
     model = build(architecture, rope_parameters=dict(LONGROPE), **more)
     settings = {"rope.scaling.original_context_length": 32, "rope.scaling.attn_factor": 1.25}
@@ -171,7 +215,9 @@ def test_scaled_positions_are_right_on_our_own_path_too(tmp_path: Path, kind: st
     tokens = torch.randint(3, len(TOKENS), (40,), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         expected = model(tokens[None]).logits[0]
-    torch.testing.assert_close(session.extend(tokens.tolist()).logits, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        session.extend(tokens.tolist()).logits, expected, rtol=1e-4, atol=1e-4
+    )
 
 
 # ---- architectures
@@ -179,7 +225,10 @@ def test_scaled_positions_are_right_on_our_own_path_too(tmp_path: Path, kind: st
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 EXPERT_SETTINGS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16}
 NEAR = {"rope_type": "default", "rope_theta": 10000.0}
-BOTH = {"full_attention": {**FREQUENCY, "rope_type": "linear", "factor": 8.0}, "sliding_attention": NEAR}
+BOTH = {
+    "full_attention": {**FREQUENCY, "rope_type": "linear", "factor": 8.0},
+    "sliding_attention": NEAR,
+}
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("llama", {}, {}),
     "llama, tied": ("llama", {"tie_word_embeddings": True}, {}),
@@ -196,7 +245,11 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "gemma2": (
         "gemma2",
         {"sliding_window": 8, "query_pre_attn_scalar": 8, "final_logit_softcapping": 3.0},
-        {"attention.sliding_window": 8, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 3.0},
+        {
+            "attention.sliding_window": 8,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 3.0,
+        },
     ),
     "gemma2, 46 layers": (
         "gemma2",
@@ -205,11 +258,20 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "gemma3": (
         "gemma3_text",
-        {"sliding_window": 8, "query_pre_attn_scalar": 8, "num_hidden_layers": 7, "rope_parameters": BOTH},
+        {
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 8,
+            "num_hidden_layers": 7,
+            "rope_parameters": BOTH,
+        },
         {"attention.sliding_window": 8, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
     ),
     "phi3": ("phi3", {"sliding_window": 8}, {"attention.sliding_window": 8}),
-    "phi3, part of a head": ("phi3", {"rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.5}}, {}),
+    "phi3, part of a head": (
+        "phi3",
+        {"rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.5}},
+        {},
+    ),
     "stablelm": ("stablelm", {"rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.25}}, {}),
     "stablelm, side by side": (
         "stablelm",
@@ -247,7 +309,10 @@ def test_every_architecture_is_the_model_that_was_written(tmp_path: Path, kind: 
         ({"something.new": [1, 2]}, r"llama\.something\.new"),
         ({"rope.dimension_count": 4}, "it rotates 4 of 8 dimensions per head"),
         ({"attention.value_length": 16}, "its values have 16 dimensions per head"),
-        ({"attention.head_count": [4, 4, 2]}, r"llama\.attention\.head_count differs between layers"),
+        (
+            {"attention.head_count": [4, 4, 2]},
+            r"llama\.attention\.head_count differs between layers",
+        ),
         ({"rope.scaling.type": "longrope"}, "its rope.scaling.type is 'longrope'"),
         ({"rope.scaling.attn_factor": 1.5}, r"attn_factor is 1\.5 without a scaling"),
         ({"rope.scaling.alpha": 1000.0}, r"llama\.rope\.scaling\.alpha"),
@@ -266,20 +331,32 @@ def test_settings_that_change_the_numbers_are_refused_by_name(
 
 def test_settings_that_change_nothing_are_no_reason(tmp_path: Path) -> None:
     model = build("llama")
-    neutral = {"expert_count": 0, "expert_used_count": 0, "logit_scale": 1.0, "attention.causal": True}
-    (path,) = write_gguf(tmp_path / "neutral.gguf", model, "llama", neutral | {"tensor_data_layout": "Meta AI"})
+    neutral = {
+        "expert_count": 0,
+        "expert_used_count": 0,
+        "logit_scale": 1.0,
+        "attention.causal": True,
+    }
+    (path,) = write_gguf(
+        tmp_path / "neutral.gguf", model, "llama", neutral | {"tensor_data_layout": "Meta AI"}
+    )
     assert_same_model(path, model)
 
 
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"blk.0.attn_q_norm.weight": np.ones(8)}, r"its tensor blk\.0\.attn_q_norm\.weight has no place in Llama"),
+        (
+            {"blk.0.attn_q_norm.weight": np.ones(8)},
+            r"its tensor blk\.0\.attn_q_norm\.weight has no place in Llama",
+        ),
         ({"rope_factors_long.weight": np.ones(4)}, "it has only rope_factors_long"),
         ({"rope_freqs.weight": np.ones(3)}, "it has 3 factors for 4 rotary frequencies"),
     ],
 )
-def test_tensors_that_no_weight_takes_are_refused(tmp_path: Path, tensors: dict[str, np.ndarray], message: str) -> None:
+def test_tensors_that_no_weight_takes_are_refused(
+    tmp_path: Path, tensors: dict[str, np.ndarray], message: str
+) -> None:
     (path,) = write_gguf(tmp_path / "strange.gguf", build("llama"), "llama", {}, tensors)
     with pytest.raises(ValueError, match=message):
         load_pretrained(str(path))
@@ -297,9 +374,14 @@ def test_an_architecture_that_is_not_known_whole_is_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0", "F16", "BF16"])
 def test_in_float32_a_file_has_its_own_numbers_to_the_last_bit(tmp_path: Path, kind: str) -> None:
     model = build("qwen2")  # whose matrices are stored as they are
-    (path,) = write_gguf(tmp_path / "model.gguf", model, "qwen2", kind=gguf.GGMLQuantizationType[kind])
+    (path,) = write_gguf(
+        tmp_path / "model.gguf", model, "qwen2", kind=gguf.GGMLQuantizationType[kind]
+    )
     loaded = load_pretrained(str(path), dtype="float32", device="cpu").model.state_dict()
-    told = {tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type) for tensor in gguf.GGUFReader(path).tensors}
+    told = {
+        tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type)
+        for tensor in gguf.GGUFReader(path).tensors
+    }
     for name, each in {
         "blk.1.attn_q.weight": "model.layers.1.self_attn.q_proj.weight",
         "blk.2.ffn_down.weight": "model.layers.2.mlp.down_proj.weight",
@@ -311,7 +393,9 @@ def test_in_float32_a_file_has_its_own_numbers_to_the_last_bit(tmp_path: Path, k
     assert all(torch.equal(rounded[name], weight.bfloat16()) for name, weight in loaded.items())
 
 
-@pytest.mark.parametrize(("kind", "told"), [("Q4_1", "Q4_1"), ("Q8_0", "Q8_0"), ("BF16", None), (None, None)])
+@pytest.mark.parametrize(
+    ("kind", "told"), [("Q4_1", "Q4_1"), ("Q8_0", "Q8_0"), ("BF16", None), (None, None)]
+)
 def test_quantisation_is_read_from_the_tensors_and_not_from_the_name(
     tmp_path: Path, kind: str | None, told: str | None
 ) -> None:
@@ -326,13 +410,20 @@ def test_quantisation_is_read_from_the_tensors_and_not_from_the_name(
 def test_folders_of_one_file_have_its_digest(tmp_path: Path) -> None:
     from draftwood.storage.atomic import sha256
 
-    (path,) = write_gguf(tmp_path / "model.gguf", build("llama"), kind=gguf.GGMLQuantizationType.Q8_0)
-    folders = [load_pretrained(str(path), dtype=dtype, device="cpu").path for dtype in ("bfloat16", "float32")]
+    (path,) = write_gguf(
+        tmp_path / "model.gguf", build("llama"), kind=gguf.GGMLQuantizationType.Q8_0
+    )
+    folders = [
+        load_pretrained(str(path), dtype=dtype, device="cpu").path
+        for dtype in ("bfloat16", "float32")
+    ]
     assert folders[0] != folders[1]
     assert {weights_digest(folder) for folder in folders} == {sha256(path)}
 
 
-def test_a_folder_that_an_earlier_version_made_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_an_earlier_version_made_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its configuration may be that of another model."""
     (path,) = write_gguf(tmp_path / "model.gguf", build("llama"))
     before = load_pretrained(str(path), device="cpu").path
@@ -346,7 +437,9 @@ def test_a_folder_that_an_earlier_version_made_is_not_used(tmp_path: Path, monke
 def test_a_split_file_is_read_whole_from_any_part(tmp_path: Path) -> None:
     model = build("llama")
     parts = write_gguf(tmp_path / "model.gguf", model, split=12)
-    assert [part.name for part in parts] == [f"model-{number:05}-of-00003.gguf" for number in (1, 2, 3)]
+    assert [part.name for part in parts] == [
+        f"model-{number:05}-of-00003.gguf" for number in (1, 2, 3)
+    ]
     for part in parts:
         assert_same_model(part, model)
 
@@ -354,7 +447,10 @@ def test_a_split_file_is_read_whole_from_any_part(tmp_path: Path) -> None:
 def test_a_split_file_without_all_parts_says_which_is_missing(tmp_path: Path) -> None:
     parts = write_gguf(tmp_path / "model.gguf", build("llama"), split=12)
     parts[1].unlink()
-    with pytest.raises(FileNotFoundError, match=r"one of 3 parts of a model, and model-00002-of-00003\.gguf .*--merge"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"one of 3 parts of a model, and model-00002-of-00003\.gguf .*--merge",
+    ):
         load_pretrained(str(parts[0]))
 
 

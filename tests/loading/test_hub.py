@@ -1,4 +1,6 @@
-"""Names to weights: every way to name a model, and every way a file, a disk or a process can fail on the way."""
+"""Names to weights: every way to name a model, and every way a file, a disk or a process can fail
+on the way.
+"""
 
 import json
 import os
@@ -54,7 +56,9 @@ def whole_folder(model: LlamaForCausalLM, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("whole")
     model.save_pretrained(folder)
     pairs = [tuple(merge.split()) for merge in MERGES]
-    backend = Tokenizer(models.BPE({token: i for i, token in enumerate(TOKENS)}, pairs, unk_token="<unk>"))
+    backend = Tokenizer(
+        models.BPE({token: i for i, token in enumerate(TOKENS)}, pairs, unk_token="<unk>")
+    )
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(
@@ -117,7 +121,11 @@ def test_a_device_that_is_not_there_is_named(folder: Path, device: str | torch.d
 
 @pytest.mark.parametrize(
     ("missing", "message"),
-    [("config.json", "without config.json"), ("*.safetensors", "has no weights"), ("tokenizer*", "has no tokenizer")],
+    [
+        ("config.json", "without config.json"),
+        ("*.safetensors", "has no weights"),
+        ("tokenizer*", "has no tokenizer"),
+    ],
 )
 def test_a_folder_that_lacks_a_file_names_it(folder: Path, missing: str, message: str) -> None:
     for path in folder.glob(missing):
@@ -131,7 +139,9 @@ def test_a_folder_with_only_a_gguf_file_points_to_it(gguf_file: Path) -> None:
         resolve(str(gguf_file.parent))
 
 
-@pytest.mark.parametrize(("name", "near"), [("smollm2", "smollm2-135m"), ("TinyLlama", "tinyllama-1.1b")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("smollm2", "smollm2-135m"), ("TinyLlama", "tinyllama-1.1b")]
+)
 def test_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
     with pytest.raises(ValueError, match=f"'{name}'; did you mean {near}.*Hugging Face id"):
         resolve(name)
@@ -139,7 +149,9 @@ def test_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "xyz", "two words"])
 def test_unknown_name_says_what_is_accepted(name: str) -> None:
-    with pytest.raises(ValueError, match=f"no model is named '{name}'; accepted are a model folder.*smollm2-135m"):
+    with pytest.raises(
+        ValueError, match=f"no model is named '{name}'; accepted are a model folder.*smollm2-135m"
+    ):
         resolve(name)
 
 
@@ -156,7 +168,9 @@ def test_models_that_are_not_fetched_by_themselves_name_the_command(name: str) -
 
 
 def test_the_command_names_the_type_where_it_matters() -> None:
-    with pytest.raises(FileNotFoundError, match=r"fetch it with `draftwood fetch tinyllama-1\.1b --dtype float32`"):
+    with pytest.raises(
+        FileNotFoundError, match=r"fetch it with `draftwood fetch tinyllama-1\.1b --dtype float32`"
+    ):
         resolve("tinyllama-1.1b", "float32")
     with pytest.raises(FileNotFoundError, match="fetch it with `draftwood fetch stories-15m`"):
         resolve("stories-15m", "float32")
@@ -175,7 +189,9 @@ def test_every_builtin_in_home_is_used_without_network(own_home: Path, folder: P
 def test_truncated_weights_are_named(folder: Path) -> None:
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=f"{weights} is not a whole safetensors file .* fetch the file again"):
+    with pytest.raises(
+        ValueError, match=f"{weights} is not a whole safetensors file .* fetch the file again"
+    ):
         load_pretrained(str(folder))
 
 
@@ -186,19 +202,32 @@ def test_a_missing_shard_is_named(folder: Path, model: LlamaForCausalLM, safe: b
         model.save_pretrained(folder, max_shard_size="20KB")
     else:
         names = list(model.state_dict())
-        shards = {name: f"pytorch_model-0000{1 + number % 2}-of-00002.bin" for number, name in enumerate(names)}
+        shards = {
+            name: f"pytorch_model-0000{1 + number % 2}-of-00002.bin"
+            for number, name in enumerate(names)
+        }
         for shard in set(shards.values()):
-            torch.save({name: model.state_dict()[name] for name in names if shards[name] == shard}, folder / shard)
-        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+            torch.save(
+                {name: model.state_dict()[name] for name in names if shards[name] == shard},
+                folder / shard,
+            )
+        (folder / "pytorch_model.bin.index.json").write_text(
+            json.dumps({"metadata": {}, "weight_map": shards})
+        )
     load_pretrained(str(folder), device="cpu")
     shard = sorted(folder.glob("*-00002-of-*"))[0]
     shard.unlink()
-    message = rf"{folder} lacks 1 of the \d files that .*index\.json names, the first is {shard.name}; fetch it again"
+    message = (
+        rf"{folder} lacks 1 of the \d files that .*index\.json names, the first is {shard.name};"
+        r" fetch it again"
+    )
     with pytest.raises(FileNotFoundError, match=message):
         load_pretrained(str(folder))
     for index in folder.glob("*.index.json"):
         index.write_text("{")
-    with pytest.raises(ValueError, match=r"index\.json cannot be read as an index of weights; fetch"):
+    with pytest.raises(
+        ValueError, match=r"index\.json cannot be read as an index of weights; fetch"
+    ):
         resolve(str(folder))
 
 
@@ -206,7 +235,9 @@ def test_missing_weights_are_an_error_and_not_random_numbers(folder: Path) -> No
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     del weights["model.norm.weight"]
     safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ValueError, match=f"{folder} lacks 1 weights, the first is model.norm.weight"):
+    with pytest.raises(
+        ValueError, match=f"{folder} lacks 1 weights, the first is model.norm.weight"
+    ):
         load_pretrained(str(folder))
 
 
@@ -216,14 +247,17 @@ def test_a_made_folder_is_checked_against_its_manifest(gguf_file: Path) -> None:
     weights = made / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    load_pretrained(str(gguf_file), device="cpu")  # sizes agree, and a load reads no more than sizes
+    # sizes agree, and a load reads no more than sizes
+    load_pretrained(str(gguf_file), device="cpu")
     with pytest.raises(
-        ValueError, match=f"folder {made} is damaged: model.safetensors has SHA-256.*delete that folder"
+        ValueError,
+        match=f"folder {made} is damaged: model.safetensors has SHA-256.*delete that folder",
     ):
         verify(made)
     weights.write_bytes(whole[:-1])
     with pytest.raises(
-        ValueError, match=f"folder {made} is damaged: model.safetensors has .* bytes.*delete that folder"
+        ValueError,
+        match=f"folder {made} is damaged: model.safetensors has .* bytes.*delete that folder",
     ):
         load_pretrained(str(gguf_file))
     weights.unlink()
@@ -261,10 +295,15 @@ def test_a_gguf_file_loads_with_tokenizer_and_template(
     assert json.loads((loaded.path / MANIFEST).read_text())["source"] == str(gguf_file)
 
 
-def test_a_gguf_file_is_converted_once_until_it_changes(gguf_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gguf_file_is_converted_once_until_it_changes(
+    gguf_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = load_pretrained(str(gguf_file), device="cpu").path
     with monkeypatch.context() as patch:
-        patch.setattr("draftwood.loading.gguf_files.convert_gguf", lambda path, folder: pytest.fail("converted twice"))
+        patch.setattr(
+            "draftwood.loading.gguf_files.convert_gguf",
+            lambda path, folder: pytest.fail("converted twice"),
+        )
         assert load_pretrained(str(gguf_file), device="cpu").path == first
     os.utime(gguf_file, ns=(1, 1))
     assert load_pretrained(str(gguf_file), device="cpu").path != first
@@ -275,16 +314,23 @@ def test_a_gguf_file_is_converted_once_until_it_changes(gguf_file: Path, monkeyp
 
 def test_a_home_that_cannot_be_written_is_named(gguf_file: Path, own_home: Path) -> None:
     own_home.write_text("a file in the way")
-    with pytest.raises(OSError, match=f"cannot write {own_home}/models/gguf-tiny-.*set DRAFTWOOD_HOME"):
+    with pytest.raises(
+        OSError, match=f"cannot write {own_home}/models/gguf-tiny-.*set DRAFTWOOD_HOME"
+    ):
         load_pretrained(str(gguf_file))
 
 
-def test_a_killed_conversion_leaves_nothing_that_is_trusted(gguf_file: Path, own_home: Path) -> None:
+def test_a_killed_conversion_leaves_nothing_that_is_trusted(
+    gguf_file: Path, own_home: Path
+) -> None:
     code = """if True:
         import sys, time
         from draftwood.loading import hub
         from draftwood.storage import atomic
-        atomic.write_manifest = lambda folder, source, facts: (print("half-way", flush=True), time.sleep(60))
+        def half_way(folder, source, facts):
+            print("half-way", flush=True)
+            time.sleep(60)
+        atomic.write_manifest = half_way
         hub.load_pretrained(sys.argv[1])
     """
     settings = {**os.environ, "PYTHONPATH": SOURCE, "DRAFTWOOD_HOME": str(own_home)}

@@ -1,4 +1,6 @@
-"""The Hugging Face hub, played by a small local server: one public model without large-file storage."""
+"""The Hugging Face hub, played by a small local server: one public model without large-file
+storage.
+"""
 
 import http.server
 import json
@@ -24,7 +26,11 @@ MODEL = {
     "tokenizer.json": b"{}",
     "model.safetensors": safetensors.torch.save({"weight": torch.ones(2)}),
 }
-OTHER_FORMATS = {"pytorch_model.bin": b"zip", "onnx/config.json": b"{}", "consolidated.safetensors": b"copy"}
+OTHER_FORMATS = {
+    "pytorch_model.bin": b"zip",
+    "onnx/config.json": b"{}",
+    "consolidated.safetensors": b"copy",
+}
 
 
 @contextmanager
@@ -37,11 +43,16 @@ def serve(files: dict[str, bytes], repository: str = "org/name") -> Iterator[str
                 self.answer(b"{}", {"X-Error-Code": "RepoNotFound"}, status=404)
             elif "/tree/" in path:
                 oids = {name: f"{number:040}" for number, name in enumerate(files)}
-                rows = [{"type": "file", "path": n, "size": len(files[n]), "oid": oids[n]} for n in files]
+                rows = [
+                    {"type": "file", "path": n, "size": len(files[n]), "oid": oids[n]}
+                    for n in files
+                ]
                 self.answer(json.dumps(rows).encode(), {})
             elif path.startswith("/api/models/"):
                 siblings = [{"rfilename": name} for name in files]
-                self.answer(json.dumps({"id": repository, "sha": COMMIT, "siblings": siblings}).encode(), {})
+                self.answer(
+                    json.dumps({"id": repository, "sha": COMMIT, "siblings": siblings}).encode(), {}
+                )
             else:
                 self.answer(files[name], {"ETag": f'"{name}"', "X-Repo-Commit": COMMIT})
 
@@ -67,7 +78,8 @@ def serve(files: dict[str, bytes], repository: str = "org/name") -> Iterator[str
 
 @pytest.fixture
 def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
-    """Point huggingface_hub to an address, or switch it offline; its cache is a folder of the test."""
+    """Point huggingface_hub to an address, or switch it offline; its cache is a folder of the
+    test."""
 
     def settings(address: str | None) -> None:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", address is None)
@@ -98,13 +110,17 @@ def test_a_model_is_fetched_without_other_formats_and_then_found_offline(
 def test_a_model_that_the_hub_does_not_have_is_named(connect: Connect) -> None:
     with serve(MODEL) as address:
         connect(address)
-        with pytest.raises(ValueError, match="the Hugging Face hub has no model org/other; check the spelling"):
+        with pytest.raises(
+            ValueError, match="the Hugging Face hub has no model org/other; check the spelling"
+        ):
             resolve("org/other")
 
 
 def test_an_id_that_is_not_cached_offline_names_the_cure(connect: Connect) -> None:
     connect(None)
-    with pytest.raises(FileNotFoundError, match=r"org/name is not in the local .* HF_HUB_OFFLINE is set; go online"):
+    with pytest.raises(
+        FileNotFoundError, match=r"org/name is not in the local .* HF_HUB_OFFLINE is set; go online"
+    ):
         resolve("org/name")
 
 
@@ -113,7 +129,8 @@ def test_an_unreachable_hub_is_named(connect: Connect) -> None:
         pass
     connect(address)
     with pytest.raises(
-        FileNotFoundError, match=r"not in the local .* the Hugging Face hub cannot be reached; go online"
+        FileNotFoundError,
+        match=r"not in the local .* the Hugging Face hub cannot be reached; go online",
     ):
         resolve("org/name")
 
@@ -129,7 +146,9 @@ def test_a_built_in_name_never_means_the_model_on_the_hub(
         for name, content in MODEL.items():
             (folder / name).write_bytes(content)
 
-    pinned = replace(packages.builtins()["smollm2-135m"], weights=sha256(file), fetch=lambda _: file, build=build)
+    pinned = replace(
+        packages.builtins()["smollm2-135m"], weights=sha256(file), fetch=lambda _: file, build=build
+    )
     monkeypatch.setattr(packages, "builtins", lambda: {"smollm2-135m": pinned})
     with serve(MODEL | OTHER_FORMATS, "HuggingFaceTB/SmolLM2-135M-Instruct") as address:
         connect(address if reachable else None)

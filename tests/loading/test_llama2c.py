@@ -11,7 +11,22 @@ from draftwood.loading.llama2c import HEADER, convert_llama2c, read_llama2c
 
 DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCAB, LENGTH = 24, 40, 2, 6, 3, 17, 12
 HEAD = DIM // HEADS
-ORDER = ("embedding", "rms_att", "wq", "wk", "wv", "wo", "rms_ffn", "w1", "w2", "w3", "rms_final", "cos", "sin", "wcls")
+ORDER = (
+    "embedding",
+    "rms_att",
+    "wq",
+    "wk",
+    "wv",
+    "wo",
+    "rms_ffn",
+    "w1",
+    "w2",
+    "w3",
+    "rms_final",
+    "cos",
+    "sin",
+    "wcls",
+)
 
 
 def make_weights(tied: bool) -> dict[str, np.ndarray]:
@@ -41,7 +56,9 @@ def make_weights(tied: bool) -> dict[str, np.ndarray]:
 
 def write(path: Path, weights: dict[str, np.ndarray], tied: bool) -> None:
     header = HEADER.pack(DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCAB if tied else -VOCAB, LENGTH)
-    path.write_bytes(header + b"".join(weights[name].tobytes() for name in ORDER[: 13 if tied else 14]))
+    path.write_bytes(
+        header + b"".join(weights[name].tobytes() for name in ORDER[: 13 if tied else 14])
+    )
 
 
 def normalise(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -71,10 +88,17 @@ def forward(w: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
             mixed = []
             for head in range(HEADS):
                 shared = head // (HEADS // KV_HEADS)
-                scores = np.array([key[shared] @ query[head] for key in keys[layer]]) / np.sqrt(HEAD)
+                scores = np.array([key[shared] @ query[head] for key in keys[layer]]) / np.sqrt(
+                    HEAD
+                )
                 shares = np.exp(scores - scores.max())
                 shares /= shares.sum()
-                mixed.append(sum(share * value[shared] for share, value in zip(shares, values[layer], strict=True)))
+                mixed.append(
+                    sum(
+                        share * value[shared]
+                        for share, value in zip(shares, values[layer], strict=True)
+                    )
+                )
             x = x + w["wo"][layer] @ np.concatenate(mixed)
             h = normalise(x, w["rms_ffn"][layer])
             gate = w["w1"][layer] @ h
@@ -93,7 +117,9 @@ def test_converted_model_computes_what_llama2c_computes(tmp_path: Path, tied: bo
     assert model.dtype is torch.float32
     with torch.no_grad():
         logits = model(torch.tensor([tokens])).logits[0]
-    torch.testing.assert_close(logits, torch.from_numpy(forward(weights, tokens)), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        logits, torch.from_numpy(forward(weights, tokens)), atol=1e-4, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from draftwood.storage import atomic
 
 
 @pytest.mark.parametrize("name", builtins())
-def test_folders_of_built_in_models_that_earlier_versions_made_are_recognised(name: str, tmp_path: Path) -> None:
+def test_folders_of_built_in_models_that_earlier_versions_made_are_recognised(
+    name: str, tmp_path: Path
+) -> None:
     builtin = builtins()[name]
     atomic.write_manifest(tmp_path, builtin.source, {})
     assert quantisation(tmp_path) == builtin.quantisation
@@ -18,7 +20,9 @@ def test_folders_of_built_in_models_that_earlier_versions_made_are_recognised(na
 
 
 def test_the_manifest_says_it_itself_whatever_its_source_is(tmp_path: Path) -> None:
-    atomic.write_manifest(tmp_path, builtins()["smollm2-135m"].source, {"quantisation": "Q4_K", "weights": "ab"})
+    atomic.write_manifest(
+        tmp_path, builtins()["smollm2-135m"].source, {"quantisation": "Q4_K", "weights": "ab"}
+    )
     assert (quantisation(tmp_path), weights_digest(tmp_path)) == ("Q4_K", "ab")
 
 

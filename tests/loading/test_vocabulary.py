@@ -28,7 +28,9 @@ def test_the_same_words_with_a_few_more_at_the_end_pass(more: int) -> None:
 def test_the_first_differing_tokens_are_named() -> None:
     swapped = list(HUNDRED)
     swapped[7], swapped[93] = swapped[93], swapped[7]
-    with pytest.raises(ValueError, match=r"2 of 100 shared token ids differ \(7: 'w7' against 'w93', 93: 'w93'"):
+    with pytest.raises(
+        ValueError, match=r"2 of 100 shared token ids differ \(7: 'w7' against 'w93', 93: 'w93'"
+    ):
         require_same_vocabulary(Words(HUNDRED), Words(swapped))
 
 
@@ -41,7 +43,9 @@ def test_at_most_three_are_shown() -> None:
 @pytest.mark.parametrize("count", [50, 89, 112, 200])
 def test_vocabularies_of_very_different_size_are_refused(count: int) -> None:
     other = Words([f"w{number}" for number in range(count)])
-    with pytest.raises(ValueError, match=f"the draft model knows {count} tokens and the target 100"):
+    with pytest.raises(
+        ValueError, match=f"the draft model knows {count} tokens and the target 100"
+    ):
         require_same_vocabulary(Words(HUNDRED), other)
 
 

@@ -36,7 +36,9 @@ PROMPT = "w1 w2 w3 w1 w2"
 
 
 @pytest.mark.parametrize("name", methods.RECIPES)
-def test_every_method_builds_and_writes_the_models_own_text(name: str, lm: draftwood.LanguageModel) -> None:
+def test_every_method_builds_and_writes_the_models_own_text(
+    name: str, lm: draftwood.LanguageModel
+) -> None:
     recipe = methods.recipe(name)
     draft = TransformersModel(tiny_llama(1, layers=1)) if recipe.drafter == "draft-model" else None
     drafted = lm.with_method(name, draft)
@@ -66,7 +68,10 @@ def test_every_recipe_is_consistent() -> None:
         (lambda t: methods.build("lookup", t, draft_model=t), "no draft model"),
         (lambda t: methods.build("lookup", t, shape=Widths()), "takes no shape"),
         (lambda t: methods.build("recycling", t, shape=Widths()), "Paths"),
-        (lambda t: methods.build("layer-skip", TransformersModel(tiny_llama(0, layers=2))), "at least 4 layers"),
+        (
+            lambda t: methods.build("layer-skip", TransformersModel(tiny_llama(0, layers=2))),
+            "at least 4 layers",
+        ),
     ],
 )
 def test_impossible_methods(build, message: str, lm: draftwood.LanguageModel) -> None:
@@ -82,19 +87,25 @@ def test_shapes_and_verifiers_can_be_exchanged(lm: draftwood.LanguageModel) -> N
     assert (method.drafter.shape, method.verifier) == (StochasticBeam(2, 2), Traversal())
 
 
-def test_a_method_built_by_hand(lm: draftwood.LanguageModel, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_method_built_by_hand(
+    lm: draftwood.LanguageModel, tokenizer: PreTrainedTokenizerFast
+) -> None:
     method = draftwood.Method(LayerSkip(frozenset({2, 3}), Widths((2, 1))), Rejection(), "mine")
     own = draftwood.load(lm.model.hf_model, tokenizer, method=method)
     assert own.generate(PROMPT, max_new_tokens=8).method == "mine"
 
 
 def test_load_takes_models_in_memory(tokenizer: PreTrainedTokenizerFast) -> None:
-    loaded = draftwood.load(tiny_llama(0), tokenizer, method="rsd-s", draft_model=tiny_llama(1, layers=1))
+    loaded = draftwood.load(
+        tiny_llama(0), tokenizer, method="rsd-s", draft_model=tiny_llama(1, layers=1)
+    )
     assert loaded.generate(PROMPT, max_new_tokens=5).stats.tokens == 5
     with pytest.raises(ValueError, match="tokenizer"):
         draftwood.load(tiny_llama(0))
     with pytest.raises(ValueError, match="own family"):
-        draftwood.load(tiny_llama(0), tokenizer, method="rsd-s", draft_model=tiny_llama(1, vocab=200))
+        draftwood.load(
+            tiny_llama(0), tokenizer, method="rsd-s", draft_model=tiny_llama(1, vocab=200)
+        )
     with pytest.raises(ValueError, match="did you mean"):
         draftwood.load("a model that is never looked for", method="recyclin")
     with pytest.raises(ValueError, match="--draft-model"):
@@ -108,7 +119,10 @@ def test_streams_add_up_to_the_text(lm: draftwood.LanguageModel) -> None:
     result = stream.result
     assert "".join(pieces) == result.text
     assert len(pieces) > 3
-    assert result.token_ids == drafted.generate(PROMPT, max_new_tokens=30, temperature=1.0, seed=4).token_ids
+    assert (
+        result.token_ids
+        == drafted.generate(PROMPT, max_new_tokens=30, temperature=1.0, seed=4).token_ids
+    )
 
 
 def test_stop_strings_end_the_text_inside_a_block(lm: draftwood.LanguageModel) -> None:
@@ -125,10 +139,20 @@ def test_stop_strings_end_the_text_inside_a_block(lm: draftwood.LanguageModel) -
 
 
 def test_json_has_the_promised_fields(lm: draftwood.LanguageModel) -> None:
-    printed = json.loads(json.dumps(lm.with_method("lookup").generate(PROMPT, max_new_tokens=12).as_json()))
+    printed = json.loads(
+        json.dumps(lm.with_method("lookup").generate(PROMPT, max_new_tokens=12).as_json())
+    )
     assert set(printed) == {"text", "token_ids", "finish_reason", "model", "method", "stats"}
     assert set(printed["stats"]) == {
-        *("tokens", "target_runs", "block_efficiency", "drafted", "accepted", "accepted_by_depth", "seconds"),
+        *(
+            "tokens",
+            "target_runs",
+            "block_efficiency",
+            "drafted",
+            "accepted",
+            "accepted_by_depth",
+            "seconds",
+        ),
         "tokens_per_second",
     }
     assert set(printed["stats"]["seconds"]) == {"prefill", "draft", "target", "verify", "total"}
@@ -151,7 +175,10 @@ def test_impossible_options(options: dict, message: str, lm: draftwood.LanguageM
 
 def test_prompts(lm: draftwood.LanguageModel) -> None:
     assert lm.encode("w1 w2") == [1, 2]
-    assert lm.generate([1, 2, 3, 1, 2], max_new_tokens=6).token_ids == lm.generate(PROMPT, max_new_tokens=6).token_ids
+    assert (
+        lm.generate([1, 2, 3, 1, 2], max_new_tokens=6).token_ids
+        == lm.generate(PROMPT, max_new_tokens=6).token_ids
+    )
     with pytest.raises(ValueError, match="no chat template"):
         lm.generate([{"role": "user", "content": "w1"}])
     with pytest.raises(ValueError, match="empty"):

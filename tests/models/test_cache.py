@@ -8,7 +8,8 @@ from torch import Tensor
 
 from draftwood.models.cache import CachePool, LayerShape, Place, RunCache
 
-SHAPES = [LayerShape((2, 4), (2, 4)), LayerShape((2, 6), (2, 4)), LayerShape((2, 6), (1, 3))]  # keys unlike values
+# keys unlike values
+SHAPES = [LayerShape((2, 4), (2, 4)), LayerShape((2, 6), (2, 4)), LayerShape((2, 6), (1, 3))]
 CPU = torch.device("cpu")
 
 
@@ -114,13 +115,18 @@ def test_a_run_writes_to_its_places_and_reads_rows_in_its_order(slots: list[int]
         new_keys = torch.randn(len(places), shape.key[0], longest, shape.key[1])
         new_values = torch.randn(len(places), shape.value[0], longest, shape.value[1])
         for got, new, old in zip(
-            cache.update(new_keys, new_values, index), (new_keys, new_values), before[2 * index :], strict=False
+            cache.update(new_keys, new_values, index),
+            (new_keys, new_values),
+            before[2 * index :],
+            strict=False,
         ):
             assert got.shape[2] == width
             for row, place in enumerate(places):
                 end = place.start + place.count
                 assert torch.equal(got[row, :, place.start : end], new[row, :, : place.count])
-                assert torch.equal(got[row, :, : place.start], old[place.slot, : place.start].transpose(0, 1))
+                assert torch.equal(
+                    got[row, :, : place.start], old[place.slot, : place.start].transpose(0, 1)
+                )
                 assert torch.equal(
                     got[row, :, end:], old[place.slot, end:width].transpose(0, 1)
                 )  # padding was not written
@@ -132,13 +138,18 @@ def no_memory_above(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def short(*shape: int, **options: object) -> Tensor:
         if len(shape) > 2 and shape[1] * shape[2] > limit:
-            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate much")
+            raise RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate"
+                " much"
+            )
         return zeros(*shape, **options)
 
     monkeypatch.setattr(torch, "zeros", short)
 
 
-def test_where_memory_is_short_it_grows_by_no_more_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_memory_is_short_it_grows_by_no_more_than_it_must(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = pool_of(1, 128)
     no_memory_above(200, monkeypatch)
     pool.reserve(150)
@@ -150,7 +161,9 @@ def test_without_memory_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None
     fill(pool)
     before = copies(pool)
     no_memory_above(256, monkeypatch)
-    with pytest.raises(MemoryError, match="no memory for a cache of 2 sequences of 200 tokens; shorten the prompt"):
+    with pytest.raises(
+        MemoryError, match="no memory for a cache of 2 sequences of 200 tokens; shorten the prompt"
+    ):
         pool.reserve(200)
     owners = [Owner() for _ in range(3)]
     assert [pool.acquire(owner) for owner in owners[:2]] == [0, 1]
@@ -210,14 +223,18 @@ def test_a_pool_that_is_always_in_use_shrinks_around_those_who_use_it() -> None:
     slot = pool.acquire(staying)
     pool.cover([Place(slot, 0, 120)])
     fill(pool)
-    before = [tensor[slot, :120].clone() for index in range(len(SHAPES)) for tensor in pool.layer(index)]
+    before = [
+        tensor[slot, :120].clone() for index in range(len(SHAPES)) for tensor in pool.layer(index)
+    ]
     used_for(pool, 9000, 3)
     large = pool.bytes
     for _ in range(200):
         used_for(pool, 200)
     assert pool.bytes <= large / 20
     assert pool.used == {slot}
-    for old, (index, half) in zip(before, ((i, h) for i in range(len(SHAPES)) for h in range(2)), strict=True):
+    for old, (index, half) in zip(
+        before, ((i, h) for i in range(len(SHAPES)) for h in range(2)), strict=True
+    ):
         assert torch.equal(pool.layer(index)[half][slot, :120], old)
 
 

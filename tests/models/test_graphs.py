@@ -44,7 +44,10 @@ FAMILIES = {
     "llama": ("LlamaConfig", {}),
     "mistral-window": ("MistralConfig", {"sliding_window": 7}),
     "qwen2": ("Qwen2Config", {}),
-    "qwen2-window": ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
+    "qwen2-window": (
+        "Qwen2Config",
+        {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+    ),
     "qwen3": ("Qwen3Config", {"head_dim": 16}),
     "stablelm": ("StableLmConfig", {}),
 }
@@ -92,16 +95,24 @@ class Walk:
         self.extend(len(self.pairs) - 1)
 
     def extend(self, number: int) -> None:
-        tokens = some_tokens(self.chance.choice([1, 2, 5, 30, 100, 140]), self.chance.randrange(1000))
+        tokens = some_tokens(
+            self.chance.choice([1, 2, 5, 30, 100, 140]), self.chance.randrange(1000)
+        )
         keep = self.chance.choice(["all", "last"])
-        self.compare(*(session.extend(tokens, keep, hidden=(1, 3)) for session in self.pairs[number]))
+        self.compare(
+            *(session.extend(tokens, keep, hidden=(1, 3)) for session in self.pairs[number])
+        )
         self.ran[number] = 0
 
     def forward(self, number: int) -> None:
-        tree = some_tree(self.chance.choice([1, 2, 3, 7, 8, 9, 40, 64, 130]), self.chance.randrange(1000))
+        tree = some_tree(
+            self.chance.choice([1, 2, 3, 7, 8, 9, 40, 64, 130]), self.chance.randrange(1000)
+        )
         first = self.chance.choice([0, 0, len(tree) // 2, len(tree) - 1])
         if first:
-            self.compare(*(session.forward(tree.keep(range(first))) for session in self.pairs[number]))
+            self.compare(
+                *(session.forward(tree.keep(range(first))) for session in self.pairs[number])
+            )
         self.compare(*(session.forward(tree, first) for session in self.pairs[number]))
         self.ran[number] = len(tree)
 
@@ -119,13 +130,17 @@ class Walk:
 
     def skip(self, number: int) -> None:
         tree = some_tree(self.chance.choice([1, 6]), self.chance.randrange(1000))
-        self.compare(*(session.skipping(frozenset({1})).forward(tree) for session in self.pairs[number]))
+        self.compare(
+            *(session.skipping(frozenset({1})).forward(tree) for session in self.pairs[number])
+        )
         self.ran[number] = 0
 
     def together(self, number: int) -> None:
         trees = [some_tree(6, seed) for seed in range(len(self.pairs))]
         answers = [
-            model.forward([Run(pair[side], tree) for pair, tree in zip(self.pairs, trees, strict=True)])
+            model.forward(
+                [Run(pair[side], tree) for pair, tree in zip(self.pairs, trees, strict=True)]
+            )
             for side, model in enumerate(self.models)
         ]
         for here, there in zip(*answers, strict=True):
@@ -147,13 +162,22 @@ class Walk:
         if not self.pairs or (len(self.pairs) < 3 and self.chance.random() < 0.1):
             self.start()
         acts = [self.forward] * 5 + [self.commit] * 3 + [self.extend] * 2
-        acts += [self.rewind, self.skip, self.together, *([self.close] if len(self.pairs) > 1 else [])]
+        acts += [
+            self.rewind,
+            self.skip,
+            self.together,
+            *([self.close] if len(self.pairs) > 1 else []),
+        ]
         self.chance.choice(acts)(self.chance.randrange(len(self.pairs)))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_recorded_runs_equal_others_whatever_lies_between(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trees, pieces of trees, rewinds, skipped layers, hidden states, several sequences, a cache that grows."""
+def test_recorded_runs_equal_others_whatever_lies_between(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trees, pieces of trees, rewinds, skipped layers, hidden states, several sequences, a cache
+    that grows.
+    """
     monkeypatch.setattr(graphs, "STRETCH", 128)
     here, there = recorded(family), LeanModel(hf_model(family))
     walk = Walk(here, there, seed=len(family))
@@ -234,7 +258,9 @@ def test_an_open_mask_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = recorded().start(), LeanModel(hf_model("llama")).start()
     for session in sessions:
         session.extend(some_tokens(20))
-    assert far_apart(*(session.forward(some_tree(7)).logits for session in sessions)) > 100 * TOLERANCE
+    assert (
+        far_apart(*(session.forward(some_tree(7)).logits for session in sessions)) > 100 * TOLERANCE
+    )
 
 
 def test_a_run_writes_only_behind_what_is_live() -> None:
@@ -257,7 +283,10 @@ def test_what_a_run_gave_stays_as_it_is() -> None:
     session = recorded().start()
     session.extend(some_tokens(20))
     output = session.forward(some_tree(6, seed=1), hidden=(0, 2, 3))
-    logits, hidden = output.logits.clone(), {layer: state.clone() for layer, state in output.hidden.items()}
+    logits, hidden = (
+        output.logits.clone(),
+        {layer: state.clone() for layer, state in output.hidden.items()},
+    )
     other = session.forward(some_tree(6, seed=2), hidden=(0, 2, 3))
     assert not torch.equal(other.logits, logits)
     assert torch.equal(output.logits, logits)
@@ -321,15 +350,21 @@ def check_fallback(recorder: Callable, reason: str) -> None:
     assert far_apart(*answers) == 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        answers = [session.skipping(frozenset({1})).forward(some_tree(9)).logits for session in sessions]
+        answers = [
+            session.skipping(frozenset({1})).forward(some_tree(9)).logits for session in sessions
+        ]
     assert far_apart(*answers) == 0
 
 
 # Attention
 
 
-def scattered(heads: int, rows: int, context: int, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries, keys and values, and a bias by which rows see only a few places, all in the first and last hundred."""
+def scattered(
+    heads: int, rows: int, context: int, dim: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Queries, keys and values, and a bias by which rows see only a few places, all in the first
+    and last hundred.
+    """
     draw = torch.Generator().manual_seed(0)
     query = torch.randn(heads, rows, dim, generator=draw) * 3
     keys, values = (torch.randn(context, heads, dim, generator=draw) for _ in range(2))
@@ -357,7 +392,9 @@ def test_stretches_that_count_alike_would_be_noticed(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_cuda_kernels_are_given_what_they_ask_for(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_kernels_are_given_what_they_ask_for(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a GPU: equal types, rows at multiples of 16 bytes, shapes that the kernel takes."""
     monkeypatch.setattr(graphs, "STRETCH", 128)
     fused, calls = graphs._fused, []
@@ -370,7 +407,9 @@ def test_cuda_kernels_are_given_what_they_ask_for(dtype: torch.dtype, monkeypatc
             assert tensor.data_ptr() % 16 == 0
         mixed, sums = fused(*given)
         on_meta = (tensor.to("meta") for tensor in given)
-        there, more_sums, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(*on_meta, True)
+        there, more_sums, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
+            *on_meta, True
+        )
         assert there.shape == mixed.shape
         assert more_sums[..., : given[0].shape[2]].shape == sums.shape
         calls.append(len(given[1]))

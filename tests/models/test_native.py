@@ -21,8 +21,13 @@ TYPES = ["float32", "bfloat16", pytest.param("int8", marks=needs_int8)]
 
 
 def beside_others(chain: list[int], nodes: int) -> tuple[DraftTree, list[int]]:
-    """A tree of so many nodes with three children each, in which the last children spell the chain, and where."""
-    tokens, parents = [1 + node % 7 for node in range(nodes)], [-1] + [node // 3 for node in range(nodes - 1)]
+    """A tree of so many nodes with three children each, in which the last children spell the chain,
+    and where.
+    """
+    tokens, parents = (
+        [1 + node % 7 for node in range(nodes)],
+        [-1] + [node // 3 for node in range(nodes - 1)],
+    )
     path = [0]
     for token in chain[1:]:
         children = [node for node, parent in enumerate(parents) if parent == path[-1]]
@@ -34,7 +39,9 @@ def beside_others(chain: list[int], nodes: int) -> tuple[DraftTree, list[int]]:
     return DraftTree.of(tokens, parents), path
 
 
-def logits_alone_and_in_runs(model: LeanModel | NativeModel) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def logits_alone_and_in_runs(
+    model: LeanModel | NativeModel,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Logits of the chain token by token, in one run, and on its way through a tree of 64 nodes."""
     session = model.start()
     session.extend([3, 1, 4, 1, 5, 9, 2, 6] * 3)
@@ -57,16 +64,22 @@ def test_a_node_gives_the_same_bits_alone_in_a_chain_and_in_a_tree(dtype: str) -
 
 @pytest.mark.model
 def test_library_products_make_no_such_promise() -> None:
-    """Negative control: oneDNN's products round differently beside other rows, so equality is not for free."""
+    """Negative control: oneDNN's products round differently beside other rows, so equality is not
+    for free.
+    """
     from draftwood.loading.hub import load_pretrained
 
-    alone, together, _ = logits_alone_and_in_runs(LeanModel(load_pretrained("smollm2-135m", dtype="bfloat16").model))
+    alone, together, _ = logits_alone_and_in_runs(
+        LeanModel(load_pretrained("smollm2-135m", dtype="bfloat16").model)
+    )
     assert not torch.equal(alone, together)
 
 
 @needs_int8
 def test_in_int8_logits_and_hidden_states_stay_near_those_of_floats() -> None:
-    exact, rounded = (NativeModel(tiny_llama(0, layers=4), kind).start() for kind in ("float32", "int8"))
+    exact, rounded = (
+        NativeModel(tiny_llama(0, layers=4), kind).start() for kind in ("float32", "int8")
+    )
     here, there = (session.extend(CHAIN, hidden=(0, 2, 4)) for session in (rounded, exact))
     assert not torch.equal(here.logits, there.logits)
     assert (here.logits - there.logits).norm() < 0.1 * there.logits.norm()
@@ -81,7 +94,9 @@ def test_logits_of_the_real_model_equal_those_of_transformers(path: type) -> Non
 
     loaded = load_pretrained("smollm2-135m", dtype="float32")
     here, there = path(loaded.model).start(), TransformersModel(loaded.model).start()
-    text = loaded.tokenizer("The old man went out to sea again, and this time he came back with")["input_ids"]
+    text = loaded.tokenizer("The old man went out to sea again, and this time he came back with")[
+        "input_ids"
+    ]
     tree, _ = beside_others(CHAIN, 16)
     for act in (lambda s: s.extend(text), lambda s: s.forward(tree), lambda s: s.extend([7])):
         own, exact = act(here).logits, act(there).logits
@@ -93,7 +108,8 @@ def test_logits_of_the_real_model_equal_those_of_transformers(path: type) -> Non
 def test_weights_that_came_in_four_bits_are_kept_in_four_bits() -> None:
     model = load_model("smollm2-135m", "int8").model
     assert isinstance(model, NativeModel)
-    assert 5.5 < 8 * model.weight_bytes / 134.5e6 < 6.0  # bits per weight, scales included; the head came in eight
+    # bits per weight, scales included; the head came in eight
+    assert 5.5 < 8 * model.weight_bytes / 134.5e6 < 6.0
 
 
 @pytest.mark.parametrize("ids", [[3, -1], [40], [2**40], [7, 10**9, 41]])
@@ -103,15 +119,20 @@ def test_tokens_beyond_the_vocabulary_are_refused_and_nothing_is_run(ids: list[i
     session.extend(CHAIN)
     fresh.extend(CHAIN)
     named = ", ".join(map(str, sorted({i for i in ids if not 0 <= i < 40})))
-    with pytest.raises(ValueError, match=f"token ids must be 0 to 39, the model's vocabulary, got {named};"):
+    with pytest.raises(
+        ValueError, match=f"token ids must be 0 to 39, the model's vocabulary, got {named};"
+    ):
         session.extend(ids)
     with pytest.raises(ValueError, match=named):
         session.forward(DraftTree.chain([1, *ids]))
-    assert torch.equal(session.extend([0, 39]).logits, fresh.extend([0, 39]).logits)  # the first and the last
+    # the first and the last
+    assert torch.equal(session.extend([0, 39]).logits, fresh.extend([0, 39]).logits)
 
 
 @pytest.mark.parametrize("saved", [torch.bfloat16, torch.float16])
-def test_weights_saved_in_halves_run_in_float32_as_in_transformers(saved: torch.dtype, tmp_path) -> None:
+def test_weights_saved_in_halves_run_in_float32_as_in_transformers(
+    saved: torch.dtype, tmp_path
+) -> None:
     tiny_llama(0, layers=4).to(saved).save_pretrained(tmp_path)
     hf_model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
     assert hf_model.dtype == torch.float32
@@ -138,9 +159,13 @@ def test_without_a_compiler_floats_go_on_with_a_warning_and_int8_names_the_cure(
     monkeypatch.setenv("CXX", "no-such-compiler")
     forget()
     try:
-        with pytest.warns(UserWarning, match="slower than it could: there is no C\\+\\+ compiler; install one"):
+        with pytest.warns(
+            UserWarning, match="slower than it could: there is no C\\+\\+ compiler; install one"
+        ):
             assert isinstance(model_for(tiny_llama(0)), LeanModel)
-        with pytest.raises(ValueError, match="there is no C\\+\\+ compiler" if has_vnni() else "AVX-512 VNNI"):
+        with pytest.raises(
+            ValueError, match="there is no C\\+\\+ compiler" if has_vnni() else "AVX-512 VNNI"
+        ):
             model_for(tiny_llama(0), int8=True)
         assert not has_int8(CPU)
         assert not list((tmp_path / "kernels").glob("*/*"))  # nothing half-made is left
@@ -148,7 +173,9 @@ def test_without_a_compiler_floats_go_on_with_a_warning_and_int8_names_the_cure(
         forget()
 
 
-def test_a_home_that_takes_no_library_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_a_home_that_takes_no_library_is_no_obstacle(
+    monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
     (tmp_path / "home").write_text("a file in the way")
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
     forget()
@@ -174,7 +201,9 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "--no-such-flag"))
     forget()
     try:
-        with pytest.raises(library.CompilerError, match=r"could not compile the decoder .*no-such-flag"):
+        with pytest.raises(
+            library.CompilerError, match=r"could not compile the decoder .*no-such-flag"
+        ):
             library.library()
     finally:
         forget()

@@ -11,9 +11,16 @@ from draftwood.testing import tiny_llama
 
 
 def test_an_encoder_decoder_whose_text_part_is_a_decoder_is_refused() -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+    }
     part = T5GemmaModuleConfig(**sizes, vocab_size=32, num_key_value_heads=2, head_dim=8)
-    model = T5GemmaForConditionalGeneration(T5GemmaConfig(encoder=part, decoder=part, vocab_size=32))
+    model = T5GemmaForConditionalGeneration(
+        T5GemmaConfig(encoder=part, decoder=part, vocab_size=32)
+    )
     with pytest.raises(ValueError, match="T5GemmaForConditionalGeneration is an encoder-decoder"):
         require_tree_support(model)
 
@@ -28,7 +35,13 @@ class PeftModel:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (PeftModel(), r"PeftModel wraps a model with adapters or learned prompts.*model\.merge_and_unload\(\)"),
+        (
+            PeftModel(),
+            (
+                r"PeftModel wraps a model with adapters or learned"
+                r" prompts.*model\.merge_and_unload\(\)"
+            ),
+        ),
         (object(), "object is no model of Transformers; give a PreTrainedModel, or a name"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Requests of several threads on one model: each text is its own, nothing crashes, nothing waits for ever."""
+"""Requests of several threads on one model: each text is its own, nothing crashes, nothing waits
+for ever.
+"""
 
 import faulthandler
 import random
@@ -74,7 +76,8 @@ class Job:
     """One request.
 
     Attributes:
-        ends: ``whole`` runs to its end, ``closed`` and ``dropped`` are left after two pieces, ``fails`` raises then.
+        ends: ``whole`` runs to its end, ``closed`` and ``dropped`` are left after two pieces,
+            ``fails`` raises then.
     """
 
     prompt: list[int]
@@ -92,21 +95,34 @@ def jobs_of(seed: int, count: int) -> list[Job]:
         length = chance.choice([2, 5, 9, 40, 130, 300])
         prompt = [chance.randrange(64) for _ in range(1 + length // 3)] * 3
         ends = ["whole", "whole", "closed", "whole", "dropped", "fails"][number % 6]
-        jobs.append(Job(prompt, chance.choice([4, 8, 16]), chance.choice([0.0, 0.8]), chance.randrange(999), ends))
+        jobs.append(
+            Job(
+                prompt,
+                chance.choice([4, 8, 16]),
+                chance.choice([0.0, 0.8]),
+                chance.randrange(999),
+                ends,
+            )
+        )
     return jobs
 
 
 def letters() -> PreTrainedTokenizerFast:
     """One letter per token."""
     made = Tokenizer(models.BPE({letter: number for number, letter in enumerate(LETTERS)}, []))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    made.pre_tokenizer, made.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
 def language_model(path: Callable[[LlamaForCausalLM], Model], method: str) -> LanguageModel:
     target = path(tiny_llama(layers=4))
     plain = LanguageModel(target, letters(), methods.build("plain", target), "tiny")
-    return plain.with_method(method, path(tiny_llama(seed=1, layers=1)) if method == "rsd-s" else None)
+    return plain.with_method(
+        method, path(tiny_llama(seed=1, layers=1)) if method == "rsd-s" else None
+    )
 
 
 def failing(lm: LanguageModel) -> LanguageModel:
@@ -157,7 +173,9 @@ def in_threads(tasks: Sequence[Callable[[], None]]) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.usefixtures("unchecked")
-def test_texts_beside_others_are_those_written_alone(path: Callable[[LlamaForCausalLM], Model], method: str) -> None:
+def test_texts_beside_others_are_those_written_alone(
+    path: Callable[[LlamaForCausalLM], Model], method: str
+) -> None:
     assert faulthandler.is_enabled()
     jobs = jobs_of(0, 12)
     alone = language_model(path, method)
@@ -185,15 +203,23 @@ def test_the_hook_writes_the_same_texts_in_threads(method: str) -> None:
     model = tiny_llama(layers=4)
     draft = tiny_llama(seed=1, layers=1) if method == "rsd-s" else None
     chance = random.Random(1)
-    prompts = [torch.tensor([[chance.randrange(64) for _ in range(length)]] * 2) for length in (3, 40, 130, 300)]
-    wanted = [model.generate(prompt, do_sample=False, max_new_tokens=6).tolist() for prompt in prompts]
+    prompts = [
+        torch.tensor([[chance.randrange(64) for _ in range(length)]] * 2)
+        for length in (3, 40, 130, 300)
+    ]
+    wanted = [
+        model.generate(prompt, do_sample=False, max_new_tokens=6).tolist() for prompt in prompts
+    ]
     shared, wrong = draftwood.custom_generate(method, draft_model=draft), []
 
     def task(number: int) -> None:
-        own = draftwood.custom_generate(method, draft_model=draft)  # with a cache of its own on the same module
+        # with a cache of its own on the same module
+        own = draftwood.custom_generate(method, draft_model=draft)
         for place in random.Random(number).sample(range(4), 4):
             hook = own if place == 0 else shared
-            text = model.generate(prompts[place], do_sample=False, max_new_tokens=6, custom_generate=hook)
+            text = model.generate(
+                prompts[place], do_sample=False, max_new_tokens=6, custom_generate=hook
+            )
             if text.tolist() != wanted[place]:
                 wrong.append(place)
 
@@ -243,9 +269,16 @@ def test_what_a_run_costs_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.model
 def test_the_built_in_model_writes_the_same_texts_in_threads() -> None:
     lm = draftwood.load("smollm2-135m")
-    questions = ["Name three animals.", "Count from one to nine.", "What is rain?", "Say hello. " * 40]
+    questions = [
+        "Name three animals.",
+        "Count from one to nine.",
+        "What is rain?",
+        "Say hello. " * 40,
+    ]
     options = {"max_new_tokens": 12}
-    wanted = [lm.with_method("plain").generate(question, **options).token_ids for question in questions]
+    wanted = [
+        lm.with_method("plain").generate(question, **options).token_ids for question in questions
+    ]
     wrong: list[str] = []
 
     def task(number: int) -> None:
@@ -268,7 +301,12 @@ def test_earlier_texts_are_read_while_others_are_taken_in() -> None:
             session = drafter.start(request)
             for _ in range(20):
                 session.learn(
-                    News(Accepted(DraftTree.chain([chance.randrange(60) for _ in range(30)]), range(30)), Sampling())
+                    News(
+                        Accepted(
+                            DraftTree.chain([chance.randrange(60) for _ in range(30)]), range(30)
+                        ),
+                        Sampling(),
+                    )
                 )
                 [session.opinions(session.advance((0, 2), token)) for token in range(60)]
 

@@ -1,4 +1,6 @@
-"""Trees on any causal language model give what the model itself gives on each branch, on the general and lean path."""
+"""Trees on any causal language model give what the model itself gives on each branch, on the
+general and lean path.
+"""
 
 import copy
 import random
@@ -41,7 +43,12 @@ SIZES = {
     "eos_token_id": None,
 }
 GROUPED = {**SIZES, "num_key_value_heads": 2}
-MIXED = {**GROUPED, "head_dim": 8, "sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"] * 2}
+MIXED = {
+    **GROUPED,
+    "head_dim": 8,
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
 LATENT = {
     "num_key_value_heads": 4,
@@ -55,7 +62,14 @@ LATENT = {
     "topk_group": 1,
     "first_k_dense_replace": 1,
 }
-LENGTHS = {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 128, "initializer_range": 0.3}
+LENGTHS = {
+    "vocab_size": VOCAB,
+    "n_embd": 32,
+    "n_layer": 4,
+    "n_head": 4,
+    "n_positions": 128,
+    "initializer_range": 0.3,
+}
 EAGER = {"attn_implementation": "eager"}
 
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
@@ -99,11 +113,27 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "gpt-oss": ("GptOssConfig", {**MIXED, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "falcon": ("FalconConfig", {**SIZES, "alibi": False}),
 }
-LEAN = ("llama", "llama-scaled", "llama-biased", "mistral-window", "qwen2", "qwen2-window", "qwen3", "stablelm")
+LEAN = (
+    "llama",
+    "llama-scaled",
+    "llama-biased",
+    "mistral-window",
+    "qwen2",
+    "qwen2-window",
+    "qwen3",
+    "stablelm",
+)
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
-FAST = ("mistral-window/lean", "llama/recorded", "mistral-window/recorded", "llama/native", "mistral-window/native")
+FAST = (
+    "mistral-window/lean",
+    "llama/recorded",
+    "mistral-window/recorded",
+    "llama/native",
+    "mistral-window/native",
+)
 SOME = ("llama", "mistral-window", "gemma3", *FAST)
-DIFFERENT = (*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss", "qwen3/lean")  # in attention, positions or cache
+# in attention, positions or cache
+DIFFERENT = (*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss", "qwen3/lean")
 
 
 def hf_model(family: str) -> PreTrainedModel:
@@ -159,7 +189,9 @@ def plainly(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
 
 
 def at_nodes(model: PreTrainedModel, before: Sequence[int], tree: DraftTree) -> Tensor:
-    return torch.stack([plainly(model, [*before, *text_to(tree, node)])[-1] for node in range(len(tree))])
+    return torch.stack(
+        [plainly(model, [*before, *text_to(tree, node)])[-1] for node in range(len(tree))]
+    )
 
 
 def assert_close(here: Tensor, there: Tensor) -> None:
@@ -194,7 +226,9 @@ def test_every_node_of_two_trees_equals_the_models_own_forward(family: str) -> N
 
 @pytest.mark.parametrize("family", DIFFERENT)
 def test_a_forgotten_branch_or_window_would_be_noticed(family: str) -> None:
-    """Negative control: what the model says does depend on the path, and differs where nodes see other branches."""
+    """Negative control: what the model says does depend on the path, and differs where nodes see
+    other branches.
+    """
     model, text, tree = hf_model(family), some_tokens(12, seed=1), some_tree(14, seed=2)
     session = model_of(family).start()
     session.extend(text)
@@ -265,7 +299,11 @@ def test_the_cache_grows_in_mid_sequence_without_a_trace() -> None:
 
 def test_logits_are_those_of_a_half_precision_model_up_to_its_rounding() -> None:
     model = copy.deepcopy(hf_model("llama")).to(torch.bfloat16)
-    session, text, tree = TransformersModel(model).start(), some_tokens(12, seed=1), some_tree(14, seed=2)
+    session, text, tree = (
+        TransformersModel(model).start(),
+        some_tokens(12, seed=1),
+        some_tree(14, seed=2),
+    )
     session.extend(text)
     here, there = session.forward(tree).logits.float(), at_nodes(model, text, tree).float()
     assert (here - there).norm() < 0.03 * there.norm()
@@ -357,7 +395,10 @@ def test_sequences_run_together_equal_each_alone(family: str) -> None:
     run_together(
         model,
         pairs,
-        [pair.run(n, 20 + n, first) for pair, n, first in zip(pairs, (9, 1, 12, 6), (4, 0, 11, 0), strict=True)],
+        [
+            pair.run(n, 20 + n, first)
+            for pair, n, first in zip(pairs, (9, 1, 12, 6), (4, 0, 11, 0), strict=True)
+        ],
     )
     apart = [pairs[3], pairs[0], pairs[2]]  # slots neither adjacent nor in order
     run_together(model, apart, [pair.run(5 + i, seed=40 + i) for i, pair in enumerate(apart)])
@@ -367,12 +408,15 @@ def test_sequences_run_together_equal_each_alone(family: str) -> None:
     apart = [newcomer, pairs[3], pairs[0]]
     run_together(model, apart, [pair.run(7, seed=60 + i) for i, pair in enumerate(apart)])
     slots = model.pool.slots
-    apart += [Pair(family, model, 4, seed=70), Pair(family, model, 11, seed=71)]  # more slots are needed
+    # more slots are needed
+    apart += [Pair(family, model, 4, seed=70), Pair(family, model, 11, seed=71)]
     assert model.pool.slots > slots
     run_together(model, apart, [pair.run(3 + i, seed=80 + i) for i, pair in enumerate(apart)])
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral-window", "mistral-window/lean", "mistral-window/native"])
+@pytest.mark.parametrize(
+    "family", ["llama", "mistral-window", "mistral-window/lean", "mistral-window/native"]
+)
 def test_the_cache_grows_under_several_sequences(family: str) -> None:
     model = model_of(family)
     pairs = [Pair(family, model, length, seed) for seed, length in enumerate((5, 118, 30))]
@@ -412,14 +456,30 @@ PROMPTS = [[1, 2, 3, 1, 2, 3, 1, 2], [5], some_tokens(21, seed=3)]
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
     ("family", "method"),
-    [(family, name) for family in ("llama", "llama/native") for name in ("lookup", "recycling", "layer-skip", "rsd-s")]
-    + [("mistral-window", "rsd-c"), ("mistral-window/lean", "rsd-c"), ("mistral-window/native", "rsd-c")],
+    [
+        (family, name)
+        for family in ("llama", "llama/native")
+        for name in ("lookup", "recycling", "layer-skip", "rsd-s")
+    ]
+    + [
+        ("mistral-window", "rsd-c"),
+        ("mistral-window/lean", "rsd-c"),
+        ("mistral-window/native", "rsd-c"),
+    ],
 )
-def test_a_batch_writes_what_each_prompt_writes_alone(family: str, method: str, temperature: float) -> None:
+def test_a_batch_writes_what_each_prompt_writes_alone(
+    family: str, method: str, temperature: float
+) -> None:
     def decodings(target: AnyModel) -> list[Decoding]:
         chosen = drafted(method, target)
         return [
-            Decoding(target, chosen.drafter, chosen.verifier, prompt, Options(sampling, 4 + 2 * seed, seed=seed))
+            Decoding(
+                target,
+                chosen.drafter,
+                chosen.verifier,
+                prompt,
+                Options(sampling, 4 + 2 * seed, seed=seed),
+            )
             for seed, prompt in enumerate(PROMPTS)
         ]
 
@@ -456,7 +516,9 @@ def test_greedy_trees_write_what_plain_decoding_writes(family: str, method: str)
     target = model_of(family)
     chosen = drafted(method, target)
     for prompt in PROMPTS:
-        steps = generate(target, chosen.drafter, chosen.verifier, prompt, Options(max_new_tokens=12))
+        steps = generate(
+            target, chosen.drafter, chosen.verifier, prompt, Options(max_new_tokens=12)
+        )
         tokens = [token for step in steps for token in step.tokens]
         text = list(prompt)
         for _ in range(12):
@@ -466,9 +528,12 @@ def test_greedy_trees_write_what_plain_decoding_writes(family: str, method: str)
 
 def test_slots_come_back_when_a_text_ends_or_is_dropped() -> None:
     target = model_of("llama")
-    method = Method(DraftModel(target, Widths((2, 1))), Rejection())  # drafts with itself: two slots per request
+    # drafts with itself: two slots per request
+    method = Method(DraftModel(target, Widths((2, 1))), Rejection())
     for _ in range(3):
-        for _ in generate(target, method.drafter, method.verifier, [1, 2], Options(max_new_tokens=4)):
+        for _ in generate(
+            target, method.drafter, method.verifier, [1, 2], Options(max_new_tokens=4)
+        ):
             pass
     slots = target.pool.slots
     stream = generate(target, Nothing(), Rejection(), [1, 2], Options(max_new_tokens=4))
@@ -494,15 +559,23 @@ def deleted(model: PreTrainedModel, skipped: frozenset[int]) -> PreTrainedModel:
     kinds = getattr(smaller.config, "layer_types", None)
     smaller.config.num_hidden_layers = len(kept)
     if kinds is not None:
-        smaller.config.layer_types = [kind for index, kind in enumerate(kinds) if index not in skipped]
+        smaller.config.layer_types = [
+            kind for index, kind in enumerate(kinds) if index not in skipped
+        ]
     return smaller
 
 
 @torch.no_grad()
 def with_cache_of(
-    model: PreTrainedModel, smaller: PreTrainedModel, skipped: frozenset[int], before: list[int], path: list[int]
+    model: PreTrainedModel,
+    smaller: PreTrainedModel,
+    skipped: frozenset[int],
+    before: list[int],
+    path: list[int],
 ) -> Tensor:
-    """The smaller model's logits after ``path``, reading the keys and values the whole model has of ``before``."""
+    """The smaller model's logits after ``path``, reading the keys and values the whole model has of
+    ``before``.
+    """
     full, part = DynamicCache(), DynamicCache()
     model(torch.tensor([before]), past_key_values=full)
     kept = [layer for index, layer in enumerate(full.layers) if index not in skipped]
@@ -512,7 +585,9 @@ def with_cache_of(
 
 
 @pytest.mark.parametrize("skipped", [{1}, {0, 2}, {3}, {0, 1, 2}], ids=str)
-@pytest.mark.parametrize("family", ["llama", "llama-eager", "qwen3", "gemma3", "mistral-window", "qwen3/recorded"])
+@pytest.mark.parametrize(
+    "family", ["llama", "llama-eager", "qwen3", "gemma3", "mistral-window", "qwen3/recorded"]
+)
 def test_skipping_equals_a_really_smaller_model(family: str, skipped: set[int]) -> None:
     layers = frozenset(skipped)
     model, session = hf_model(family), model_of(family).start()
@@ -521,7 +596,9 @@ def test_skipping_equals_a_really_smaller_model(family: str, skipped: set[int]) 
     logits = session.skipping(layers).forward(tree).logits
     for node in range(len(tree)):
         assert_close(logits[node], with_cache_of(model, smaller, layers, text, text_to(tree, node)))
-    assert (logits[0] - plainly(model, [*text, tree.token_list[0]])[-1]).abs().max() > 100 * TOLERANCE
+    assert (
+        logits[0] - plainly(model, [*text, tree.token_list[0]])[-1]
+    ).abs().max() > 100 * TOLERANCE
 
 
 @pytest.mark.parametrize("family", [*DIFFERENT, "gpt-neox", "phi", "falcon"])
@@ -579,7 +656,10 @@ def test_bad_sets_of_layers_are_refused(layers: set[int]) -> None:
 
 # What cannot run trees
 
-SMALL = {key: SIZES[key] for key in ("vocab_size", "hidden_size", "num_hidden_layers", "initializer_range")}
+SMALL = {
+    key: SIZES[key]
+    for key in ("vocab_size", "hidden_size", "num_hidden_layers", "initializer_range")
+}
 STATE = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8}
 RUNNING_STATE = {
     "MambaConfig": SMALL,
@@ -597,10 +677,21 @@ RUNNING_STATE = {
     "Llama4TextConfig": {**GROUPED, "head_dim": 8, "num_local_experts": 2},
 }
 REFUSED = {
-    **{name: (name, options, "running state .* rejected nodes") for name, options in RUNNING_STATE.items()},
-    "bloom": ("BloomConfig", {"vocab_size": VOCAB, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "position_ids"),
+    **{
+        name: (name, options, "running state .* rejected nodes")
+        for name, options in RUNNING_STATE.items()
+    },
+    "bloom": (
+        "BloomConfig",
+        {"vocab_size": VOCAB, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+        "position_ids",
+    ),
     "falcon-alibi": ("FalconConfig", {**SIZES, "alibi": True}, "position_ids as they are"),
-    "roberta": ("RobertaConfig", {**SIZES, "is_decoder": True, "pad_token_id": 1}, "position_ids as they are"),
+    "roberta": (
+        "RobertaConfig",
+        {**SIZES, "is_decoder": True, "pad_token_id": 1},
+        "position_ids as they are",
+    ),
     "bert": ("BertConfig", {**SIZES, "pad_token_id": 0}, "is an encoder"),
     "gpt-neo": (
         "GPTNeoConfig",
@@ -613,8 +704,16 @@ REFUSED = {
         },
         "its own causal mask",
     ),
-    "openai-gpt": ("OpenAIGPTConfig", {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4}, "no KV cache"),
-    "flex": ("LlamaConfig", {**GROUPED, "attn_implementation": "flex_attention"}, "takes no tree mask; load it with"),
+    "openai-gpt": (
+        "OpenAIGPTConfig",
+        {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4},
+        "no KV cache",
+    ),
+    "flex": (
+        "LlamaConfig",
+        {**GROUPED, "attn_implementation": "flex_attention"},
+        "takes no tree mask; load it with",
+    ),
 }
 
 
@@ -628,13 +727,20 @@ def test_models_that_cannot_run_trees_are_refused_with_the_reason(case: str) -> 
 
 
 def test_encoder_decoders_are_refused() -> None:
-    config = transformers.T5Config(vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
+    config = transformers.T5Config(
+        vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4
+    )
     with pytest.raises(ValueError, match="T5ForConditionalGeneration is an encoder-decoder"):
         TransformersModel(transformers.T5ForConditionalGeneration(config).eval())
 
 
 ROPE = {"rope_theta": 1e4, "factor": 4.0}
-SHORT_AND_LONG = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+SHORT_AND_LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+}
 
 
 @pytest.mark.parametrize(
@@ -642,7 +748,11 @@ SHORT_AND_LONG = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1
     [
         ("LlamaConfig", {"rope_parameters": {**ROPE, "rope_type": "linear"}}, 128),
         ("LlamaConfig", {"rope_parameters": {**ROPE, "rope_type": "dynamic"}}, 128),
-        ("Phi3Config", {"rope_parameters": SHORT_AND_LONG, "original_max_position_embeddings": 16}, 16),
+        (
+            "Phi3Config",
+            {"rope_parameters": SHORT_AND_LONG, "original_max_position_embeddings": 16},
+            16,
+        ),
     ],
 )
 def test_contexts_end_where_the_rotary_frequencies_would_change(

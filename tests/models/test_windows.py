@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    PreTrainedModel,
+)
 
 from draftwood.loading.models import model_for
 from draftwood.models.decoder import why_not_lean
@@ -16,12 +21,48 @@ from draftwood.models.transformers import TransformersModel
 WINDOW = 4
 MOST_WEIGHTS = 3 * 10**6
 SMALL = {  # whatever of these a configuration knows
-    **{"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "head_dim": 8},
-    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "initializer_range": 0.3},
-    **{"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 64, "rotary_dim": 4, "is_decoder": True},
-    **{"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
-    **{"ffn_dim": 48, "d_model": 32, "n_heads": 4, "n_layers": 4, "max_seq_len": 64, "word_embed_proj_dim": 32},
-    **{"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0, "use_sliding_window": True, "max_window_layers": 2},
+    **{
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 4,
+        "head_dim": 8,
+    },
+    **{
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.3,
+    },
+    **{
+        "n_embd": 32,
+        "n_layer": 4,
+        "n_head": 4,
+        "n_positions": 64,
+        "rotary_dim": 4,
+        "is_decoder": True,
+    },
+    **{
+        "num_experts": 4,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+    },
+    **{
+        "ffn_dim": 48,
+        "d_model": 32,
+        "n_heads": 4,
+        "n_layers": 4,
+        "max_seq_len": 64,
+        "word_embed_proj_dim": 32,
+    },
+    **{
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        "use_sliding_window": True,
+        "max_window_layers": 2,
+    },
 }
 IGNORING = (
     "llama",
@@ -37,20 +78,37 @@ IGNORING = (
     "gpt_neox",
     "arcee",
 )
-OBEYING = ("mistral", "mixtral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text", "cohere2", "starcoder2", "olmo3")
+OBEYING = (
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen3",
+    "phi3",
+    "gemma2",
+    "gemma3_text",
+    "cohere2",
+    "starcoder2",
+    "olmo3",
+)
 TYPES = sorted(config.model_type for config in MODEL_FOR_CAUSAL_LM_MAPPING)
 
 
 def build(model_type: str, window: int | None = WINDOW) -> PreTrainedModel | None:
-    """A tiny model whose configuration names a window; None where these few sizes do not suffice to make one."""
+    """A tiny model whose configuration names a window; None where these few sizes do not suffice to
+    make one.
+    """
     torch.manual_seed(0)
     kind = next(config for config in MODEL_FOR_CAUSAL_LM_MAPPING if config.model_type == model_type)
-    known = set(getattr(kind, "__dataclass_fields__", {})) | set(inspect.signature(kind.__init__).parameters)
+    known = set(getattr(kind, "__dataclass_fields__", {})) | set(
+        inspect.signature(kind.__init__).parameters
+    )
     sizes: dict[str, Any] = {name: value for name, value in SMALL.items() if name in known}
     try:
         config = AutoConfig.for_model(model_type, **sizes, sliding_window=window)
         with torch.device("meta"):
-            size = sum(each.numel() for each in AutoModelForCausalLM.from_config(config).parameters())
+            size = sum(
+                each.numel() for each in AutoModelForCausalLM.from_config(config).parameters()
+            )
         if size > MOST_WEIGHTS:
             return None
         model = AutoModelForCausalLM.from_config(config).eval()
@@ -71,7 +129,11 @@ def logits(model: PreTrainedModel) -> torch.Tensor:
 def assert_same(model: PreTrainedModel) -> None:
     """On every path that runs the model."""
     expected = logits(model)
-    paths = [model_for(model), TransformersModel(model), *([] if why_not_lean(model) else [LeanModel(model)])]
+    paths = [
+        model_for(model),
+        TransformersModel(model),
+        *([] if why_not_lean(model) else [LeanModel(model)]),
+    ]
     for ours in paths:
         found = ours.start().extend(tokens().tolist()).logits
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.std()))

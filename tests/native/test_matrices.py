@@ -1,4 +1,6 @@
-"""Products in every format against the same products in float64, and the library built for an older CPU."""
+"""Products in every format against the same products in float64, and the library built for an older
+CPU.
+"""
 
 import ctypes
 import platform
@@ -32,24 +34,34 @@ def fits_int4(weight: torch.Tensor) -> bool:
     return bool(library.library().draftwood_fits_int4(weight.data_ptr(), *weight.shape, 2))
 
 
-def product(kind: int, weight: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
+def product(
+    kind: int, weight: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor
+) -> torch.Tensor:
     """Rows times weight, packed and multiplied by the library."""
     outputs, inputs = weight.shape
     groups = -(-outputs // library.TILE) * -(-inputs // library.GROUP)
     memory = [torch.empty(groups * library.TILE * library.GROUP * 4, dtype=torch.uint8)]
     memory += [torch.empty(groups * library.TILE, dtype=torch.float16) for _ in range(2)]
-    addresses = dict(zip(("weights", "scales", "offsets"), (part.data_ptr() for part in memory), strict=True))
+    addresses = dict(
+        zip(("weights", "scales", "offsets"), (part.data_ptr() for part in memory), strict=True)
+    )
     own_bias = None if bias is None else bias.data_ptr()
     matrix = library.Matrix(kind=kind, outputs=outputs, inputs=inputs, bias=own_bias, **addresses)
     library.library().draftwood_pack(weight.data_ptr(), ctypes.byref(matrix), 2)
     result = torch.full((len(rows), outputs), torch.nan)
-    library.library().draftwood_multiply(ctypes.byref(matrix), rows.data_ptr(), len(rows), result.data_ptr())
+    library.library().draftwood_multiply(
+        ctypes.byref(matrix), rows.data_ptr(), len(rows), result.data_ptr()
+    )
     return result
 
 
 def in_groups_of_bytes(values: torch.Tensor, half_scales: bool = False) -> torch.Tensor:
-    """Each group of 32 rounded to 127ths of its largest value; those of weights are stored in 16 bits."""
-    padded = torch.nn.functional.pad(values, (0, -values.shape[1] % 32)).double().unflatten(1, (-1, 32))
+    """Each group of 32 rounded to 127ths of its largest value; those of weights are stored in 16
+    bits.
+    """
+    padded = (
+        torch.nn.functional.pad(values, (0, -values.shape[1] % 32)).double().unflatten(1, (-1, 32))
+    )
     scale = padded.abs().amax(-1, keepdim=True) / 127
     scale = (scale * 1024).half().double() / 1024 if half_scales else scale
     return ((padded / scale).nan_to_num().round() * scale).flatten(1)[:, : values.shape[1]]
@@ -61,7 +73,9 @@ def in_groups_of_bytes(values: torch.Tensor, half_scales: bool = False) -> torch
 def test_products_of_floats(rows: int, outputs: int, inputs: int, biased: bool) -> None:
     weight, values = some(outputs, inputs, seed=1), some(rows, inputs, seed=2)
     bias = some(outputs, seed=3) if biased else None
-    exact = torch.nn.functional.linear(values.double(), weight.double(), None if bias is None else bias.double())
+    exact = torch.nn.functional.linear(
+        values.double(), weight.double(), None if bias is None else bias.double()
+    )
     assert torch.allclose(product(FLOAT32, weight, bias, values).double(), exact, atol=1e-5)
     halves = [part.bfloat16().double() for part in (values, weight)]
     exact = torch.nn.functional.linear(*halves, None if bias is None else bias.double())
@@ -70,12 +84,15 @@ def test_products_of_floats(rows: int, outputs: int, inputs: int, biased: bool) 
 
 @pytest.mark.parametrize("rows", [1, 3, 8, 21])
 @pytest.mark.parametrize(("outputs", "inputs"), [(48, 64), (50, 100)])
-def test_int8_is_the_product_of_numbers_rounded_group_by_group(rows: int, outputs: int, inputs: int) -> None:
+def test_int8_is_the_product_of_numbers_rounded_group_by_group(
+    rows: int, outputs: int, inputs: int
+) -> None:
     weight, values = some(outputs, inputs, seed=1), some(rows, inputs, seed=2)
     exact = in_groups_of_bytes(values) @ in_groups_of_bytes(weight, half_scales=True).T
     own = product(INT8, weight, None, values).double()
     assert (own - exact).norm() < 1e-5 * exact.norm()
-    assert (own - values.double() @ weight.double().T).norm() > 2e-3 * exact.norm()  # so the comparison is sharp
+    # so the comparison is sharp
+    assert (own - values.double() @ weight.double().T).norm() > 2e-3 * exact.norm()
 
 
 @pytest.mark.parametrize("rows", [1, 8, 13])
@@ -83,7 +100,8 @@ def test_four_bit_weights_are_read_back_as_they_were(rows: int) -> None:
     weight, values = four_bit_weights(48, 96), some(rows, 96, seed=2)
     assert fits_int4(weight)
     exact = in_groups_of_bytes(values) @ weight.double().T
-    assert (product(INT4, weight, None, values).double() - exact).norm() < 4e-3 * exact.norm()  # bfloat16 rounded them
+    # bfloat16 rounded them
+    assert (product(INT4, weight, None, values).double() - exact).norm() < 4e-3 * exact.norm()
 
 
 def test_other_weights_are_not_taken_for_four_bit_ones() -> None:
@@ -127,8 +145,12 @@ def forget() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names levels of x86-64")
 @pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])
-def test_the_library_works_on_older_cpus_too(level: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    """Without AVX-512 everything runs on other instructions: the answers are the same up to rounding."""
+def test_the_library_works_on_older_cpus_too(
+    level: str, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    """Without AVX-512 everything runs on other instructions: the answers are the same up to
+    rounding.
+    """
     exact = NativeModel(tiny_llama(0)).start().extend([1, 2, 3, 4]).logits
     weight, values = four_bit_weights(48, 96), some(9, 96, seed=2)
     usual = [product(kind, weight, None, values) for kind in (FLOAT32, BFLOAT16, INT8, INT4)]
@@ -136,7 +158,9 @@ def test_the_library_works_on_older_cpus_too(level: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(library, "TARGET", f"-march={level}")
     forget()
     try:
-        assert torch.allclose(NativeModel(tiny_llama(0)).start().extend([1, 2, 3, 4]).logits, exact, atol=1e-5)
+        assert torch.allclose(
+            NativeModel(tiny_llama(0)).start().extend([1, 2, 3, 4]).logits, exact, atol=1e-5
+        )
         here = [product(kind, weight, None, values) for kind in (FLOAT32, BFLOAT16, INT8, INT4)]
     finally:
         forget()

@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from draftwood.native.rows import arrivals, first_to_arrive, largest, largest_with_shares, overlap, searchable, softened
+from draftwood.native.rows import (
+    arrivals,
+    first_to_arrive,
+    largest,
+    largest_with_shares,
+    overlap,
+    searchable,
+    softened,
+)
 from draftwood.rng import Rng, _arrivals
 
 pytestmark = pytest.mark.skipif(not searchable(torch.zeros(1)), reason="there is no C++ compiler")
@@ -55,7 +63,9 @@ def test_probabilities_are_put_where_they_are_wanted() -> None:
 def test_overlap_is_the_sum_of_the_smaller(vocab: int) -> None:
     p, q = some(2, vocab, seed=5).softmax(-1)
     for scale in (1.0, 0.3):
-        assert overlap(p, q, scale) == pytest.approx(float(torch.minimum(p * scale, q).double().sum()), rel=1e-6)
+        assert overlap(p, q, scale) == pytest.approx(
+            float(torch.minimum(p * scale, q).double().sum()), rel=1e-6
+        )
 
 
 def test_noise_is_what_tensor_operations_make_of_it() -> None:
@@ -85,10 +95,14 @@ def test_shares_find_the_places_that_tensor_operations_find(
     rows[1, 1:] = 0.0  # nothing is left after the first draw
     rows[2, : vocab // 2] = 0.0
     count = min(6, vocab)
-    draw = [Rng(seed).draw_distinct if distinct else Rng(seed).draw_independent for seed in range(10)]
+    draw = [
+        Rng(seed).draw_distinct if distinct else Rng(seed).draw_independent for seed in range(10)
+    ]
     found = [one(rows, count) for one in draw]
     monkeypatch.setattr("draftwood.rng.searchable", lambda rows: False)
-    draw = [Rng(seed).draw_distinct if distinct else Rng(seed).draw_independent for seed in range(10)]
+    draw = [
+        Rng(seed).draw_distinct if distinct else Rng(seed).draw_independent for seed in range(10)
+    ]
     for one, places in zip(draw, found, strict=True):
         expected = one(rows, count)
         known = rows.gather(-1, expected) > 0

@@ -1,4 +1,6 @@
-"""How many threads run, that they leave a busy machine to others, and what becomes of them in a forked process."""
+"""How many threads run, that they leave a busy machine to others, and what becomes of them in a
+forked process.
+"""
 
 import json
 import math
@@ -33,7 +35,10 @@ def system(root: Path, groups: str, mounts: str, files: dict[str, str]) -> Path:
 
 NEW = "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 OLD = "31 20 0:27 {top} /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
-OTHER = "32 20 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n25 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+OTHER = (
+    "32 20 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n25 1 8:1 / / rw - ext4"
+    " /dev/sda1 rw\n"
+)
 V1 = "sys/fs/cgroup/cpu,cpuacct"
 
 
@@ -42,12 +47,19 @@ V1 = "sys/fs/cgroup/cpu,cpuacct"
     ("groups", "mounts", "files", "expected"),
     [
         pytest.param("0::/\n", NEW, {}, math.inf, id="no quota"),
-        pytest.param("0::/\n", NEW, {"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5, id="version 2"),
-        pytest.param("0::/a/b\n", NEW, {"sys/fs/cgroup/a/b/cpu.max": "max 100000\n"}, math.inf, id="max"),
+        pytest.param(
+            "0::/\n", NEW, {"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5, id="version 2"
+        ),
+        pytest.param(
+            "0::/a/b\n", NEW, {"sys/fs/cgroup/a/b/cpu.max": "max 100000\n"}, math.inf, id="max"
+        ),
         pytest.param(
             "0::/a/b\n",
             NEW,
-            {"sys/fs/cgroup/a/b/cpu.max": "400000 100000\n", "sys/fs/cgroup/a/cpu.max": "200000 100000\n"},
+            {
+                "sys/fs/cgroup/a/b/cpu.max": "400000 100000\n",
+                "sys/fs/cgroup/a/cpu.max": "200000 100000\n",
+            },
             2.0,
             id="the group around it is given less",
         ),
@@ -72,7 +84,13 @@ V1 = "sys/fs/cgroup/cpu,cpuacct"
             math.inf,
             id="version 1, no quota",
         ),
-        pytest.param("0::/\n", NEW, {"sys/fs/cgroup/cpu.max": "what is this\n"}, math.inf, id="not understood"),
+        pytest.param(
+            "0::/\n",
+            NEW,
+            {"sys/fs/cgroup/cpu.max": "what is this\n"},
+            math.inf,
+            id="not understood",
+        ),
     ],
 )
 def test_quotas_of_both_versions_are_read(
@@ -151,7 +169,9 @@ def test_several_python_threads_take_turns_or_work_alone() -> None:
 
     def largest() -> torch.Tensor:
         places = torch.empty(40, 8, dtype=torch.int64)
-        compiled.draftwood_largest(rows.data_ptr(), 40, 5000, 5000, 8, places.data_ptr(), 1.0, None, 3)
+        compiled.draftwood_largest(
+            rows.data_ptr(), 40, 5000, 5000, 8, places.data_ptr(), 1.0, None, 3
+        )
         return places
 
     expected, wrong = largest(), []
@@ -201,7 +221,9 @@ os._exit(status or (0 if torch.equal(logits(), expected) else 8))
 def test_a_forked_process_runs_with_a_team_of_its_own() -> None:
     """Its parent, its child and its grandchild too."""
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", FORKED], timeout=60, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], timeout=60, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -227,12 +249,27 @@ def test_busy_loops_of_low_priority_leave_most_of_the_speed() -> None:
     """At least 0.3 of the idle speed; about 0.85 on a machine that is idle but for them."""
     cpus = len(os.sched_getaffinity(0))
     if cpus < 2 or os.getloadavg()[0] > cpus / 2:
-        pytest.skip(f"this needs two idle CPUs; there are {cpus}, and a load of {os.getloadavg()[0]:.1f}")
-    command = [sys.executable, str(BUSY), "run", "--cases", "nice loops", "--rounds", "3", "--tokens", "48", "--json"]
+        pytest.skip(
+            f"this needs two idle CPUs; there are {cpus}, and a load of {os.getloadavg()[0]:.1f}"
+        )
+    command = [
+        sys.executable,
+        str(BUSY),
+        "run",
+        "--cases",
+        "nice loops",
+        "--rounds",
+        "3",
+        "--tokens",
+        "48",
+        "--json",
+    ]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     record = json.loads(done.stdout)
     assert record["texts_are_equal"]
-    shares = {row["method"]: row["of_idle"] for row in record["rows"] if row["case"] == "nice loops"}
+    shares = {
+        row["method"]: row["of_idle"] for row in record["rows"] if row["case"] == "nice loops"
+    }
     assert set(shares) == {"plain", "auto"}
     assert min(shares.values()) >= 0.3, shares

@@ -30,7 +30,9 @@ SHAPES: list[Shape] = [
 
 
 def table(vocab: int = 6, seed: int = 0) -> torch.Tensor:
-    return (torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(seed)) * 1.5).softmax(-1)
+    return (torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(seed)) * 1.5).softmax(
+        -1
+    )
 
 
 def grow(shape: Shape, rng: Rng, probs: torch.Tensor | None = None) -> DraftTree:
@@ -95,7 +97,9 @@ class OtherRows:
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("shape", [Likeliest(), Mislabelled(), Pruned(), OtherRows()], ids=lambda shape: shape.name)
+@pytest.mark.parametrize(
+    "shape", [Likeliest(), Mislabelled(), Pruned(), OtherRows()], ids=lambda shape: shape.name
+)
 def test_lies_are_caught(shape: Shape) -> None:
     with pytest.raises(AssertionError):
         check_shape(shape)
@@ -106,7 +110,11 @@ def test_rows_that_lie_one_behind_the_other_are_not_copied() -> None:
     whole = joined([memory[1:2], memory[2:5]])
     assert torch.equal(whole, memory[1:5])
     assert whole.data_ptr() == memory[1].data_ptr()
-    for blocks in ([memory[0:1], memory[2:4]], [memory[1:2], memory[0:1]], [memory[:1], memory[1:2].clone()]):
+    for blocks in (
+        [memory[0:1], memory[2:4]],
+        [memory[1:2], memory[0:1]],
+        [memory[:1], memory[1:2].clone()],
+    ):
         assert torch.equal(joined(blocks), torch.cat(blocks))
     columns = [memory[:2, :3], memory[2:, :3]]
     assert torch.equal(joined(columns), torch.cat(columns))
@@ -148,17 +156,28 @@ def test_stochastic_beam_keeps_so_many_a_level_and_leaves_stay() -> None:
     assert len(families) > 2  # a random number of children
 
 
-def reference_beam(probs: torch.Tensor, width: int, depth: int, rng: torch.Generator) -> tuple[int, ...]:
-    """Stochastic Beam Search as it is written down: noise for every token, shifted to the parent's maximum."""
+def reference_beam(
+    probs: torch.Tensor, width: int, depth: int, rng: torch.Generator
+) -> tuple[int, ...]:
+    """Stochastic Beam Search as it is written down: noise for every token, shifted to the parent's
+    maximum.
+    """
     beams = [((0,), 0.0, 0.0)]
     found: list[int] = []
     for _ in range(depth):
         children = []
         for tokens, phi, psi in beams:
             log_probs = phi + probs[tokens[-1]].log()
-            noisy = log_probs - (-torch.rand(len(log_probs), generator=rng, dtype=torch.float64).log()).log()
-            values = -torch.log(torch.exp(torch.tensor(-psi)) - torch.exp(-noisy.max()) + torch.exp(-noisy))
-            children += [((*tokens, t), float(log_probs[t]), float(values[t])) for t in range(len(log_probs))]
+            noisy = (
+                log_probs
+                - (-torch.rand(len(log_probs), generator=rng, dtype=torch.float64).log()).log()
+            )
+            values = -torch.log(
+                torch.exp(torch.tensor(-psi)) - torch.exp(-noisy.max()) + torch.exp(-noisy)
+            )
+            children += [
+                ((*tokens, t), float(log_probs[t]), float(values[t])) for t in range(len(log_probs))
+            ]
         beams = sorted(children, key=lambda child: -child[2])[:width]
         found += [token for tokens, _, _ in beams for token in tokens[1:]]
     return tuple(found)
@@ -177,19 +196,30 @@ def test_stochastic_beam_has_the_law_of_the_written_formula() -> None:
     for _ in range(texts):
         for shape, into in ((StochasticBeam(2, 2), counts), (Widths((2, 1)), wrong)):
             tree = grow(shape, own, probs)
-            level = [[n for n in range(len(tree)) if int(tree.depths[n]) == depth] for depth in (1, 2)]
-            key = tuple(tree.token_list[m] for nodes in level for n in nodes for m in tree.path_to(n))
+            level = [
+                [n for n in range(len(tree)) if int(tree.depths[n]) == depth] for depth in (1, 2)
+            ]
+            key = tuple(
+                tree.token_list[m] for nodes in level for n in nodes for m in tree.path_to(n)
+            )
             into[key] = into.get(key, 0) + 1
     law = {key: count / (4 * texts) for key, count in reference.items()}
     assert chi_square({k: v for k, v in counts.items() if k in law}, law) > 1e-5
-    assert sum(v for k, v in counts.items() if k not in law) <= 3  # outcomes too rare for the reference's sample
-    assert chi_square({k: v for k, v in wrong.items() if k in law}, law) < 1e-9  # one child each is another law
+    # outcomes too rare for the reference's sample
+    assert sum(v for k, v in counts.items() if k not in law) <= 3
+    # one child each is another law
+    assert chi_square({k: v for k, v in wrong.items() if k in law}, law) < 1e-9
 
 
 def test_perturbed_values_fall_and_survive_extremes() -> None:
-    chance = torch.tensor([[0.9, 0.1, 0.0], [1.0, 0.0, 0.0], [1e-30, 1e-35, 0.0]], dtype=torch.float64)
+    chance = torch.tensor(
+        [[0.9, 0.1, 0.0], [1.0, 0.0, 0.0], [1e-30, 1e-35, 0.0]], dtype=torch.float64
+    )
     values = perturbed_values(
-        torch.tensor([0.0, -50.0, -700.0]).double(), torch.tensor([3.0, 0.1, -9.0]).double(), chance, Rng(0)
+        torch.tensor([0.0, -50.0, -700.0]).double(),
+        torch.tensor([3.0, 0.1, -9.0]).double(),
+        chance,
+        Rng(0),
     )
     assert values[:, 0].tolist() == pytest.approx([3.0, 0.1, -9.0])
     assert not values.isnan().any()
@@ -223,13 +253,21 @@ def test_best_first_keeps_the_likeliest() -> None:
     tree = grow(BestFirst(3, 3, 5), Rng(0), probs)
     scores = {(): 1.0}
     for _ in range(3):
-        scores |= {(*p, t): s * float(probs[p[-1] if p else 0, t]) for p, s in list(scores.items()) for t in range(6)}
+        scores |= {
+            (*p, t): s * float(probs[p[-1] if p else 0, t])
+            for p, s in list(scores.items())
+            for t in range(6)
+        }
     best = sorted((p for p in scores if p), key=lambda p: -scores[p])[:5]
-    assert {tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, 6)} == set(best)
+    assert {tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, 6)} == set(
+        best
+    )
 
 
 def yield_of(paths: list[tuple[int, ...]], acceptance: tuple[float, ...]) -> float:
-    return 1 + sum(torch.tensor([acceptance[rank] for rank in path]).double().prod().item() for path in paths)
+    return 1 + sum(
+        torch.tensor([acceptance[rank] for rank in path]).double().prod().item() for path in paths
+    )
 
 
 def every_tree(budget: int, ranks: int, depth: int) -> set[frozenset[tuple[int, ...]]]:
@@ -238,7 +276,9 @@ def every_tree(budget: int, ranks: int, depth: int) -> set[frozenset[tuple[int, 
         bigger = set()
         for tree in trees:
             for path in [(), *tree]:
-                rank = sum(1 for other in tree if other[:-1] == path and len(other) == len(path) + 1)
+                rank = sum(
+                    1 for other in tree if other[:-1] == path and len(other) == len(path) + 1
+                )
                 if rank < ranks and len(path) < depth:
                     bigger.add(tree | {(*path, rank)})
         trees = bigger
@@ -286,6 +326,11 @@ def test_without_noise_trees_are_the_likeliest() -> None:
 
 def test_a_vocabulary_smaller_than_the_tree() -> None:
     probs = torch.full((2, 2), 0.5)
-    for shape in (Widths((5,)), StochasticBeam(5, 2), BestFirst(2, 5, 30), Sequoia(budget=8, depth=1)):
+    for shape in (
+        Widths((5,)),
+        StochasticBeam(5, 2),
+        BestFirst(2, 5, 30),
+        Sequoia(budget=8, depth=1),
+    ):
         tree = grow(shape, Rng(0), probs)
         assert set(tree.token_list) <= {0, 1}

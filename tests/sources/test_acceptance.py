@@ -40,10 +40,15 @@ def test_estimates_become_the_share_that_is_accepted() -> None:
     random.seed(0)
     estimates = Estimator(strength=10.0, decay=1.0).start()
     for _ in range(2000):
-        estimates.learn(estimates.predict([(GOOD, {1: 0.5})], deep=False), 1 if random.random() < 0.2 else 2)
-    assert estimates.predict([(GOOD, {1: 0.5})], deep=False).estimates[1] == pytest.approx(0.2, abs=0.04)
+        estimates.learn(
+            estimates.predict([(GOOD, {1: 0.5})], deep=False), 1 if random.random() < 0.2 else 2
+        )
+    assert estimates.predict([(GOOD, {1: 0.5})], deep=False).estimates[1] == pytest.approx(
+        0.2, abs=0.04
+    )
     untouched = Estimator().start().predict([(GOOD, {1: 0.5})], deep=True).estimates[1]
-    assert estimates.predict([(GOOD, {1: 0.5})], deep=True).estimates[1] == untouched  # the root tells nothing below it
+    # the root tells nothing below it
+    assert estimates.predict([(GOOD, {1: 0.5})], deep=True).estimates[1] == untouched
 
 
 def test_the_formula_of_prior_and_evidence() -> None:
@@ -72,7 +77,9 @@ def test_requests_learn_for_themselves() -> None:
     assert other.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], deep=True) == fresh
 
 
-@pytest.mark.parametrize("options", [{"rate": -1.0}, {"strength": 0.0}, {"decay": 0.0}, {"decay": 1.5}, {"floor": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{"rate": -1.0}, {"strength": 0.0}, {"decay": 0.0}, {"decay": 1.5}, {"floor": 0.0}]
+)
 def test_impossible_settings(options: dict) -> None:
     with pytest.raises(ValueError, match="strength above 0"):
         Estimator(**options)

@@ -32,11 +32,18 @@ def model_of(seed: int) -> TableModel:
     return TableModel(torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3)
 
 
-def trees(merged: Merged, request: Request, model: TableModel, seed: int) -> list[tuple[Grown, list[set[str]]]]:
-    """What it guesses on a text that repeats itself in places, with rejected guesses and quiet steps."""
+def trees(
+    merged: Merged, request: Request, model: TableModel, seed: int
+) -> list[tuple[Grown, list[set[str]]]]:
+    """What it guesses on a text that repeats itself in places, with rejected guesses and quiet
+    steps.
+    """
     chance, found = random.Random(seed), []
     prompt = [chance.randrange(VOCAB) for _ in range(20)] * 2
-    merged.learn(Accepted(DraftTree.chain(prompt), range(len(prompt)), Output(model.logits[prompt])), quiet=False)
+    merged.learn(
+        Accepted(DraftTree.chain(prompt), range(len(prompt)), Output(model.logits[prompt])),
+        quiet=False,
+    )
     text = list(prompt)
     for step in range(60):
         root = int(model.logits[text[-1]].argmax()) if step % 3 else chance.randrange(VOCAB)
@@ -75,7 +82,9 @@ def both(name: str, seed: int, temperature: float) -> list[list[tuple[Grown, lis
     results = []
     for kind in (MergedSources, NativeSources):
         request = Request(Sampling(temperature), Rng(seed), model.start())
-        results.append(trees(kind(sources_of(model)[name], estimator, request), request, model, seed))
+        results.append(
+            trees(kind(sources_of(model)[name], estimator, request), request, model, seed)
+        )
     return results
 
 
@@ -98,7 +107,9 @@ def test_another_setting_gives_other_trees() -> None:
     model, results = model_of(1), []
     for kind, strength in ((MergedSources, 40.0), (NativeSources, 20.0)):
         request = Request(Sampling(), Rng(1), model.start())
-        results.append(trees(kind((NGrams(),), Estimator(strength=strength), request), request, model, 1))
+        results.append(
+            trees(kind((NGrams(),), Estimator(strength=strength), request), request, model, 1)
+        )
     assert results[0] != results[1]
 
 
@@ -106,7 +117,9 @@ def test_cut_distributions_are_learnt_as_they_are_cut() -> None:
     model, results = model_of(2), []
     for kind in (MergedSources, NativeSources):
         request = Request(Sampling(1.0, top_k=3, top_p=0.9), Rng(2), model.start())
-        results.append(trees(kind((NGrams(),), Estimator.for_sampling(), request), request, model, 2))
+        results.append(
+            trees(kind((NGrams(),), Estimator.for_sampling(), request), request, model, 2)
+        )
     assert [grown.tokens for grown, _ in results[0]] == [grown.tokens for grown, _ in results[1]]
 
 
@@ -131,11 +144,21 @@ def test_other_sources_are_left_to_python() -> None:
 
 
 def test_places_with_many_successors_are_found_in_both() -> None:
-    """A state that many tokens follow is searched another way, and says nothing once they are too many."""
+    """A state that many tokens follow is searched another way, and says nothing once they are too
+    many.
+    """
     vocab = 90
     model = TableModel(torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(4)))
     text = [token for other in range(45) for token in (80, 81, 82, other)]
-    text += [token for other in range(20) for token in (80, 83, other)] + [80, 83, 5, 80, 83, 19, 80]
+    text += [token for other in range(20) for token in (80, 83, other)] + [
+        80,
+        83,
+        5,
+        80,
+        83,
+        19,
+        80,
+    ]
     found: list[list[Grown]] = []
     for kind in (MergedSources, NativeSources):
         merged = kind((Suffix(),), Estimator(), Request(Sampling(), Rng(0), model.start()))
@@ -150,7 +173,9 @@ def test_missing_rows_are_refused() -> None:
     model = model_of(0)
     merged = NativeSources((NGrams(),), Estimator(), Request(Sampling(), Rng(0), model.start()))
     with pytest.raises(ValueError, match="2 rows for 3 nodes"):
-        merged.learn(Accepted(DraftTree.chain([1, 2, 3]), [0], Output(model.logits[:2])), quiet=False)
+        merged.learn(
+            Accepted(DraftTree.chain([1, 2, 3]), [0], Output(model.logits[:2])), quiet=False
+        )
 
 
 def test_threads_share_tables() -> None:
@@ -179,12 +204,17 @@ def test_trees_are_the_same_behind_matches_longer_than_any_that_is_told(pattern:
         model = model_of(0)
         request = Request(Sampling(), Rng(0), model.start())
         merged = kind((Suffix(),), Estimator(), request)
-        merged.learn(Accepted(DraftTree.chain(text), range(len(text)), Output(model.logits[text])), quiet=False)
+        merged.learn(
+            Accepted(DraftTree.chain(text), range(len(text)), Output(model.logits[text])),
+            quiet=False,
+        )
         roots = [*pattern, 39, *pattern, 38, pattern[0]]
         grown = []
         for root in roots:
             grown.append(merged.grow(root, BUDGET))
-            merged.learn(Accepted(DraftTree.chain([root]), [0], Output(model.logits[[root]])), quiet=False)
+            merged.learn(
+                Accepted(DraftTree.chain([root]), [0], Output(model.logits[[root]])), quiet=False
+            )
         found.append(grown)
     for ours, theirs in zip(*found, strict=True):
         assert (ours.tokens, ours.parents) == (theirs.tokens, theirs.parents)
@@ -193,7 +223,9 @@ def test_trees_are_the_same_behind_matches_longer_than_any_that_is_told(pattern:
 
 
 def test_one_token_repeated_is_learnt_in_linear_time() -> None:
-    """A step along every suffix would make this 34 billion steps; 64 for each token take a tenth of a second."""
+    """A step along every suffix would make this 34 billion steps; 64 for each token take a tenth of
+    a second.
+    """
     length = 1 << 18
     request = Request(Sampling(), Rng(0), model_of(0).start())
     merged = NativeSources((Suffix(),), Estimator(), request)

@@ -38,7 +38,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def table(seed: int = 0, size: int = 20, scale: float = 3.0) -> TableModel:
-    return TableModel(torch.randn(size, size, generator=torch.Generator().manual_seed(seed)) * scale)
+    return TableModel(
+        torch.randn(size, size, generator=torch.Generator().manual_seed(seed)) * scale
+    )
 
 
 def request_for(model: TableModel, sampling: Sampling | None = None) -> Request:
@@ -101,7 +103,9 @@ def test_a_prior_survives_its_file(tmp_path: Path) -> None:
 
 def test_recycling_starts_from_a_prior() -> None:
     model = table()
-    drafter = TokenRecycling(Paths(((0,), (1,), (0, 0))), ranks=4, prior=BigramPrior.of(model, ranks=4))
+    drafter = TokenRecycling(
+        Paths(((0,), (1,), (0, 0))), ranks=4, prior=BigramPrior.of(model, ranks=4)
+    )
     tree = drafter.start(request_for(model)).propose(5, Context([], 0))
     best = model.logits[5].topk(2).indices.tolist()
     assert tree.token_list == [5, *best, int(model.logits[best[0]].argmax())]
@@ -110,7 +114,9 @@ def test_recycling_starts_from_a_prior() -> None:
 @pytest.mark.usefixtures("way")
 def test_siblings_of_one_token_are_one_node_credited_to_all() -> None:
     model = TableModel(torch.eye(12).roll(1, 1) * 9)
-    steps = list(generate(model, Combined(budget=FREE), Match(), [*range(12), 0], Options(max_new_tokens=30)))
+    steps = list(
+        generate(model, Combined(budget=FREE), Match(), [*range(12), 0], Options(max_new_tokens=30))
+    )
     for step in steps[1:]:
         assert step.tree is not None
         pairs = list(zip(step.tree.parents.tolist(), step.tree.token_list, strict=True))
@@ -126,10 +132,18 @@ def test_siblings_of_one_token_are_one_node_credited_to_all() -> None:
 @pytest.mark.usefixtures("way")
 def test_nothing_is_drafted_where_it_does_not_pay() -> None:
     for seed in range(3):
-        steps = generate(table(seed), Combined(budget=DEAR), Match(), [1, 2, 3], Options(Sampling(1.0), 40, seed=1))
+        steps = generate(
+            table(seed),
+            Combined(budget=DEAR),
+            Match(),
+            [1, 2, 3],
+            Options(Sampling(1.0), 40, seed=1),
+        )
         assert Stats.of(steps).drafted == 0
     circle = TableModel(torch.eye(12).roll(1, 1) * 9)
-    steps = generate(circle, Combined(budget=FREE), Match(), list(range(12)), Options(max_new_tokens=40))
+    steps = generate(
+        circle, Combined(budget=FREE), Match(), list(range(12)), Options(max_new_tokens=40)
+    )
     assert Stats.of(steps).block_efficiency > 4
 
 
@@ -150,7 +164,9 @@ def test_a_source_that_was_given_up_comes_back_when_it_is_right_again() -> None:
 
 @pytest.mark.usefixtures("way")
 def test_trees_are_cut_to_the_room_that_is_left() -> None:
-    steps = list(generate(table(), Combined(budget=FREE), Match(), [1, 2], Options(max_new_tokens=7)))
+    steps = list(
+        generate(table(), Combined(budget=FREE), Match(), [1, 2], Options(max_new_tokens=7))
+    )
     assert Stats.of(steps).tokens == 7
 
 
@@ -173,7 +189,10 @@ def test_tables_are_carried_over_only_when_asked() -> None:
     model = table(scale=4.0)
     for keep, better in ((True, True), (False, False)):
         drafter = Combined((NGrams(keep=keep),), FREE)
-        runs = [Stats.of(generate(model, drafter, Match(), [1], Options(max_new_tokens=6))).drafted for _ in range(2)]
+        runs = [
+            Stats.of(generate(model, drafter, Match(), [1], Options(max_new_tokens=6))).drafted
+            for _ in range(2)
+        ]
         assert (runs[1] > runs[0]) == better
 
 

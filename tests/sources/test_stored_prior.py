@@ -66,4 +66,7 @@ def test_time_that_is_up_leaves_a_shorter_table(model: TransformersModel) -> Non
 def test_auto_guesses_with_it(model: TransformersModel) -> None:
     drafter = methods.build("auto", model, prior=Prior(model).table).drafter
     assert [source.name for source in drafter.sources] == ["suffix", "n-grams", "bigram-prior"]
-    assert [source.name for source in methods.build("auto", model).drafter.sources] == ["suffix", "n-grams"]
+    assert [source.name for source in methods.build("auto", model).drafter.sources] == [
+        "suffix",
+        "n-grams",
+    ]

@@ -32,7 +32,11 @@ def automaton_of(text: list[int], deepest: int = DEEPEST) -> SuffixAutomaton:
 
 def texts() -> list[list[int]]:
     random.seed(0)
-    return [[random.randrange(kinds) for _ in range(length)] for kinds in (1, 2, 3, 9) for length in (1, 2, 7, 40)]
+    return [
+        [random.randrange(kinds) for _ in range(length)]
+        for kinds in (1, 2, 3, 9)
+        for length in (1, 2, 7, 40)
+    ]
 
 
 @pytest.mark.parametrize("text", texts(), ids=lambda text: f"{len(text)} of {len(set(text))}")
@@ -70,15 +74,24 @@ def test_longer_matches_count_as_their_end(text: list[int], deepest: int) -> Non
         automaton.append(token)
         read = text[: place + 1]
         state, matched = automaton.repeated()
-        assert matched == max(n for n in range(min(deepest, place) + 1) if n == 0 or len(ends(read, read[-n:])) > 1)
+        assert matched == max(
+            n for n in range(min(deepest, place) + 1) if n == 0 or len(ends(read, read[-n:])) > 1
+        )
         for after in {*text, 99}:
             here, longer = automaton.step(state, matched, after)
             ending = [*read[len(read) - matched :], after]
-            found = next(n for n in range(min(deepest, matched + 1), -1, -1) if n == 0 or ends(read, ending[-n:]))
+            found = next(
+                n
+                for n in range(min(deepest, matched + 1), -1, -1)
+                if n == 0 or ends(read, ending[-n:])
+            )
             assert longer == found
             for token, continued in automaton.following[here].items():
                 places = ends(read, [*ending[len(ending) - found :], token])
-                assert (automaton.counts[continued], automaton.newest[continued]) == (len(places), places[-1])
+                assert (automaton.counts[continued], automaton.newest[continued]) == (
+                    len(places),
+                    places[-1],
+                )
 
 
 class Counting(list):
@@ -92,14 +105,18 @@ class Counting(list):
 
 
 @pytest.mark.parametrize(
-    "pattern", [[7], [7, 8], [7, 7, 8], [*range(100)], [random.Random(0).randrange(2) for _ in range(999)]]
+    "pattern",
+    [[7], [7, 8], [7, 7, 8], [*range(100)], [random.Random(0).randrange(2) for _ in range(999)]],
 )
-def test_a_text_that_repeats_itself_takes_steps_in_proportion_to_its_length(pattern: list[int]) -> None:
+def test_a_text_that_repeats_itself_takes_steps_in_proportion_to_its_length(
+    pattern: list[int],
+) -> None:
     automaton, length = SuffixAutomaton(), 20_000
     automaton.links, Counting.read = Counting(automaton.links), 0
     for token in (pattern * length)[:length]:
         automaton.append(token)
-    assert Counting.read < (DEEPEST + 8) * length  # as many as 2e8 where every suffix is walked along
+    # as many as 2e8 where every suffix is walked along
+    assert Counting.read < (DEEPEST + 8) * length
 
 
 def started(source, tokens: list[int]):
@@ -127,7 +144,8 @@ def test_frequent_and_recent_continuations_weigh_most() -> None:
 def test_the_root_is_not_matched_with_itself() -> None:
     session = started(Suffix(), [7, 8])
     assert session.opinions(session.begin(9)) == []
-    assert session.opinions(session.begin(8)) == []  # 8 stands at the end of the text, and nothing followed it there
+    # 8 stands at the end of the text, and nothing followed it there
+    assert session.opinions(session.begin(8)) == []
 
 
 def test_matches_that_anything_follows_and_short_ones_say_nothing() -> None:
@@ -168,16 +186,22 @@ def test_a_request_reads_earlier_texts_as_they_were_when_it_started() -> None:
 
 def test_copying_is_a_method_that_reads_no_logits() -> None:
     model = TableModel(torch.eye(12).roll(1, 1) * 9)  # counts round in circles
-    steps = list(generate(model, SuffixDecoding(), Match(), list(range(12)), Options(max_new_tokens=40)))
+    steps = list(
+        generate(model, SuffixDecoding(), Match(), list(range(12)), Options(max_new_tokens=40))
+    )
     assert not SuffixDecoding().needs_logits
     assert Stats.of(steps).block_efficiency > 3
     again = SuffixDecoding(earlier=EarlierTexts())
-    runs = [Stats.of(generate(model, again, Match(), [3], Options(max_new_tokens=10))) for _ in range(2)]
+    runs = [
+        Stats.of(generate(model, again, Match(), [3], Options(max_new_tokens=10))) for _ in range(2)
+    ]
     assert runs[1].target_runs < runs[0].target_runs
     assert runs[1].as_json()["sources"]["earlier-texts"]["accepted"] > 0
 
 
-@pytest.mark.parametrize("make", [lambda: Suffix(longest=0), lambda: Suffix(shortest=0), lambda: EarlierTexts(most=0)])
+@pytest.mark.parametrize(
+    "make", [lambda: Suffix(longest=0), lambda: Suffix(shortest=0), lambda: EarlierTexts(most=0)]
+)
 def test_impossible_settings(make) -> None:
     with pytest.raises(ValueError, match="above 0"):
         make()

@@ -1,4 +1,6 @@
-"""Every method to the last token: of the model's context, with rotary and with learned positions, and of the text."""
+"""Every method to the last token: of the model's context, with rotary and with learned positions,
+and of the text.
+"""
 
 from collections.abc import Sequence
 
@@ -28,13 +30,20 @@ from draftwood.verifiers import Match
 
 CONTEXT = 32
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
-FREE = Budget(lambda nodes: 1.0 + 1e-4 * nodes, per_guess=0.0, per_step=0.0, most=32)  # every guess pays
+# every guess pays
+FREE = Budget(lambda nodes: 1.0 + 1e-4 * nodes, per_guess=0.0, per_step=0.0, most=32)
 
 
 def tiny_gpt2() -> GPT2LMHeadModel:
     """Learned positions: a position beyond the context is an error."""
     config = GPT2Config(
-        vocab_size=64, n_positions=CONTEXT, n_embd=32, n_layer=4, n_head=4, initializer_range=0.3, bos_token_id=None
+        vocab_size=64,
+        n_positions=CONTEXT,
+        n_embd=32,
+        n_layer=4,
+        n_head=4,
+        initializer_range=0.3,
+        bos_token_id=None,
     )
     config.eos_token_id = None
     torch.manual_seed(0)
@@ -57,14 +66,18 @@ def targets() -> dict[str, Model]:
 
 
 def method_of(name: str, target: Model) -> Method:
-    """The method, drafting with the target itself where it takes a draft model, so that nearly all is accepted."""
+    """The method, drafting with the target itself where it takes a draft model, so that nearly all
+    is accepted.
+    """
     if name == IN_PYTHON:  # the library knows no earlier texts
         return Method(Combined((Suffix(), NGrams(), EarlierTexts()), FREE), Match(), name)
     recipe = methods.recipe(name)
     draft = target if recipe.drafter == "draft-model" else None
     built = methods.build(name, target, draft, curve=FREE.seconds)
     if name == "auto":
-        return Method(Combined((Suffix(), NGrams(), BigramPrior.of(target)), FREE), built.verifier, name)
+        return Method(
+            Combined((Suffix(), NGrams(), BigramPrior.of(target)), FREE), built.verifier, name
+        )
     return built
 
 
@@ -72,7 +85,9 @@ IN_PYTHON = "auto, in Python"
 NAMES = [*(name for name in methods.RECIPES if name != "plain"), IN_PYTHON]
 
 
-def text_of(target: Model, method: Method, sampling: Sampling, most: int, prompt: Sequence[int]) -> list[int]:
+def text_of(
+    target: Model, method: Method, sampling: Sampling, most: int, prompt: Sequence[int]
+) -> list[int]:
     options = Options(sampling, most, seed=3, exact=bool(method.verifier.exact_for))
     decoding = Decoding(target, method.drafter, method.verifier, prompt, options)
     return [token for _, step in generate_batch([decoding]) for token in step.tokens]
@@ -80,7 +95,9 @@ def text_of(target: Model, method: Method, sampling: Sampling, most: int, prompt
 
 @pytest.fixture
 def uncut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tree that has to be cut was grown too deep, and its nodes would get numbers that estimates do not know."""
+    """A tree that has to be cut was grown too deep, and its nodes would get numbers that estimates
+    do not know.
+    """
 
     def refuse(tree: DraftTree, depth: int) -> DraftTree:
         assert tree.depth <= depth, f"{tree} is deeper than {depth}"
@@ -92,7 +109,9 @@ def uncut(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("uncut")
 @pytest.mark.parametrize("kind", ["rotary", "learned", "native"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_text_reaches_the_end_of_the_context(name: str, kind: str, targets: dict[str, Model]) -> None:
+def test_a_text_reaches_the_end_of_the_context(
+    name: str, kind: str, targets: dict[str, Model]
+) -> None:
     if kind not in targets:
         pytest.skip("there is no C++ compiler")
     target, plain = targets[kind], methods.build("plain", targets[kind])
@@ -137,7 +156,9 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
         for step in steps[1:]:
             assert step.tree is not None
             reach = max(0, CONTEXT - before)
-            assert step.tree.depth == min(3 if isinstance(shape, Widths) else 4, reach, 50 + len(PROMPT) - before - 2)
+            assert step.tree.depth == min(
+                3 if isinstance(shape, Widths) else 4, reach, 50 + len(PROMPT) - before - 2
+            )
             before += len(step.tokens)
 
 
@@ -145,7 +166,12 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
 @pytest.mark.parametrize(
     "shape",
     [
-        *(Widths((2, 2, 1)), Widths((2, 2, 1), "greedy-plus-one"), Independent(3, 3), StochasticBeam(3, 3)),
+        *(
+            Widths((2, 2, 1)),
+            Widths((2, 2, 1), "greedy-plus-one"),
+            Independent(3, 3),
+            StochasticBeam(3, 3),
+        ),
         *(Sequoia(budget=8, depth=3), BestFirst(3, 2, 9), Paths(((0,), (1,), (0, 0), (0, 0, 0)))),
     ],
     ids=lambda shape: shape.name,
@@ -160,13 +186,18 @@ def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, room: int) -> None
 
     tree = shape.grow(0, expand, Rng(0), room)
     assert tree.depth == min(room, 3)
-    assert max(asked, default=-1) < room  # a node at the end of the context has no successor to ask for
+    # a node at the end of the context has no successor to ask for
+    assert max(asked, default=-1) < room
 
 
-def learnt(merged: Merged, request: Request, model: TableModel, rooms: Sequence[int]) -> list[list[float]]:
+def learnt(
+    merged: Merged, request: Request, model: TableModel, rooms: Sequence[int]
+) -> list[list[float]]:
     """Chances of a last tree, after others that had little room."""
     text = [1, 2, 3, 4] * 3
-    merged.learn(Accepted(DraftTree.chain(text), range(len(text)), Output(model.logits[text])), quiet=False)
+    merged.learn(
+        Accepted(DraftTree.chain(text), range(len(text)), Output(model.logits[text])), quiet=False
+    )
     found = []
     for room in rooms:
         grown = merged.grow(1, FREE, room)
@@ -187,7 +218,11 @@ def test_both_twins_learn_from_trees_with_little_room() -> None:
     for kind in twins:
         request = Request(Sampling(), Rng(0), model.start())
         sources = (Suffix(), NGrams(), BigramPrior.of(model))
-        results.append(learnt(kind(sources, Estimator(strength=2.0), request), request, model, [3, 1, 2, 0, 1, 9]))
+        results.append(
+            learnt(
+                kind(sources, Estimator(strength=2.0), request), request, model, [3, 1, 2, 0, 1, 9]
+            )
+        )
     assert len(results[0][0]) > len(results[0][1]) > len(results[0][3]) == 1
     for ours, theirs in zip(results[0], results[-1], strict=True):
         assert ours == pytest.approx(theirs, rel=1e-9)

@@ -1,4 +1,5 @@
-"""How a request ends: closed, dropped, failed or interrupted, it leaves nothing of the cache taken."""
+"""How a request ends: closed, dropped, failed or interrupted, it leaves nothing of the cache
+taken."""
 
 import copy
 import gc
@@ -35,7 +36,10 @@ PROMPT = [5, 9, 5, 9, 5, 9, 7]
 
 def letters() -> PreTrainedTokenizerFast:
     made = Tokenizer(models.BPE({letter: number for number, letter in enumerate(LETTERS)}, []))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    made.pre_tokenizer, made.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
@@ -47,7 +51,9 @@ def lm() -> LanguageModel:
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    """Whatever is freed here is freed because nothing refers to it, not because the collector happened to run."""
+    """Whatever is freed here is freed because nothing refers to it, not because the collector
+    happened to run.
+    """
     gc.collect()
     gc.disable()
     yield
@@ -157,12 +163,15 @@ def test_a_failure_leaves_no_slot_taken(
             raise error(act)
 
         monkeypatch.setattr(lm.model, "forward", broken)
-    decodings = [Decoding(lm.model, method.drafter, method.verifier, PROMPT, Options()) for _ in range(3)]
+    decodings = [
+        Decoding(lm.model, method.drafter, method.verifier, PROMPT, Options()) for _ in range(3)
+    ]
     with pytest.raises(error, match=act) as batch:
         list(generate_batch(decodings))
     with pytest.raises(error, match=act) as single:
         lm.with_method(method).generate(PROMPT)
-    assert all((batch.tb, single.tb))  # the frames are still there, and with them all that they refer to
+    # the frames are still there, and with them all that they refer to
+    assert all((batch.tb, single.tb))
     assert not lm.model.pool.used
     assert not draft.pool.used
 
@@ -198,7 +207,10 @@ def test_the_hook_keeps_no_model(method: str) -> None:
     model = tiny_llama(layers=4)
     draft = tiny_llama(seed=1, layers=1) if method == "rsd-s" else None
     hook = draftwood.custom_generate(method, draft_model=draft)
-    texts = [model.generate(torch.tensor([PROMPT]), custom_generate=hook, max_new_tokens=9) for _ in range(2)]
+    texts = [
+        model.generate(torch.tensor([PROMPT]), custom_generate=hook, max_new_tokens=9)
+        for _ in range(2)
+    ]
     assert torch.equal(*texts)
     gone = ref(model)
     del model
@@ -219,9 +231,16 @@ def copies_of(lm: LanguageModel) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("act", [copy.deepcopy, pickle.dumps])
-@pytest.mark.parametrize("name", ["LanguageModel", "LeanModel", "TransformersModel", "PooledSession", "Stream"])
-def test_what_lives_in_a_process_is_not_copied(name: str, act: Callable[[object], object], lm: LanguageModel) -> None:
-    with pytest.raises(TypeError, match=f"{name} cannot be (pickled|copied).*in another process load the model anew"):
+@pytest.mark.parametrize(
+    "name", ["LanguageModel", "LeanModel", "TransformersModel", "PooledSession", "Stream"]
+)
+def test_what_lives_in_a_process_is_not_copied(
+    name: str, act: Callable[[object], object], lm: LanguageModel
+) -> None:
+    with pytest.raises(
+        TypeError,
+        match=f"{name} cannot be (pickled|copied).*in another process load the model anew",
+    ):
         act(copies_of(lm)[name])
 
 

@@ -33,25 +33,39 @@ def byte_level() -> PreTrainedTokenizerBase:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator(LINES, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END)
 
 
 @cache
 def sentence_pieces() -> PreTrainedTokenizerBase:
-    """As Llama 2 and Mistral have it: words begin with a space that the first one loses; bytes for the unknown."""
+    """As Llama 2 and Mistral have it: words begin with a space that the first one loses; bytes for
+    the unknown.
+    """
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     trained.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=150, show_progress=False))
     learned = json.loads(trained.to_str())["model"]
     others = [END, "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    vocab = {**learned["vocab"], **{token: number for number, token in enumerate(others, len(learned["vocab"]))}}
+    vocab = {
+        **learned["vocab"],
+        **{token: number for number, token in enumerate(others, len(learned["vocab"]))},
+    }
     merges = [tuple(merge) for merge in learned["merges"]]
-    tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer = Tokenizer(
+        models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
     )
     tokenizer.add_special_tokens([END])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, unk_token="<unk>")
@@ -65,11 +79,15 @@ def encoded(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def decoded(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
-    return str(tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    return str(
+        tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    )
 
 
 def blocks(tokens: Sequence[int], seed: int) -> Iterator[Sequence[int]]:
-    """The tokens in blocks of random length, as tree decoding emits them; seed 0 gives one at a time."""
+    """The tokens in blocks of random length, as tree decoding emits them; seed 0 gives one at a
+    time.
+    """
     chance, start = random.Random(seed), 0
     while start < len(tokens):
         size = chance.randrange(1, 7) if seed else 1
@@ -95,7 +113,9 @@ def one_letter_tokens(text: str) -> list[int]:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_pieces_add_up_to_the_text_and_never_show_half_a_character(name: str, text: str, seed: int) -> None:
+def test_pieces_add_up_to_the_text_and_never_show_half_a_character(
+    name: str, text: str, seed: int
+) -> None:
     tokenizer = TOKENIZERS[name]()
     tokens = encoded(tokenizer, text)
     builder = TextBuilder(tokenizer)
@@ -109,9 +129,13 @@ def test_pieces_add_up_to_the_text_and_never_show_half_a_character(name: str, te
 
 def test_decoding_each_token_by_itself_would_be_noticed() -> None:
     """Negative control: these tokenizers need more than one token at a time."""
-    assert "\ufffd" in "".join(decoded(byte_level(), [token]) for token in encoded(byte_level(), TEXTS[2]))
+    assert "\ufffd" in "".join(
+        decoded(byte_level(), [token]) for token in encoded(byte_level(), TEXTS[2])
+    )
     pieces = sentence_pieces()
-    assert any(token.startswith("▁t") for token in pieces.convert_ids_to_tokens(encoded(pieces, TEXTS[0])))
+    assert any(
+        token.startswith("▁t") for token in pieces.convert_ids_to_tokens(encoded(pieces, TEXTS[0]))
+    )
     assert "".join(decoded(pieces, [token]) for token in encoded(pieces, TEXTS[0])) != TEXTS[0]
 
 
@@ -150,7 +174,9 @@ def test_no_tokens_no_text() -> None:
 
 
 def first_stop(text: str, stops: Sequence[str]) -> tuple[str, int]:
-    """Letter by letter: the text before the stop string that is complete first, and the letters it took."""
+    """Letter by letter: the text before the stop string that is complete first, and the letters it
+    took.
+    """
     for length in range(len(text) + 1):
         places = [text[:length].find(stop) for stop in stops if stop in text[:length]]
         if places:
@@ -192,10 +218,13 @@ def test_stop_strings_over_the_borders_of_longer_tokens(name: str, stops: list[s
     tokens = encoded(tokenizer, LINES[2])
     whole = decoded(tokenizer, tokens)
     needed = next(
-        (n for n in range(len(tokens)) if any(s in decoded(tokenizer, tokens[:n]) for s in stops)), len(tokens)
+        (n for n in range(len(tokens)) if any(s in decoded(tokenizer, tokens[:n]) for s in stops)),
+        len(tokens),
     )
     before = decoded(tokenizer, tokens[:needed])
-    wanted = before[: min([before.find(stop) for stop in stops if stop in before], default=len(whole))]
+    wanted = before[
+        : min([before.find(stop) for stop in stops if stop in before], default=len(whole))
+    ]
     for seed in range(3):
         builder = TextBuilder(tokenizer, stops)
         assert "".join(streamed(builder, tokens, seed)) == builder.text == wanted
@@ -210,8 +239,12 @@ def test_how_many_tokens_of_a_block_were_taken() -> None:
     assert (builder.text, builder.tokens, builder.stopped) == ("abc", tokens[:5], True)
 
 
-@pytest.mark.parametrize("stops", [["ump", "jumps"], ["jumps", "ump"], ["umps", "ps", " jump"]], ids=str)
-def test_of_stop_strings_complete_with_the_same_token_the_one_that_begins_first_wins(stops: list[str]) -> None:
+@pytest.mark.parametrize(
+    "stops", [["ump", "jumps"], ["jumps", "ump"], ["umps", "ps", " jump"]], ids=str
+)
+def test_of_stop_strings_complete_with_the_same_token_the_one_that_begins_first_wins(
+    stops: list[str],
+) -> None:
     tokens = encoded(byte_level(), "fox jumps")
     assert decoded(byte_level(), tokens[-1:]) == " jumps"  # one token completes them all
     builder = TextBuilder(byte_level(), stops)
@@ -226,7 +259,27 @@ def test_what_may_become_a_stop_string_is_held_back() -> None:
     for token in one_letter_tokens("a<enough <end!<end>"):
         builder.add([token])
         shown.append(builder.new_text())
-    assert shown == ["a", "", "", "", "<eno", "u", "g", "h", " ", "", "", "", "", "<end!", "", "", "", "", ""]
+    assert shown == [
+        "a",
+        "",
+        "",
+        "",
+        "<eno",
+        "u",
+        "g",
+        "h",
+        " ",
+        "",
+        "",
+        "",
+        "",
+        "<end!",
+        "",
+        "",
+        "",
+        "",
+        "",
+    ]
     assert builder.text == "a<enough <end!"
 
 
@@ -255,7 +308,10 @@ def test_a_stop_string_in_the_very_last_half_character() -> None:
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_special_token_as_a_stop_string_ends_the_text(kind: str) -> None:
     tokenizer = TOKENIZERS[kind]()
-    end, before = tokenizer.convert_tokens_to_ids(END), tokenizer.encode("the quick tree", add_special_tokens=False)
+    end, before = (
+        tokenizer.convert_tokens_to_ids(END),
+        tokenizer.encode("the quick tree", add_special_tokens=False),
+    )
     tokens = [*before, end, *tokenizer.encode("and the dog", add_special_tokens=False)]
     builder = TextBuilder(tokenizer, ["dog", END])
     assert builder.add(tokens) == len(before) + 1

@@ -1,4 +1,6 @@
-"""Known values that verifiers are held to: exact acceptance probabilities at one node, worked out by hand."""
+"""Known values that verifiers are held to: exact acceptance probabilities at one node, worked out
+by hand.
+"""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,9 +11,26 @@ from torch import Tensor
 
 from draftwood.testing import Walk, plain_tree, walks
 from draftwood.tree import Draw
-from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Typical, Verifier
+from draftwood.verifiers import (
+    Block,
+    GreedyPlusOne,
+    KSeq,
+    Match,
+    Rejection,
+    Traversal,
+    Typical,
+    Verifier,
+)
 
-VERIFIERS: tuple[Verifier, ...] = (Match(), Rejection(), KSeq(), GreedyPlusOne(), Block(), Traversal(), Typical())
+VERIFIERS: tuple[Verifier, ...] = (
+    Match(),
+    Rejection(),
+    KSeq(),
+    GreedyPlusOne(),
+    Block(),
+    Traversal(),
+    Typical(),
+)
 EXACT = [(verifier, draw) for verifier in VERIFIERS for draw in sorted(verifier.exact_for)]
 
 

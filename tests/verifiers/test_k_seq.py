@@ -24,12 +24,15 @@ def test_division_factor_is_the_root_from_above(vocab: int, count: int) -> None:
     rho = division_factor(p, q, count)
     assert 1.0 <= rho <= count
     assert slack(p, q, rho, count) >= -1e-14
-    assert slack(p, q, rho - 1e-7, count) <= 1e-15  # 0 to rounding where many children all but surely succeed
+    # 0 to rounding where many children all but surely succeed
+    assert slack(p, q, rho - 1e-7, count) <= 1e-15
 
 
 def test_32_bits_find_the_same_factor() -> None:
     p, q = laws(0, 30000)
-    assert division_factor(p.float(), q.float(), 4) == pytest.approx(division_factor(p, q, 4), abs=1e-4)
+    assert division_factor(p.float(), q.float(), 4) == pytest.approx(
+        division_factor(p, q, 4), abs=1e-4
+    )
 
 
 def test_division_factor_where_nothing_is_left_to_divide() -> None:

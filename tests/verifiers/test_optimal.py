@@ -15,7 +15,9 @@ def law(generator: torch.Generator, vocab: int, spread: float) -> Tensor:
 
 
 def all_inside(q: list[Fraction], inside: tuple[int, ...], count: int) -> Fraction:
-    """Probability that ``count`` tokens without replacement lie in the set, one order after the other."""
+    """Probability that ``count`` tokens without replacement lie in the set, one order after the
+    other.
+    """
     total = Fraction(0)
     for order in permutations(inside, count):
         chance, left = Fraction(1), Fraction(1)
@@ -60,7 +62,9 @@ def test_one_child_is_worth_the_overlap_however_drawn() -> None:
     generator = torch.Generator().manual_seed(1)
     p, q = law(generator, 500, 2.0), law(generator, 500, 2.0)
     for draw in ("distinct", "independent", "greedy-plus-one"):
-        assert optimal_acceptance(p, q, 1, draw) == pytest.approx(float(torch.minimum(p, q).sum()), abs=1e-12)
+        assert optimal_acceptance(p, q, 1, draw) == pytest.approx(
+            float(torch.minimum(p, q).sum()), abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("draw", ["distinct", "independent", "greedy-plus-one"])

@@ -6,7 +6,15 @@ from reference import EXACT, ROWS, VERIFIERS, Row, acceptance, one_level
 
 from draftwood.testing import distance, emitted_law, law_of, plain_tree, target_law
 from draftwood.tree import Draw
-from draftwood.verifiers import GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier, optimal_acceptance
+from draftwood.verifiers import (
+    GreedyPlusOne,
+    KSeq,
+    Match,
+    Rejection,
+    Traversal,
+    Verifier,
+    optimal_acceptance,
+)
 from draftwood.verifiers.k_seq import division_factor
 
 SIX_DIGITS = 5e-7
@@ -15,8 +23,12 @@ SINGLE_DRAFT = [(verifier, draw) for verifier, draw in EXACT if verifier.name !=
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize(("verifier", "draw"), SINGLE_DRAFT)
-def test_a_single_draft_is_accepted_as_often_as_laws_overlap(verifier: Verifier, draw: Draw, row: Row) -> None:
-    assert acceptance(one_level(verifier, draw, row, count=1)) == pytest.approx(row.single, abs=1e-12)
+def test_a_single_draft_is_accepted_as_often_as_laws_overlap(
+    verifier: Verifier, draw: Draw, row: Row
+) -> None:
+    assert acceptance(one_level(verifier, draw, row, count=1)) == pytest.approx(
+        row.single, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -30,14 +42,20 @@ def test_a_single_draft_is_accepted_as_often_as_laws_overlap(verifier: Verifier,
         (GreedyPlusOne(), "greedy-plus-one", "greedy_plus_one"),
     ],
 )
-def test_acceptance_equals_the_exact_fraction(verifier: Verifier, draw: Draw, value: str, row: Row) -> None:
-    assert acceptance(one_level(verifier, draw, row)) == pytest.approx(float(getattr(row, value)), abs=1e-12)
+def test_acceptance_equals_the_exact_fraction(
+    verifier: Verifier, draw: Draw, value: str, row: Row
+) -> None:
+    assert acceptance(one_level(verifier, draw, row)) == pytest.approx(
+        float(getattr(row, value)), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize(("verifier", "value"), [(KSeq(), "k_seq"), (Match(), "match_independent")])
 def test_acceptance_equals_the_printed_six_digits(verifier: Verifier, value: str, row: Row) -> None:
-    assert acceptance(one_level(verifier, "independent", row)) == pytest.approx(getattr(row, value), abs=SIX_DIGITS)
+    assert acceptance(one_level(verifier, "independent", row)) == pytest.approx(
+        getattr(row, value), abs=SIX_DIGITS
+    )
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -58,7 +76,11 @@ def test_division_factor_and_single_acceptance_of_k_seq(row: Row) -> None:
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize(
     ("draw", "value"),
-    [("independent", "best_independent"), ("distinct", "best_distinct"), ("greedy-plus-one", "greedy_plus_one")],
+    [
+        ("independent", "best_independent"),
+        ("distinct", "best_distinct"),
+        ("greedy-plus-one", "greedy_plus_one"),
+    ],
 )
 def test_optimal_acceptance_equals_the_exact_fraction(draw: Draw, value: str, row: Row) -> None:
     best = optimal_acceptance(row.target[0], row.draft[0], row.count, draw)
@@ -67,7 +89,9 @@ def test_optimal_acceptance_equals_the_exact_fraction(draw: Draw, value: str, ro
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize(("verifier", "draw"), EXACT)
-def test_the_emitted_token_has_the_law_of_the_target(verifier: Verifier, draw: Draw, row: Row) -> None:
+def test_the_emitted_token_has_the_law_of_the_target(
+    verifier: Verifier, draw: Draw, row: Row
+) -> None:
     count = 1 if verifier.name == "block" else row.count
     found = one_level(verifier, draw, row, count)
     assert sum(walk.probability for walk in found) == pytest.approx(1.0, abs=1e-12)

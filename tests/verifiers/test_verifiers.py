@@ -24,12 +24,16 @@ from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Typical, Verdict, Verifier
 
 by_name = pytest.mark.parametrize("verifier", VERIFIERS, ids=lambda verifier: verifier.name)
-exact = pytest.mark.parametrize(("verifier", "draw"), EXACT, ids=lambda value: getattr(value, "name", value))
+exact = pytest.mark.parametrize(
+    ("verifier", "draw"), EXACT, ids=lambda value: getattr(value, "name", value)
+)
 
 
 def tables(seed: int, vocab: int = 3, spread: float = 1.5) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    target, draft = (torch.randn(2, vocab, vocab, dtype=torch.float64, generator=generator) * spread).softmax(-1)
+    target, draft = (
+        torch.randn(2, vocab, vocab, dtype=torch.float64, generator=generator) * spread
+    ).softmax(-1)
     return target, draft
 
 
@@ -118,32 +122,50 @@ def test_rows_of_leaves_are_never_used(verifier: Verifier, draw: Draw) -> None:
     def spoilt(rng: Rng) -> DraftTree:
         tree = grow(rng)
         leaves = torch.tensor([not tree.children[node] for node in range(len(tree))])
-        rows = torch.cat([tree.probs, torch.zeros(len(tree) - len(tree.probs), 3, dtype=torch.float64)])
+        rows = torch.cat(
+            [tree.probs, torch.zeros(len(tree) - len(tree.probs), 3, dtype=torch.float64)]
+        )
         return dataclasses.replace(tree, probs=rows.masked_fill(leaves[:, None], torch.nan))
 
     assert distance(emitted_law(verifier, spoilt, target, 3), target_law(target, 3)) < 1e-12
 
 
-@pytest.mark.parametrize("verifier", [v for v, draw in EXACT if draw == "independent" and v.name != "block"])
+@pytest.mark.parametrize(
+    "verifier", [v for v, draw in EXACT if draw == "independent" and v.name != "block"]
+)
 def test_of_twins_the_first_may_be_a_leaf(verifier: Verifier) -> None:
     target, draft = tables(5)
 
     def grow(rng: Rng) -> DraftTree:  # two siblings, of which only the second goes on
         first, second = (rng.draw(draft[0]) for _ in range(2))
         third = rng.draw(draft[second])
-        rows = torch.stack([draft[0], torch.full((3,), torch.nan, dtype=torch.float64), draft[second]])
-        return DraftTree(torch.tensor([0, first, second, third]), torch.tensor([-1, 0, 0, 2]), rows, "independent")
+        rows = torch.stack(
+            [draft[0], torch.full((3,), torch.nan, dtype=torch.float64), draft[second]]
+        )
+        return DraftTree(
+            torch.tensor([0, first, second, third]),
+            torch.tensor([-1, 0, 0, 2]),
+            rows,
+            "independent",
+        )
 
     found = walks(verifier, grow, target)
-    assert any(walk.verdict.path == [2, 3] and walk.tree.token_list[1] == walk.tree.token_list[2] for walk in found)
+    assert any(
+        walk.verdict.path == [2, 3] and walk.tree.token_list[1] == walk.tree.token_list[2]
+        for walk in found
+    )
     for length in (1, 2, 3):
-        assert distance(emitted_law(verifier, grow, target, length), target_law(target, length)) < 1e-12
+        assert (
+            distance(emitted_law(verifier, grow, target, length), target_law(target, length))
+            < 1e-12
+        )
 
 
 @exact
 def test_tokens_the_draft_cannot_draw_are_no_drafts(verifier: Verifier, draw: Draw) -> None:
     target, _ = tables(6)
-    certain = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64).repeat(3, 1)  # leaves nothing for a second child
+    # leaves nothing for a second child
+    certain = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64).repeat(3, 1)
     widths = (1, 1) if verifier.name == "block" else (3, 2)
     found = walks(verifier, plain_tree(widths, draw, certain), target)
     if verifier.name != "match":  # which only asks whether a child holds the token it drew

@@ -9,7 +9,17 @@ import torch
 from reference import EXACT, ROWS, context_free
 
 from draftwood.rng import Rng
-from draftwood.testing import Law, at_nodes, distance, emitted_law, law_of, mean_accepted, plain_tree, target_law, walks
+from draftwood.testing import (
+    Law,
+    at_nodes,
+    distance,
+    emitted_law,
+    law_of,
+    mean_accepted,
+    plain_tree,
+    target_law,
+    walks,
+)
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Block, Rejection, Traversal, Verifier
 
@@ -26,7 +36,9 @@ EXAMPLE = ROWS[3].target, ROWS[3].draft
         (EXAMPLE, 3, Fraction(213, 125), Fraction(1533, 1000)),
     ],
 )
-def test_mean_accepted_length_of_chains(tables, length: int, whole: Fraction, token_level: Fraction) -> None:
+def test_mean_accepted_length_of_chains(
+    tables, length: int, whole: Fraction, token_level: Fraction
+) -> None:
     target, draft = tables
     grow = plain_tree((1,) * length, "distinct", draft)
     assert mean_accepted(Block(), grow, target) == pytest.approx(float(whole), abs=1e-12)
@@ -43,7 +55,9 @@ def test_mean_accepted_length_of_chains(tables, length: int, whole: Fraction, to
         (Rejection(), "independent", Fraction(94031, 62500)),
     ],
 )
-def test_mean_accepted_length_of_binary_trees(verifier: Verifier, draw: Draw, mean: Fraction) -> None:
+def test_mean_accepted_length_of_binary_trees(
+    verifier: Verifier, draw: Draw, mean: Fraction
+) -> None:
     target, draft = EXAMPLE
     grow = plain_tree((2, 2), draw, draft)
     assert mean_accepted(verifier, grow, target) == pytest.approx(float(mean), abs=1e-12)
@@ -60,7 +74,9 @@ def test_binary_trees_whose_twins_do_not_share_children(verifier: Verifier, mean
         return replace(grow(rng), draw="chosen")
 
     found = walks(verifier, apart, target)
-    assert sum(walk.probability * len(walk.verdict.path) for walk in found) == pytest.approx(float(mean), abs=1e-12)
+    assert sum(walk.probability * len(walk.verdict.path) for walk in found) == pytest.approx(
+        float(mean), abs=1e-12
+    )
     assert distance(law_of(found, target, 3), target_law(target, 3)) < 1e-12
 
 
@@ -135,14 +151,18 @@ def test_block_and_traversal_emit_the_same_on_chains() -> None:
 
 
 def stopping(draft: torch.Tensor, draw: Draw, stop: int = 1) -> Callable[[Rng], DraftTree]:
-    """Chains of at most three tokens that end early after the token ``stop``, as a draft model unsure of itself."""
+    """Chains of at most three tokens that end early after the token ``stop``, as a draft model
+    unsure of itself.
+    """
 
     def grow(rng: Rng) -> DraftTree:
         tokens = [0]
         while len(tokens) < 4 and tokens[-1] != stop:
             tokens.append(rng.draw(draft[tokens[-1]]))
         bare = DraftTree.chain(tokens)
-        return DraftTree(bare.tokens, bare.parents, draft[bare.tokens[:-1]] if len(tokens) > 1 else None, draw)
+        return DraftTree(
+            bare.tokens, bare.parents, draft[bare.tokens[:-1]] if len(tokens) > 1 else None, draw
+        )
 
     return grow
 

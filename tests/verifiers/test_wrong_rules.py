@@ -1,4 +1,6 @@
-"""Negative controls: rules that are known to be wrong, by how much, and the checks that must see it."""
+"""Negative controls: rules that are known to be wrong, by how much, and the checks that must see
+it.
+"""
 
 from dataclasses import replace
 
@@ -29,7 +31,9 @@ def sorted_by_q(sign: int) -> Rule:
     """Rejection with siblings in falling or rising order of q; for trees of one level."""
 
     def verify(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        children = sorted(tree.children[0], key=lambda child: sign * float(tree.probs[0][tree.token_list[child]]))
+        children = sorted(
+            tree.children[0], key=lambda child: sign * float(tree.probs[0][tree.token_list[child]])
+        )
         order = [0, *children]
         verdict = Rejection()(tree.keep(order), target_probs, rng)
         return replace(verdict, path=[order[node] for node in verdict.path])
@@ -39,11 +43,17 @@ def sorted_by_q(sign: int) -> Rule:
 
 def relabelled(verifier: Verifier) -> Rule:
     """The rule for independent siblings."""
-    return lambda tree, target_probs, rng: verifier(replace(tree, draw="independent"), target_probs, rng)
+    return lambda tree, target_probs, rng: verifier(
+        replace(tree, draw="independent"), target_probs, rng
+    )
 
 
 def falling(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-    return sorted_by_q(-1)(tree, target_probs, rng) if tree.depth == 1 else Rejection()(tree, target_probs, rng)
+    return (
+        sorted_by_q(-1)(tree, target_probs, rng)
+        if tree.depth == 1
+        else Rejection()(tree, target_probs, rng)
+    )
 
 
 def accepts_everything(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:

@@ -26,8 +26,8 @@ BUDGETS = "6,10,14,21,30"
 def bench() -> None:
     """Measure methods on prompts, plain decoding among them, and say what may be concluded.
 
-    Records are appended to a folder as they are made; a run that was stopped goes on where it was. The exit code is 1
-    if a method that claims to be lossless is not.
+    Records are appended to a folder as they are made; a run that was stopped goes on where it was.
+    The exit code is 1 if a method that claims to be lossless is not.
 
     \b
     Examples:
@@ -37,13 +37,16 @@ def bench() -> None:
     """
 
 
-@bench.command("spec-bench", short_help="Methods by category of prompt: speed, tokens per run, speed-up.")
+@bench.command(
+    "spec-bench", short_help="Methods by category of prompt: speed, tokens per run, speed-up."
+)
 @methods_option("auto", "Plain is always run too.")
 @run_options("0", 128)
 @peers_option
 @click.pass_context
 def spec_bench(context: click.Context, methods: tuple[str, ...], **given: Any) -> None:
-    """Methods by category of prompt: block efficiency, tokens per second, speed-up over plain decoding.
+    """Methods by category of prompt: block efficiency, tokens per second, speed-up over plain
+    decoding.
 
     All methods answer a prompt before any sees the next one, in changing order.
     """
@@ -57,10 +60,32 @@ def spec_bench(context: click.Context, methods: tuple[str, ...], **given: Any) -
     "speculative,spectr,specinfer,rsd-c,rsd-s",
     "Also block, rsd-c + greedy-plus-one, rsd-c + traversal, rsd-s + traversal.",
 )
-@click.option("--lengths", default="2,3,4,5", show_default=True, callback=numbers(int), help="Levels of the trees.")
-@click.option("--budgets", default=BUDGETS, show_default=True, callback=numbers(int), help="Drafted tokens, of these.")
-@click.option("--breadth", type=int, default=3, show_default=True, help="Siblings at the root at fixed length.")
-@click.option("--thrifty", is_flag=True, help="Block efficiency alone, many prompts in one run; nothing is timed.")
+@click.option(
+    "--lengths",
+    default="2,3,4,5",
+    show_default=True,
+    callback=numbers(int),
+    help="Levels of the trees.",
+)
+@click.option(
+    "--budgets",
+    default=BUDGETS,
+    show_default=True,
+    callback=numbers(int),
+    help="Drafted tokens, of these.",
+)
+@click.option(
+    "--breadth",
+    type=int,
+    default=3,
+    show_default=True,
+    help="Siblings at the root at fixed length.",
+)
+@click.option(
+    "--thrifty",
+    is_flag=True,
+    help="Block efficiency alone, many prompts in one run; nothing is timed.",
+)
 @run_options("1", 64)
 @click.pass_context
 def rsd(
@@ -74,8 +99,9 @@ def rsd(
 ) -> None:
     """The protocol of Recursive Speculative Decoding (Jeon et al. 2024, arXiv:2402.14160).
 
-    Methods that draft with a model, at fixed draft lengths and at fixed target budgets with several shapes each, of
-    which the best counts: block efficiency, memory-bound speed-up, token rate, quality.
+    Methods that draft with a model, at fixed draft lengths and at fixed target budgets with several
+    shapes each, of which the best counts: block efficiency, memory-bound speed-up, token rate,
+    quality.
 
     \b
     Example:
@@ -83,7 +109,9 @@ def rsd(
     """
     from draftwood.bench.plan.protocols import Rsd
 
-    _run(context, lambda settings: Rsd(methods, lengths, budgets, breadth, thrifty, settings), given)
+    _run(
+        context, lambda settings: Rsd(methods, lengths, budgets, breadth, thrifty, settings), given
+    )
 
 
 @bench.command(short_help="Another drafter, shape or verifier, everything else as it was.")
@@ -95,14 +123,24 @@ def rsd(
     show_default=True,
     help="What changes.",
 )
-@click.option("--budget", type=int, default=14, show_default=True, help=f"Drafted tokens of every shape, of {BUDGETS}.")
+@click.option(
+    "--budget",
+    type=int,
+    default=14,
+    show_default=True,
+    help=f"Drafted tokens of every shape, of {BUDGETS}.",
+)
 @run_options("0,1", 128)
 @peers_option
 @click.pass_context
-def axes(context: click.Context, methods: tuple[str, ...], vary: Any, budget: int, **given: Any) -> None:
-    """Vary one question at a time: where guesses come from, which deserve a place, or which are kept.
+def axes(
+    context: click.Context, methods: tuple[str, ...], vary: Any, budget: int, **given: Any
+) -> None:
+    """Vary one question at a time: where guesses come from, which deserve a place, or which are
+    kept.
 
-    Verifiers, and how siblings are drawn, differ above temperature 0 alone: greedy, one token has all the probability.
+    Verifiers, and how siblings are drawn, differ above temperature 0 alone: greedy, one token has
+    all the probability.
 
     \b
     Examples:
@@ -116,9 +154,19 @@ def axes(context: click.Context, methods: tuple[str, ...], vary: Any, budget: in
 
 @bench.command(short_help="Many requests at once: batches, and requests that arrive at random.")
 @methods_option("auto", "Plain is always run too.")
-@click.option("--batches", default="1,2,4,8", show_default=True, callback=numbers(int), help="Requests at a time.")
-@click.option("--rates", default="", callback=numbers(float), help="Requests per second, arriving at random.")
-@click.option("--most", type=int, default=8, show_default=True, help="Most of these under way at a time.")
+@click.option(
+    "--batches",
+    default="1,2,4,8",
+    show_default=True,
+    callback=numbers(int),
+    help="Requests at a time.",
+)
+@click.option(
+    "--rates", default="", callback=numbers(float), help="Requests per second, arriving at random."
+)
+@click.option(
+    "--most", type=int, default=8, show_default=True, help="Most of these under way at a time."
+)
 @run_options("0", 128)
 @click.pass_context
 def load(
@@ -156,7 +204,9 @@ def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[
         exact=not given["inexact"],
         **{name: given[name] for name in SETTINGS},
     )
-    models = Models(*(given[name] for name in ("model", "draft_model", "dtype", "device", "threads")))
+    models = Models(
+        *(given[name] for name in ("model", "draft_model", "dtype", "device", "threads"))
+    )
     order = Order(
         make(settings),
         models,
@@ -170,7 +220,9 @@ def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[
         task = bar.add_task("loading", total=None)
 
         def begin(total: int, done: int) -> None:
-            bar.reset(task, total=total - done, description=f"measuring, {done} of {total} were there")
+            bar.reset(
+                task, total=total - done, description=f"measuring, {done} of {total} were there"
+            )
 
         def say(line: str) -> None:
             notes().print(line, markup=False, soft_wrap=True)
@@ -189,7 +241,10 @@ def _tell(context: click.Context, folder: Path, as_json: bool) -> None:
     if as_json:
         from draftwood.bench.records.statistics import summaries
 
-        found = {"run": asdict(run), "summaries": [asdict(each) for each in summaries(records, run)]}
+        found = {
+            "run": asdict(run),
+            "summaries": [asdict(each) for each in summaries(records, run)],
+        }
         found["by_category"] = [asdict(each) for each in summaries(records, run, by_category=True)]
         click.echo(json.dumps(found))
     else:
@@ -206,7 +261,9 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
     from draftwood.bench.report.tables import tables
 
     console = output(piped=1000)  # as wide as they need to be
-    console.print(f"{run.model}, {run.dtype}, {run.hardware['device']}, {run.threads} threads", markup=False)
+    console.print(
+        f"{run.model}, {run.dtype}, {run.hardware['device']}, {run.threads} threads", markup=False
+    )
     for found in tables(records, run):
         console.print(f"\n[bold]{found.title}[/]\n")
         table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -10,7 +10,16 @@ from draftwood.cli import options
 
 COUNT, COUNT_OR_NONE = click.IntRange(min=1), click.IntRange(min=0)
 SETTINGS = (
-    *("max_new_tokens", "rounds", "seed", "ignore_eos", "prompts", "per_category", "limit", "max_prompt_tokens"),
+    *(
+        "max_new_tokens",
+        "rounds",
+        "seed",
+        "ignore_eos",
+        "prompts",
+        "per_category",
+        "limit",
+        "max_prompt_tokens",
+    ),
     *("law_prompts", "law_samples", "bound_prompts", "bound_tokens"),
 )
 
@@ -22,7 +31,9 @@ def numbers(kind: Callable[[str], Any]) -> Callable[..., tuple[Any, ...]]:
         try:
             return tuple(kind(part) for part in value.split(",") if part.strip())
         except ValueError:
-            raise click.BadParameter(f"takes numbers with commas between, got {value!r}", context, parameter) from None
+            raise click.BadParameter(
+                f"takes numbers with commas between, got {value!r}", context, parameter
+            ) from None
 
     return read
 
@@ -36,9 +47,23 @@ def run_options(temperature: str, tokens: int) -> Callable[[options.Command], op
 
     def add(command: options.Command) -> options.Command:
         decoding = (
-            click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end of text."),
-            click.option("--seed", type=int, default=0, show_default=True, help="The first of the requests' seeds."),
-            click.option("--rounds", type=COUNT, default=1, show_default=True, help="How often all is measured."),
+            click.option(
+                "--ignore-eos", is_flag=True, help="Go on after the model's own end of text."
+            ),
+            click.option(
+                "--seed",
+                type=int,
+                default=0,
+                show_default=True,
+                help="The first of the requests' seeds.",
+            ),
+            click.option(
+                "--rounds",
+                type=COUNT,
+                default=1,
+                show_default=True,
+                help="How often all is measured.",
+            ),
             click.option(
                 "--temperature",
                 "temperatures",
@@ -60,8 +85,12 @@ def _workers() -> tuple[Callable[..., Any], ...]:
     shared = "Processes that share the work; on CUDA each takes a GPU of its own."
     return (
         options.as_json,
-        click.option("--inexact", is_flag=True, help="Allow methods that change what the model says."),
-        click.option("--ray-address", help="HOST:PORT of a Ray cluster.  [default: workers on this machine]"),
+        click.option(
+            "--inexact", is_flag=True, help="Allow methods that change what the model says."
+        ),
+        click.option(
+            "--ray-address", help="HOST:PORT of a Ray cluster.  [default: workers on this machine]"
+        ),
         click.option("--workers", type=COUNT, default=1, show_default=True, help=shared),
     )
 
@@ -71,19 +100,38 @@ def _proof() -> tuple[Callable[..., Any], ...]:
     law = "Above T = 0, test the next token's law of methods that do not match on so many prompts"
     twice = click.IntRange(min=2)
     return (
-        click.option("--bound-tokens", type=COUNT, default=8, show_default=True, help="... over so many tokens."),
-        click.option("--bound-prompts", type=COUNT_OR_NONE, default=1, show_default=True, help=bounds),
-        click.option("--law-samples", type=twice, default=1000, show_default=True, help="... drawn so often."),
+        click.option(
+            "--bound-tokens",
+            type=COUNT,
+            default=8,
+            show_default=True,
+            help="... over so many tokens.",
+        ),
+        click.option(
+            "--bound-prompts", type=COUNT_OR_NONE, default=1, show_default=True, help=bounds
+        ),
+        click.option(
+            "--law-samples", type=twice, default=1000, show_default=True, help="... drawn so often."
+        ),
         click.option("--law-prompts", type=COUNT_OR_NONE, default=2, show_default=True, help=law),
     )
 
 
 def _prompts() -> tuple[Callable[..., Any], ...]:
-    files = "JSONL with prompt, messages or turns; or built-in, spec-bench, gsm8k, xsum, de-en, stories."
+    files = (
+        "JSONL with prompt, messages or turns; or built-in, spec-bench, gsm8k, xsum, de-en,"
+        " stories."
+    )
     return (
-        click.option("--max-prompt-tokens", type=COUNT, help="Leave longer prompts out.  [default: what fits]"),
+        click.option(
+            "--max-prompt-tokens",
+            type=COUNT,
+            help="Leave longer prompts out.  [default: what fits]",
+        ),
         click.option("--limit", type=COUNT, help="Most prompts in all."),
-        click.option("--category", "categories", multiple=True, help="Only this category; repeatable."),
+        click.option(
+            "--category", "categories", multiple=True, help="Only this category; repeatable."
+        ),
         click.option("--per-category", type=COUNT, help="Most prompts of each category."),
         click.option("--prompts", default="built-in", show_default=True, help=files),
     )
@@ -100,7 +148,9 @@ def _models() -> tuple[Callable[..., Any], ...]:
 
 
 def methods_option(default: str, help: str) -> Callable[[options.Command], options.Command]:
-    return click.option("--methods", default=default, show_default=True, callback=words, metavar="A,B,C", help=help)
+    return click.option(
+        "--methods", default=default, show_default=True, callback=words, metavar="A,B,C", help=help
+    )
 
 
 peers_option = click.option(
@@ -108,5 +158,8 @@ peers_option = click.option(
     default="",
     callback=words,
     metavar="A,B",
-    help="Other systems beside: transformers, llama.cpp, llama.cpp-lookup, openvino, openvino-int8, vllm.",
+    help=(
+        "Other systems beside: transformers, llama.cpp, llama.cpp-lookup, openvino, openvino-int8,"
+        " vllm."
+    ),
 )

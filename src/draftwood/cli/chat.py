@@ -28,7 +28,10 @@ HELP = {
 @click.command(short_help="Talk with a model.")
 @options.model_options
 @click.option(
-    "--method", default=options.DEFAULT_METHOD, show_default=True, help="How to decode; see 'draftwood methods'."
+    "--method",
+    default=options.DEFAULT_METHOD,
+    show_default=True,
+    help="How to decode; see 'draftwood methods'.",
 )
 @options.max_new_tokens(512)
 @options.sampling_options
@@ -43,7 +46,8 @@ def chat(
     inexact: bool,
     **decoding: object,
 ) -> None:
-    """Talk with a model. It remembers the conversation; Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.
+    """Talk with a model. It remembers the conversation; Ctrl-C stops an answer, Ctrl-D leaves,
+    /help lists commands.
 
     Where standard input is no terminal, every line of it is one turn.
 
@@ -54,7 +58,8 @@ def chat(
     """
     from draftwood import methods
 
-    needs = methods.recipe(method).drafter == "draft-model"  # a draft model may be there for a later /method
+    # a draft model may be there for a later /method
+    needs = methods.recipe(method).drafter == "draft-model"
     options.check_methods([method], draft_model if needs else None, inexact)
     loaded = options.Loaded(model, draft_model, dtype, device)
     interactive = sys.stdin.isatty()
@@ -71,7 +76,8 @@ def _lines(interactive: bool) -> Iterator[str]:
     if not interactive:
         yield from sys.stdin
         return
-    with suppress(ImportError):  # not on every system; its import gives input() line editing and history
+    # not on every system; its import gives input() line editing and history
+    with suppress(ImportError):
         import readline  # noqa: F401
     while True:
         try:
@@ -90,7 +96,9 @@ class Conversation:
         ValueError: where the model cannot hold a conversation.
     """
 
-    def __init__(self, loaded: options.Loaded, method: str, decoding: dict[str, object], interactive: bool) -> None:
+    def __init__(
+        self, loaded: options.Loaded, method: str, decoding: dict[str, object], interactive: bool
+    ) -> None:
         from draftwood.stats import Stats
 
         self.loaded, self.lm = loaded, loaded.using(method)
@@ -126,7 +134,10 @@ class Conversation:
                 self._say(f"{name:14}{meaning}")
         else:
             near = difflib.get_close_matches(command, [name.split()[0] for name in HELP], n=1)
-            self._say(f"there is no command {command}; {f'did you mean {near[0]}?' if near else '/help lists them'}")
+            self._say(
+                f"there is no command {command};"
+                f" {f'did you mean {near[0]}?' if near else '/help lists them'}"
+            )
         return True
 
     def _change_method(self, name: str) -> None:
@@ -145,7 +156,8 @@ class Conversation:
         stopped = self._print(stream)
         result = stream.result
         self.stats += result.stats
-        if result.text:  # a question without an answer would break templates in which the roles take turns
+        # a question without an answer would break templates in which the roles take turns
+        if result.text:
             self.messages += [question, {"role": "assistant", "content": result.text}]
         if stopped:
             self._say("stopped")
@@ -172,7 +184,8 @@ class Conversation:
         if limit is None or tokens < limit:
             return True
         self._say(
-            f"the conversation would have {tokens} tokens, the model reads at most {limit}; /clear starts a new one"
+            f"the conversation would have {tokens} tokens, the model reads at most {limit}; /clear"
+            " starts a new one"
         )
         return False
 
@@ -180,7 +193,10 @@ class Conversation:
         if written >= int(self.decoding["max_new_tokens"]):  # type: ignore[call-overload]
             self._say(f"cut after {written} tokens; --max-new-tokens allows more")
         else:
-            self._say(f"the model's context of {self.lm.model.context_length} tokens is full; /clear starts a new one")
+            self._say(
+                f"the model's context of {self.lm.model.context_length} tokens is full; /clear"
+                " starts a new one"
+            )
 
     def _say(self, text: str) -> None:
         notes().print(text, style="dim", soft_wrap=True, markup=False)

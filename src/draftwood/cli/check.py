@@ -40,11 +40,13 @@ def check(
     max_new_tokens: int,
     as_json: bool,
 ) -> None:
-    """Check that methods write what plain decoding writes, and that the check would notice if they did not.
+    """Check that methods write what plain decoding writes, and that the check would notice if they
+    did not.
 
-    The model runs in float32 unless --dtype says otherwise: there the texts must be equal to the last token. In
-    bfloat16 and float16 two texts may part where the two top logits are a tie within rounding, at most 4 spacings of
-    the type apart. Methods that draft with a model are run on the real one only with --draft-model.
+    The model runs in float32 unless --dtype says otherwise: there the texts must be equal to the
+    last token. In bfloat16 and float16 two texts may part where the two top logits are a tie within
+    rounding, at most 4 spacings of the type apart. Methods that draft with a model are run on the
+    real one only with --draft-model.
 
     The exit code is 1 if anything fails.
 
@@ -67,7 +69,12 @@ def check(
             bar.update(task, advance=1, description=following)
     passed = all(finding.passed is not False for finding in findings)
     if as_json:
-        report = {"passed": passed, "model": model, "dtype": dtype, "findings": [f.as_json() for f in findings]}
+        report = {
+            "passed": passed,
+            "model": model,
+            "dtype": dtype,
+            "findings": [f.as_json() for f in findings],
+        }
         click.echo(json.dumps(report))
     else:
         _print(findings, model, dtype, passed)
@@ -81,13 +88,16 @@ def _require_lossless(names: list[str], draft_model: str | None) -> None:
     for recipe in recipes:
         if not recipe.lossless:
             raise ValueError(
-                f"{recipe.name} changes what the model says by design, so there is nothing to check; leave it out"
+                f"{recipe.name} changes what the model says by design, so there is nothing to"
+                " check; leave it out"
             )
     if draft_model is not None and all(recipe.drafter != "draft-model" for recipe in recipes):
         options.check_methods(names, draft_model)
 
 
-def _steps(names: list[str], loaded: options.Loaded, max_new_tokens: int) -> Iterator[tuple[str, "Finding"]]:
+def _steps(
+    names: list[str], loaded: options.Loaded, max_new_tokens: int
+) -> Iterator[tuple[str, "Finding"]]:
     """(what comes next, finding), the quick checks first."""
     from draftwood import methods
     from draftwood.testing import promises as checking
@@ -122,15 +132,27 @@ def _print(findings: list["Finding"], model: str, dtype: str, passed: bool) -> N
         for finding in made:
             mark = "[green]✓[/]" if finding.passed else "[red]✗[/]"
             value = "" if finding.p_value is None else f"p = {finding.p_value:.2g}"
-            table.add_row(mark, finding.name, *([finding.detail] if kind == "identity" else [value, _verdict(finding)]))
+            table.add_row(
+                mark,
+                finding.name,
+                *([finding.detail] if kind == "identity" else [value, _verdict(finding)]),
+            )
         if made:
             console.print(table)
         for reason in dict.fromkeys(finding.detail for finding in rows if finding.passed is None):
-            left_out = [finding.name for finding in rows if finding.passed is None and finding.detail == reason]
+            left_out = [
+                finding.name
+                for finding in rows
+                if finding.passed is None and finding.detail == reason
+            ]
             console.print(f"not run: {', '.join(left_out)} ({reason})\n", style="dim", markup=False)
     ran = [finding for finding in findings if finding.passed is not None]
     failed = sum(not finding.passed for finding in ran)
-    verdict = f"[green]all {len(ran)} checks passed[/]" if passed else f"[red]{failed} of {len(ran)} checks failed[/]"
+    verdict = (
+        f"[green]all {len(ran)} checks passed[/]"
+        if passed
+        else f"[red]{failed} of {len(ran)} checks failed[/]"
+    )
     console.print(verdict, style="bold")
 
 

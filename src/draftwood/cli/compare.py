@@ -28,7 +28,8 @@ class Result:
 
     Attributes:
         stats: summed over the prompts.
-        identical_to_plain: whether every text is; None at a temperature above 0, where texts are drawn.
+        identical_to_plain: whether every text is; None at a temperature above 0, where texts are
+            drawn.
         divergences: (prompt's number, place) of each text that differs.
     """
 
@@ -45,7 +46,11 @@ class Result:
 @click.command(short_help="Compare methods: speed, acceptance, same text or not.")
 @click.argument("prompts", nargs=-1, metavar="PROMPT...")
 @click.option(
-    "--methods", required=True, callback=options.method_names, metavar="A,B,C", help="Plain is always run too."
+    "--methods",
+    required=True,
+    callback=options.method_names,
+    metavar="A,B,C",
+    help="Plain is always run too.",
 )
 @click.option(
     "--prompts-file",
@@ -55,8 +60,12 @@ class Result:
 @options.model_options
 @options.max_new_tokens(64)
 @options.temperature
-@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same texts.")
-@click.option("--raw", is_flag=True, help="Go on with the prompts as they stand, without the chat template.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="The same seed gives the same texts."
+)
+@click.option(
+    "--raw", is_flag=True, help="Go on with the prompts as they stand, without the chat template."
+)
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @options.as_json
 @click.pass_context
@@ -73,7 +82,8 @@ def compare(
     as_json: bool,
     **decoding: object,
 ) -> None:
-    """Decode every PROMPT by plain decoding and by other methods, in turn, and compare speed and text.
+    """Decode every PROMPT by plain decoding and by other methods, in turn, and compare speed and
+    text.
 
     The exit code is 1 if a greedy text differs from the plain one.
 
@@ -88,7 +98,10 @@ def compare(
     models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}
     results = run(models, wanted, {"exact": not inexact, **decoding})
     if as_json:
-        report = {"prompts": wanted, "results": {name: result.as_json() for name, result in results.items()}}
+        report = {
+            "prompts": wanted,
+            "results": {name: result.as_json() for name, result in results.items()},
+        }
         click.echo(json.dumps(report))
     else:
         _print_table(results)
@@ -97,7 +110,9 @@ def compare(
         context.exit(1)
 
 
-def run(models: dict[str, "LanguageModel"], prompts: Sequence[str], decoding: dict[str, object]) -> dict[str, Result]:
+def run(
+    models: dict[str, "LanguageModel"], prompts: Sequence[str], decoding: dict[str, object]
+) -> dict[str, Result]:
     """Every prompt by every model in turn, so that a machine that slows down slows all of them.
 
     Args:
@@ -124,7 +139,11 @@ def run(models: dict[str, "LanguageModel"], prompts: Sequence[str], decoding: di
                 made = models[name].generate(prompt, **decoding)
                 texts[name] = made.token_ids
                 results[name].stats += made.stats
-                found = first_divergence(plain.model, prompt, texts["plain"], made.token_ids) if greedy else None
+                found = (
+                    first_divergence(plain.model, prompt, texts["plain"], made.token_ids)
+                    if greedy
+                    else None
+                )
                 if found is not None:
                     results[name].identical_to_plain = False
                     results[name].divergences.append((number, found))
@@ -137,7 +156,9 @@ def _prompts(given: Sequence[str], file: Path | None) -> list[str]:
     if not prompts:
         raise ValueError("there is nothing to compare; give at least one prompt, or --prompts-file")
     if any(not prompt.strip() for prompt in prompts):
-        raise ValueError(f"prompt {[bool(p.strip()) for p in prompts].index(False) + 1} is empty; give some text")
+        raise ValueError(
+            f"prompt {[bool(p.strip()) for p in prompts].index(False) + 1} is empty; give some text"
+        )
     return prompts
 
 
@@ -145,7 +166,11 @@ def _from_file(file: Path) -> list[str]:
     lines = file.read_text(encoding="utf-8").splitlines()
     if file.suffix != ".jsonl":
         return [line for line in lines if line.strip()]
-    return [_from_json(line, f"{file}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    return [
+        _from_json(line, f"{file}:{number}")
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
 
 
 def _from_json(line: str, place: str) -> str:
@@ -153,7 +178,9 @@ def _from_json(line: str, place: str) -> str:
         record = json.loads(line)
         return str(record["prompt"] if "prompt" in record else record["turns"][0])
     except (ValueError, KeyError, TypeError, IndexError):
-        raise ValueError(f"{place} is no JSON object with the field prompt, or turns with at least one") from None
+        raise ValueError(
+            f"{place} is no JSON object with the field prompt, or turns with at least one"
+        ) from None
 
 
 def _print_table(results: dict[str, Result]) -> None:
@@ -173,21 +200,25 @@ def _print_table(results: dict[str, Result]) -> None:
         per_run = f"{stats.drafted / stats.target_runs:.1f}" if stats.target_runs else "-"
         same = {True: "[green]✓[/]", False: "[red]✗[/]", None: "drawn"}[result.identical_to_plain]
         speed = f"{stats.tokens_per_second:.1f}"
-        table.add_row(name, speed, speed_up, f"{stats.block_efficiency:.2f}", per_run, depths(stats), same)
+        table.add_row(
+            name, speed, speed_up, f"{stats.block_efficiency:.2f}", per_run, depths(stats), same
+        )
     output().print(table)
 
 
 def _print_divergences(results: dict[str, Result], tokenizer: "PreTrainedTokenizerBase") -> None:
     def word(token: int | None) -> str:
-        return "the end of the text" if token is None else f"'{visible(token, tokenizer)}' ({token})"
+        return (
+            "the end of the text" if token is None else f"'{visible(token, tokenizer)}' ({token})"
+        )
 
     for name, result in results.items():
         for number, found in result.divergences:
             tie = "a tie within rounding" if found.tie else "no tie within rounding"
             output().print(
-                f"{name}, prompt {number + 1}: differs first at token {found.position}: {word(found.plain_token)} in "
-                f"plain decoding, {word(found.other_token)} here; the model's two top logits are {found.margin:.3g} "
-                f"apart there, {tie}",
+                f"{name}, prompt {number + 1}: differs first at token {found.position}:"
+                f" {word(found.plain_token)} in plain decoding, {word(found.other_token)} here; the"
+                f" model's two top logits are {found.margin:.3g} apart there, {tie}",
                 markup=False,
                 soft_wrap=True,
             )

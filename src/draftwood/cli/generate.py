@@ -21,15 +21,22 @@ if TYPE_CHECKING:
 @click.argument("prompt")
 @options.model_options
 @click.option(
-    "--method", default=options.DEFAULT_METHOD, show_default=True, help="How to decode; see 'draftwood methods'."
+    "--method",
+    default=options.DEFAULT_METHOD,
+    show_default=True,
+    help="How to decode; see 'draftwood methods'.",
 )
 @options.max_new_tokens(128)
 @options.sampling_options
 @click.option("--stop", multiple=True, help="End the text before this string. Repeatable.")
-@click.option("--raw", is_flag=True, help="Go on with the prompt as it stands, without the chat template.")
+@click.option(
+    "--raw", is_flag=True, help="Go on with the prompt as it stands, without the chat template."
+)
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @click.option("--stats", "show_stats", is_flag=True, help="Say on stderr what the text took.")
-@click.option("--show-tree", is_flag=True, help="Draw on stderr the draft tree of which most was accepted.")
+@click.option(
+    "--show-tree", is_flag=True, help="Draw on stderr the draft tree of which most was accepted."
+)
 @options.as_json
 def generate(
     prompt: str,
@@ -85,7 +92,9 @@ def read_prompt(prompt: str) -> str:
         try:
             prompt = sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"standard input is not UTF-8 text: {error.reason} at byte {error.start}") from None
+            raise ValueError(
+                f"standard input is not UTF-8 text: {error.reason} at byte {error.start}"
+            ) from None
     if not prompt.strip():
         raise ValueError("the prompt is empty; give some text, or - to read it from standard input")
     return prompt
@@ -96,7 +105,10 @@ def _check_method(method: str, draft_model: str | None, inexact: bool) -> None:
     from draftwood import methods
 
     if draft_model is not None and methods.recipe(method).drafter != "draft-model":
-        raise ValueError(f"method {method!r} uses no draft model; leave --draft-model out or choose another method")
+        raise ValueError(
+            f"method {method!r} uses no draft model; leave --draft-model out or choose another"
+            " method"
+        )
     options.check_methods([method], draft_model, inexact)
 
 
@@ -107,13 +119,17 @@ def _print_tree(stream: "Stream", tokenizer: "PreTrainedTokenizerBase") -> None:
         return
     number = stream.steps.index(step)
     notes().print(
-        f"run {number} of {len(stream.steps) - 1}: {step.drafted} guesses, {step.accepted} accepted", style="dim"
+        f"run {number} of {len(stream.steps) - 1}: {step.drafted} guesses, {step.accepted}"
+        " accepted",
+        style="dim",
     )
     notes().print(draw_step(step, tokenizer))
 
 
 def _print_stats(result: "Generation") -> None:
-    notes().print(f"{summary(result.stats, result.method)}, ended by {result.finish_reason}", soft_wrap=True)
+    notes().print(
+        f"{summary(result.stats, result.method)}, ended by {result.finish_reason}", soft_wrap=True
+    )
     for line in details(result.stats):
         notes().print(line, soft_wrap=True)
 
@@ -122,6 +138,9 @@ def details(stats: "Stats") -> list[str]:
     """What the summary leaves out."""
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in stats.seconds.items())
     return [
-        f"model runs {stats.target_runs}, guesses {stats.drafted}, accepted {stats.accepted}; by depth {depths(stats)}",
+        (
+            f"model runs {stats.target_runs}, guesses {stats.drafted}, accepted {stats.accepted};"
+            f" by depth {depths(stats)}"
+        ),
         f"seconds: {seconds}",
     ]

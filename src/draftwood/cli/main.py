@@ -22,14 +22,17 @@ from draftwood.cli.report import report
 from draftwood.cli.tune import tune
 from draftwood.version import __version__
 
-# Command modules import torch and everything that needs it inside their functions, so that help answers at once.
+# Command modules import torch and everything that needs it inside their functions, so that help
+# answers at once.
 
 BAD_INPUT, INTERRUPTED, BUG = 2, 130, 1
-EXPECTED = (ValueError, TypeError, OSError, ImportError)  # what the library raises for input it cannot take
+# what the library raises for input it cannot take
+EXPECTED = (ValueError, TypeError, OSError, ImportError)
 
 
 class ErrorPolicy(click.Group):
-    """One clear line for what a user can mend, a traceback only with ``--debug``, 130 after Ctrl-C."""
+    """One clear line for what a user can mend, a traceback only with ``--debug``, 130 after
+    Ctrl-C."""
 
     def main(  # type: ignore[override]
         self,
@@ -42,10 +45,14 @@ class ErrorPolicy(click.Group):
         arguments = list(sys.argv[1:] if args is None else args)
         try:
             with _warnings_in_one_line():
-                outcome = super().main(arguments, prog_name or "draftwood", standalone_mode=False, **extra)
+                outcome = super().main(
+                    arguments, prog_name or "draftwood", standalone_mode=False, **extra
+                )
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
-            if _wants_traceback(arguments) and not isinstance(error, click.ClickException | click.Abort):
+            if _wants_traceback(arguments) and not isinstance(
+                error, click.ClickException | click.Abort
+            ):
                 raise
             sys.exit(_explain(error))
         sys.exit(outcome if isinstance(outcome, int) else 0)
@@ -68,7 +75,9 @@ def _warnings_in_one_line() -> Iterator[None]:
     """Warnings of draftwood itself come without the line of code that gave them."""
     show, package = warnings.showwarning, str(Path(__file__).parents[1])
 
-    def say(message: Warning | str, category: type[Warning], filename: str, *place: Any, **options: Any) -> None:
+    def say(
+        message: Warning | str, category: type[Warning], filename: str, *place: Any, **options: Any
+    ) -> None:
         if category.__module__.startswith("draftwood.") or filename.startswith(package):
             _complain(f"warning: {_line(str(message))}")
         else:
@@ -96,14 +105,15 @@ def _explain(error: BaseException) -> int:
         return BUG  # as other filters: the reader left, nothing is said
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         reason = _line(str(error)) if isinstance(error, MemoryError) else ""
-        _complain(f"error: {reason or 'out of memory; try a smaller model, a shorter prompt or --dtype bfloat16'}")
+        cure = "out of memory; try a smaller model, a shorter prompt or --dtype bfloat16"
+        _complain(f"error: {reason or cure}")
         return BAD_INPUT
     if isinstance(error, EXPECTED):
         _complain(f"error: {_line(str(error)) or type(error).__name__}")
         return BAD_INPUT
     _complain(
         f"error: this is a bug in draftwood: {type(error).__name__}: {_line(str(error))[:200]}; "
-        f"'draftwood --debug ...' shows where; please report it"
+        "'draftwood --debug ...' shows where; please report it"
     )
     return BUG
 
@@ -132,11 +142,14 @@ def _drop_output() -> None:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, "--version", prog_name="draftwood", message="%(prog)s %(version)s")
+@click.version_option(
+    __version__, "--version", prog_name="draftwood", message="%(prog)s %(version)s"
+)
 @click.option("--debug", is_flag=True, help="Show tracebacks. Stands before the command's name.")
 @click.pass_context
 def main(context: click.Context, debug: bool) -> None:
-    """Faster text from a language model, the same text: lossless speculative decoding with draft trees.
+    """Faster text from a language model, the same text: lossless speculative decoding with draft
+    trees.
 
     \b
     Examples:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 @click.command(short_help="List the methods and where they come from.")
 @options.as_json
 def methods(as_json: bool) -> None:
-    """List the methods: where each takes its guesses from, the shape of its tree, and what keeps the text the same.
+    """List the methods: where each takes its guesses from, the shape of its tree, and what keeps
+    the text the same.
 
     \b
     Examples:
@@ -59,7 +60,11 @@ def _print_table(rows: list[dict[str, object]]) -> None:
     for row in rows:
         style = "" if row["lossless"] else "yellow"
         lossless = "yes" if row["lossless"] else "no"
-        parts.add_row(*(str(row[key] or "") for key in ("name", "drafter", "shape", "verifier")), lossless, style=style)
+        parts.add_row(
+            *(str(row[key] or "") for key in ("name", "drafter", "shape", "verifier")),
+            lossless,
+            style=style,
+        )
         about.add_row(str(row["name"]), str(row["summary"]), str(row["source"]), style=style)
     console = output()
     console.print(parts)

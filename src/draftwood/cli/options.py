@@ -13,19 +13,30 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_MODEL = "smollm2-135m"  # as in draftwood.text.language_model, which takes seconds to import
 DEFAULT_METHOD = "auto"
-BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "stories-15m")  # likewise, as in draftwood.loading.packages
+# likewise, as in draftwood.loading.packages
+BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "stories-15m")
 
 temperature = click.option(
-    "--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy decoding."
+    "--temperature",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="0 is greedy decoding.",
 )
 seed = click.option("--seed", type=int, help="The same seed gives the same text.")
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
+)
 
 
 def max_new_tokens(default: int) -> Callable[[Command], Command]:
     """Most tokens to write."""
     return click.option(
-        "--max-new-tokens", type=click.IntRange(min=1), default=default, show_default=True, help="Most tokens to write."
+        "--max-new-tokens",
+        type=click.IntRange(min=1),
+        default=default,
+        show_default=True,
+        help="Most tokens to write.",
     )
 
 
@@ -35,9 +46,15 @@ def model_options(command: Command) -> Command:
         click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]"),
         click.option(
             "--dtype",
-            help="int8, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else their own]",
+            help=(
+                "int8, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else"
+                " their own]"
+            ),
         ),
-        click.option("--draft-model", help="A smaller model of the same vocabulary, for methods that draft with one."),
+        click.option(
+            "--draft-model",
+            help="A smaller model of the same vocabulary, for methods that draft with one.",
+        ),
         click.option(
             "--model",
             default=DEFAULT_MODEL,
@@ -53,8 +70,18 @@ def sampling_options(command: Command) -> Command:
     """How the next token is chosen."""
     for option in (
         seed,
-        click.option("--frequency-penalty", type=float, default=0.0, help="Taken off for each time a token was said."),
-        click.option("--presence-penalty", type=float, default=0.0, help="Taken off the logits of tokens said."),
+        click.option(
+            "--frequency-penalty",
+            type=float,
+            default=0.0,
+            help="Taken off for each time a token was said.",
+        ),
+        click.option(
+            "--presence-penalty",
+            type=float,
+            default=0.0,
+            help="Taken off the logits of tokens said.",
+        ),
         click.option(
             "--repetition-penalty",
             type=click.FloatRange(min=0, min_open=True),
@@ -62,13 +89,22 @@ def sampling_options(command: Command) -> Command:
             help="Above 1 makes tokens of prompt and answer less likely.",
         ),
         click.option(
-            "--min-p", type=click.FloatRange(0, 1), default=0.0, help="Drop tokens below this share of the best."
+            "--min-p",
+            type=click.FloatRange(0, 1),
+            default=0.0,
+            help="Drop tokens below this share of the best.",
         ),
         click.option(
-            "--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Keep this much of the mass."
+            "--top-p",
+            type=click.FloatRange(0, 1, min_open=True),
+            default=1.0,
+            help="Keep this much of the mass.",
         ),
         click.option(
-            "--top-k", type=click.IntRange(min=0), default=0, help="Keep the k likeliest tokens; 0 keeps all."
+            "--top-k",
+            type=click.IntRange(min=0),
+            default=0,
+            help="Keep the k likeliest tokens; 0 keeps all.",
         ),
         temperature,
     ):
@@ -76,18 +112,23 @@ def sampling_options(command: Command) -> Command:
     return command
 
 
-def method_names(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+def method_names(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> list[str] | None:
     """A comma-separated list of methods, each once and in order; nothing is imported for it."""
     if value is None:
         return None
     names = [name.strip() for name in value.split(",") if name.strip()]
     if not names:
-        raise click.BadParameter("needs at least one method, for instance lookup,recycling", context, parameter)
+        raise click.BadParameter(
+            "needs at least one method, for instance lookup,recycling", context, parameter
+        )
     return list(dict.fromkeys(names))
 
 
 def check_methods(names: Sequence[str], draft_model: str | None, inexact: bool = False) -> None:
-    """Refuse unknown and lossy methods, missing and unused draft models before any weights are loaded.
+    """Refuse unknown and lossy methods, missing and unused draft models before any weights are
+    loaded.
 
     Raises:
         ValueError: with what is wrong and how to mend it.
@@ -96,17 +137,20 @@ def check_methods(names: Sequence[str], draft_model: str | None, inexact: bool =
 
     lossy = [name for name in names if not methods.recipe(name).lossless]
     if lossy and not inexact:
-        raise ValueError(f"method {lossy[0]!r} changes what the model would say; --inexact allows that")
+        raise ValueError(
+            f"method {lossy[0]!r} changes what the model would say; --inexact allows that"
+        )
     drafting = [name for name in names if methods.recipe(name).drafter == "draft-model"]
     if drafting and draft_model is None:
         raise ValueError(
-            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary; name one with "
-            "--draft-model, or choose methods that need none: lookup, recycling, layer-skip"
+            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
+            " name one with --draft-model, or choose methods that need none: lookup, recycling,"
+            " layer-skip"
         )
     if draft_model is not None and not drafting:
         raise ValueError(
-            f"none of {', '.join(names)} uses a draft model; leave --draft-model out or add one that does, for "
-            "instance rsd-s"
+            f"none of {', '.join(names)} uses a draft model; leave --draft-model out or add one"
+            " that does, for instance rsd-s"
         )
 
 
@@ -118,7 +162,9 @@ class Loaded:
         draft_model: likewise; it is loaded at once, but only methods that use it get it.
     """
 
-    def __init__(self, model: str, draft_model: str | None, dtype: str | None, device: str | None) -> None:
+    def __init__(
+        self, model: str, draft_model: str | None, dtype: str | None, device: str | None
+    ) -> None:
         import draftwood
         from draftwood.text.language_model import load_draft_model
 

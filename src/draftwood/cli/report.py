@@ -11,7 +11,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(short_help="One page with figures, tables and draft trees of benchmark runs.")
-@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
 @click.option("--output", type=FILE, default="report.html", show_default=True, help="The page.")
 @click.option("--markdown", type=FILE, help="Also write the tables in Markdown here.")
 @options.as_json

@@ -14,14 +14,18 @@ def output(piped: int = 120) -> "Console":
     """Where results go. Piped, tables are so wide at most."""
     from rich.console import Console
 
-    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _piped_width(piped))
+    return Console(
+        file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _piped_width(piped)
+    )
 
 
 def notes() -> "Console":
     """Where remarks, summaries and drawings beside the text go."""
     from rich.console import Console
 
-    return Console(file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else _piped_width())
+    return Console(
+        file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else _piped_width()
+    )
 
 
 def _piped_width(width: int = 120) -> int | None:
@@ -70,6 +74,10 @@ def say_summary(stats: "Stats", method: str) -> None:
 
 def depths(stats: "Stats", shown: int = 5) -> str:
     """How often at least one, two, three ... guesses were accepted, as shares of the runs."""
-    shares = [count / stats.target_runs for count in stats.accepted_by_depth[:shown]] if stats.target_runs else []
+    shares = (
+        [count / stats.target_runs for count in stats.accepted_by_depth[:shown]]
+        if stats.target_runs
+        else []
+    )
     more = " …" if len(stats.accepted_by_depth) > shown else ""
     return " ".join(f"{share:.2f}".removeprefix("0") for share in shares) + more or "-"

@@ -22,13 +22,16 @@ def best_step(steps: Sequence["Step"]) -> "Step | None":
 
 
 def visible(token: int, tokenizer: "PreTrainedTokenizerBase") -> str:
-    """A token's text with its spaces and line breaks to be seen, and without anything a terminal would obey."""
+    """A token's text with its spaces and line breaks to be seen, and without anything a terminal
+    would obey.
+    """
     piece = str(tokenizer.convert_ids_to_tokens(token))
     if piece.startswith("▁"):  # SentencePiece; decoding a token alone would drop its space
         text = piece.replace("▁", " ")
     else:
         text = str(tokenizer.decode([token]))
-        text = piece if "\ufffd" in text or not text else text  # part of a character, or a special token
+        # part of a character, or a special token
+        text = piece if "\ufffd" in text or not text else text
     return "".join(VISIBLE.get(c, c if c.isprintable() else f"\\x{ord(c):02x}") for c in text)
 
 
@@ -38,7 +41,8 @@ def draw_step(step: "Step", tokenizer: "PreTrainedTokenizerBase", limit: int = 2
     Args:
         step: one that drafted.
         tokenizer: of the target.
-        limit: a tree of more nodes shows the children of the accepted path alone, and counts the rest.
+        limit: a tree of more nodes shows the children of the accepted path alone, and counts the
+            rest.
     """
     assert step.tree is not None  # not the prompt's run
     own = visible(step.tokens[-1], tokenizer) if len(step.tokens) > step.accepted else None
@@ -59,7 +63,8 @@ class _Drawing:
         self.last = path[-1] if path else 0
         self.below = self._count_below()
         self.whole = len(tree) <= limit
-        self.fan = max(3, limit // (len(path) + 1) - 1)  # children shown below each node of the path
+        # children shown below each node of the path
+        self.fan = max(3, limit // (len(path) + 1) - 1)
 
     def draw(self) -> "Tree":
         from rich.text import Text
@@ -76,7 +81,9 @@ class _Drawing:
         children = self.tree.children[node]
         shown = children if self.whole else self._shown(children)
         for child in shown:
-            branch = drawing.add(self._label(child), guide_style=ACCEPTED if child in self.path else HIDDEN)
+            branch = drawing.add(
+                self._label(child), guide_style=ACCEPTED if child in self.path else HIDDEN
+            )
             if self.whole or child in self.path:
                 self._add(branch, child)
         rest = sum(1 + self.below[child] for child in children if child not in shown)
@@ -87,7 +94,9 @@ class _Drawing:
 
     def _shown(self, children: list[int]) -> list[int]:
         """The first children, and the accepted one."""
-        return [child for place, child in enumerate(children) if place < self.fan or child in self.path]
+        return [
+            child for place, child in enumerate(children) if place < self.fan or child in self.path
+        ]
 
     def _label(self, node: int) -> "Text":
         from rich.text import Text

@@ -24,7 +24,9 @@ CURVE_SHARE = 0.5  # of the time; the methods get the rest
 NOT_STORED = 1  # exit code
 
 
-def _names(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> list[str] | None:
+def _names(
+    context: click.Context, parameter: click.Parameter, value: Sequence[str]
+) -> list[str] | None:
     return options.method_names(context, parameter, ",".join(value)) if value else None
 
 
@@ -35,10 +37,17 @@ def _names(context: click.Context, parameter: click.Parameter, value: Sequence[s
     multiple=True,
     callback=_names,
     metavar="A,B,C",
-    help="Which to measure; repeatable.  [default: all that are lossless and need no draft model, or with one all]",
+    help=(
+        "Which to measure; repeatable.  [default: all that are lossless and need no draft model, or"
+        " with one all]"
+    ),
 )
 @options.model_options
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads to run with.  [default: PyTorch's own choice]")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="CPU threads to run with.  [default: PyTorch's own choice]",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -59,11 +68,12 @@ def tune(
     seconds: float,
     as_json: bool,
 ) -> None:
-    """Measure T(n), the time of one run of the model over a tree of n nodes, and what each method's drafts cost.
+    """Measure T(n), the time of one run of the model over a tree of n nodes, and what each method's
+    drafts cost.
 
-    The curve is stored under $DRAFTWOOD_HOME for this model, dtype, device and number of threads. Methods that choose
-    the size of their trees find it there; without it the first load makes a rougher one in at most 3 s. Best measured
-    while the machine does nothing else.
+    The curve is stored under $DRAFTWOOD_HOME for this model, dtype, device and number of threads.
+    Methods that choose the size of their trees find it there; without it the first load makes a
+    rougher one in at most 3 s. Best measured while the machine does nothing else.
 
     The exit code is 1 if the curve cannot be stored.
 
@@ -76,7 +86,11 @@ def tune(
     with _threads(threads):
         loaded = options.Loaded(model, draft_model, dtype, device)
         report = _tune(loaded, chosen, names is not None, seconds)
-        report.store(_command(model=model, draft_model=draft_model, dtype=dtype, device=device, threads=threads))
+        report.store(
+            _command(
+                model=model, draft_model=draft_model, dtype=dtype, device=device, threads=threads
+            )
+        )
     if as_json:
         click.echo(json.dumps(report.as_json()))
     else:
@@ -88,7 +102,11 @@ def tune(
 
 def _command(**given: object) -> str:
     """The command as it would be typed again."""
-    words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None]
+    words = [
+        (f"--{name.replace('_', '-')}", str(value))
+        for name, value in given.items()
+        if value is not None
+    ]
     return shlex.join(["draftwood", "tune", *(word for pair in words for word in pair)])
 
 
@@ -111,11 +129,18 @@ def _methods(names: list[str] | None, draft_model: str | None) -> list[str]:
     from draftwood import methods
 
     if names is None:
-        fit = [recipe for recipe in methods.RECIPES.values() if recipe.lossless and recipe.name != "plain"]
+        fit = [
+            recipe
+            for recipe in methods.RECIPES.values()
+            if recipe.lossless and recipe.name != "plain"
+        ]
         return [recipe.name for recipe in fit if draft_model or recipe.drafter != "draft-model"]
     for name in names:
         if not methods.recipe(name).lossless:
-            raise ValueError(f"method {name!r} changes what the model would say, so tune does not run it; leave it out")
+            raise ValueError(
+                f"method {name!r} changes what the model would say, so tune does not run it; leave"
+                " it out"
+            )
     options.check_methods(names, draft_model)
     return [name for name in names if name != "plain"]
 
@@ -142,7 +167,11 @@ class Report:
     def results(self) -> dict[str, dict[str, float]]:
         """By method, as far as the time allowed; plain decoding is the measure of the others."""
         plain = self.costs["plain"].stats
-        done = {name: cost for name, cost in self.costs.items() if name != "plain" and cost.steps and plain.target_runs}
+        done = {
+            name: cost
+            for name, cost in self.costs.items()
+            if name != "plain" and cost.steps and plain.target_runs
+        }
         return {name: cost.as_json(self.measured.curve, plain) for name, cost in done.items()}
 
     def store(self, command: str) -> None:
@@ -157,7 +186,12 @@ class Report:
     def as_json(self) -> dict[str, object]:
         key, curve = self.key, self.measured.curve
         return {
-            **{"model": self.model, "dtype": key.dtype, "device": key.device, "threads": key.threads},
+            **{
+                "model": self.model,
+                "dtype": key.dtype,
+                "device": key.device,
+                "threads": key.threads,
+            },
             "nodes": list(curve.nodes),
             "seconds": list(curve.seconds),
             "seconds_per_node_and_token": curve.per_place,
@@ -177,7 +211,10 @@ def _tune(loaded: options.Loaded, names: Sequence[str], asked: bool, seconds: fl
     share = seconds * CURVE_SHARE if names else seconds
     with progress() as bar:
         task = bar.add_task("runs over trees", total=ROUNDS + 1)
-        measured = watched(lm.model, lambda: measure(lm.model, FULL, seconds=share, advance=lambda: bar.advance(task)))
+        measured = watched(
+            lm.model,
+            lambda: measure(lm.model, FULL, seconds=share, advance=lambda: bar.advance(task)),
+        )
         bar.update(task, completed=ROUNDS + 1)
         lm.calibration.use(measured.curve)
         models, skipped = {"plain": lm}, {}
@@ -213,10 +250,13 @@ def _print(report: Report) -> None:
     console.print(draw_curve(curve, encoding=sys.stdout.encoding), soft_wrap=True)
     if curve.per_place:
         console.print(
-            f"\nEvery 1000 tokens of context add {curve.per_place * 1e6:.2f} ms for each node.", soft_wrap=True
+            f"\nEvery 1000 tokens of context add {curve.per_place * 1e6:.2f} ms for each node.",
+            soft_wrap=True,
         )
     if report.measured.busy:
-        console.print("\nOther programs kept the CPU busy; measure again when they are done.", style="yellow")
+        console.print(
+            "\nOther programs kept the CPU busy; measure again when they are done.", style="yellow"
+        )
     _print_methods(report)
     if report.stored is not None:
         console.print(f"\nstored in {report.stored}", style="dim", soft_wrap=True, markup=False)
@@ -231,15 +271,29 @@ def _print_methods(report: Report) -> None:
         console.print(f"\n[bold]What drafts cost and bring[/]: {len(PROMPTS)} short greedy texts")
         table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
         table.add_column("method", no_wrap=True)
-        for head in ("drafting\nms/run", "nodes\n/run", "tokens\n/run", "speed-up\nexpected", "speed-up\nseen"):
+        for head in (
+            "drafting\nms/run",
+            "nodes\n/run",
+            "tokens\n/run",
+            "speed-up\nexpected",
+            "speed-up\nseen",
+        ):
             table.add_column(head, justify="right", no_wrap=True)
         for name, cost in results.items():
             speed_ups = (f"{cost['expected_speed_up']:.2f}x", f"{cost['seen_speed_up']:.2f}x")
             drafting = f"{cost['draft_seconds_per_run'] * 1e3:.2f}"
-            table.add_row(name, drafting, f"{cost['nodes_per_run']:.1f}", f"{cost['block_efficiency']:.2f}", *speed_ups)
+            table.add_row(
+                name,
+                drafting,
+                f"{cost['nodes_per_run']:.1f}",
+                f"{cost['block_efficiency']:.2f}",
+                *speed_ups,
+            )
         console.print(table)
     late = [name for name in report.costs if name != "plain" and name not in results]
     if late:
-        console.print(f"no time for: {', '.join(late)}; --seconds allows more", style="dim", markup=False)
+        console.print(
+            f"no time for: {', '.join(late)}; --seconds allows more", style="dim", markup=False
+        )
     for name, reason in report.skipped.items():
         console.print(f"not run: {name} ({reason})", style="dim", markup=False, soft_wrap=True)

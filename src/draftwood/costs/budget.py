@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 Seconds = Callable[[int], float]
-"""Seconds of a run of the model over so many nodes, the root included; one node is plain decoding."""
+"""Seconds of a run of the model over so many nodes, the root included; one node is plain
+decoding."""
 
 
 _CONTEXT = 128  # tokens before the tree when a curve is measured
 
 
 def cautious(nodes: int) -> float:
-    """The cost assumed of a machine that nobody measured: each further node a twentieth of a plain run.
+    """The cost assumed of a machine that nobody measured: each further node a twentieth of a plain
+    run.
 
     Dearer than on any machine measured so far, so what pays here pays elsewhere too.
     """
@@ -23,16 +25,19 @@ def cautious(nodes: int) -> float:
 class Budget:
     """Chooses the size of a tree that emits most tokens per second.
 
-    A run over n nodes takes ``seconds(n)`` and emits one token more than it accepts, so a tree of guesses whose paths
-    are accepted with the probabilities e1 >= e2 >= ... is worth (1 + e1 + ... + en) / seconds(1 + n) tokens a second. A
-    guess that raises this enters; where none does, the tree stays empty.
+    A run over n nodes takes ``seconds(n)`` and emits one token more than it accepts, so a tree of
+    guesses whose paths are accepted with the probabilities e1 >= e2 >= ... is worth (1 + e1 + ... +
+    en) / seconds(1 + n) tokens a second. A guess that raises this enters; where none does, the tree
+    stays empty.
 
     Args:
         seconds: cost of a run by nodes, the root included: a measured curve, or any function.
         per_guess: seconds that drafting one guess and learning from it take.
-        per_step: seconds that drafting takes however few the guesses are; where they gain less, no drafting pays.
+        per_step: seconds that drafting takes however few the guesses are; where they gain less, no
+            drafting pays.
         most: most guesses, whatever the curve says.
-        per_place: seconds that each node takes longer for every token of context beyond the 128 of the curve.
+        per_place: seconds that each node takes longer for every token of context beyond the 128 of
+            the curve.
 
     Raises:
         ValueError: for a negative cost or size, or a curve that is not positive.
@@ -52,20 +57,24 @@ class Budget:
     def __post_init__(self) -> None:
         if min(self.most, self.per_guess, self.per_step, self.per_place) < 0:
             raise ValueError(
-                f"most, per_guess, per_step and per_place must not be negative, got {self.most}, {self.per_guess}, "
-                f"{self.per_step} and {self.per_place}"
+                f"most, per_guess, per_step and per_place must not be negative, got {self.most},"
+                f" {self.per_guess}, {self.per_step} and {self.per_place}"
             )
         if min(self.costs) <= 0:
             raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
 
     def behind(self, context: int) -> "Budget":
-        """The budget of runs behind so many tokens, rounded to a multiple of 128: attention costs each node more."""
+        """The budget of runs behind so many tokens, rounded to a multiple of 128: attention costs
+        each node more.
+        """
         steps = round(context / _CONTEXT) - 1
         if steps < 1 or not self.per_place:
             return self
         if steps not in self._behind:
             more = self.per_place * steps * _CONTEXT
-            self._behind[steps] = replace(self, seconds=lambda nodes: self.seconds(nodes) + nodes * more, per_place=0.0)
+            self._behind[steps] = replace(
+                self, seconds=lambda nodes: self.seconds(nodes) + nodes * more, per_place=0.0
+            )
         return self._behind[steps]
 
     @cached_property
@@ -75,21 +84,31 @@ class Budget:
     @cached_property
     def costs(self) -> list[float]:
         """Seconds of a step with 0, 1, 2, ... guesses."""
-        return [self.seconds(1 + guesses) + self.per_guess * guesses for guesses in range(self.most + 1)]
+        return [
+            self.seconds(1 + guesses) + self.per_guess * guesses for guesses in range(self.most + 1)
+        ]
 
     @cached_property
     def slopes(self) -> list[float]:
-        """For each number of guesses the least that a further guess costs on average, however many follow."""
+        """For each number of guesses the least that a further guess costs on average, however many
+        follow.
+        """
         costs, found = self.costs, []
         for here in range(self.most):
-            found.append(min((costs[more] - costs[here]) / (more - here) for more in range(here + 1, self.most + 1)))
+            found.append(
+                min(
+                    (costs[more] - costs[here]) / (more - here)
+                    for more in range(here + 1, self.most + 1)
+                )
+            )
         return [*found, float("inf")]
 
     def least(self, guesses: int, rate: float) -> float:
-        """The estimate below which no further guess can raise the best ``rate`` (tokens per second) found so far.
+        """The estimate below which no further guess can raise the best ``rate`` (tokens per second)
+        found so far.
 
-        Guesses come in falling order of their estimates e; m more of them add at most m * e tokens and cost at least
-        m * slope seconds.
+        Guesses come in falling order of their estimates e; m more of them add at most m * e tokens
+        and cost at least m * slope seconds.
         """
         return rate * self.slopes[guesses]
 
@@ -107,6 +126,8 @@ class Budget:
         return size
 
     def gain(self, estimates: Sequence[float]) -> float:
-        """Tokens a second with all of these guesses over those without any and without drafting; 1 breaks even."""
+        """Tokens a second with all of these guesses over those without any and without drafting; 1
+        breaks even.
+        """
         tokens = 1.0 + sum(estimates)
         return tokens / (self.costs[len(estimates)] + self.per_step) * self.costs[0]

@@ -1,7 +1,8 @@
 """Curves on disk: measured once for a model on a machine, found again by every later load.
 
-A curve lies under `home()/curves`, in a file named after the model, its dtype, the thread count and a digest of these
-and the device. The file says in full what it was measured for; one that says anything else is not used.
+A curve lies under `home()/curves`, in a file named after the model, its dtype, the thread count and
+a digest of these and the device. The file says in full what it was measured for; one that says
+anything else is not used.
 """
 
 import hashlib
@@ -35,11 +36,13 @@ from draftwood.version import __version__
 STORED_SECONDS = 3.0  # for a curve that later loads find again
 PASSING_SECONDS = 1.0  # for one that is forgotten with the process
 LEAST_SHARE = 0.8  # of a CPU for the thread that runs the model; left alone, it has one to itself
-NAMING = ("model", "dtype", "runner", "device", "threads")  # parts of a key that give each curve a file of its own
+# parts of a key that give each curve a file of its own
+NAMING = ("model", "dtype", "runner", "device", "threads")
 
 
 class CalibrationWarning(UserWarning):
-    """A stored curve cannot be used, or a curve cannot be stored. Nothing depends on it but time."""
+    """A stored curve cannot be used, or a curve cannot be stored. Nothing depends on it but
+    time."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,9 @@ class Key:
     @classmethod
     def of(cls, model: Model, folder: Path, dtype: str) -> "Key":
         """The key of a model whose weights come from a folder, as it would run now."""
-        packages = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers"))
+        packages = ", ".join(
+            f"{name} {metadata.version(name)}" for name in ("torch", "transformers")
+        )
         return cls(
             model=str(folder.resolve()),
             weights=_weights(folder),
@@ -84,7 +89,8 @@ class Key:
         naming = json.dumps([asdict(self)[part] for part in NAMING])
         digest = hashlib.sha256(naming.encode()).hexdigest()[:8]
         folder = Path(self.model)
-        if folder.parent.name == "snapshots":  # Hugging Face's cache names the folder after a commit
+        # Hugging Face's cache names the folder after a commit
+        if folder.parent.name == "snapshots":
             folder = folder.parent.parent
         name = re.sub(r"[^\w.-]+", "-", folder.name.removeprefix("models--"))[:60]
         return home() / "curves" / f"{name}-{self.dtype}-{self.threads}-threads-{digest}.json"
@@ -95,8 +101,8 @@ def read(key: Key) -> Curve:
 
     Raises:
         FileNotFoundError: where none is stored.
-        ValueError: where the file is damaged or was measured for something else; the message says what.
-        OSError: where the disk refuses.
+        ValueError: where the file is damaged or was measured for something else; the message says
+        what. OSError: where the disk refuses.
     """
     path = key.path
     try:
@@ -108,18 +114,30 @@ def read(key: Key) -> Curve:
     try:
         record = json.loads(text)
         measured_for = dict(record["measured_for"])
-        times = {int(nodes): float(seconds) for nodes, seconds in record["seconds_by_nodes"].items()}
-        curve = Curve(tuple(times), tuple(times.values()), float(record.get("seconds_per_node_and_token", 0.0)))
+        times = {
+            int(nodes): float(seconds) for nodes, seconds in record["seconds_by_nodes"].items()
+        }
+        curve = Curve(
+            tuple(times),
+            tuple(times.values()),
+            float(record.get("seconds_per_node_and_token", 0.0)),
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        reason = (
+            f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        )
         raise ValueError(f"the curve in {path} is damaged: {reason[:160]}") from None
     for part, wanted in asdict(key).items():
         if (found := measured_for.get(part)) != wanted:
-            raise ValueError(f"the curve in {path} was measured for {part} {found!r}, this is {wanted!r}")
+            raise ValueError(
+                f"the curve in {path} was measured for {part} {found!r}, this is {wanted!r}"
+            )
     return curve
 
 
-def store(key: Key, curve: Curve, command: str, drafters: Mapping[str, float] | None = None) -> Path:
+def store(
+    key: Key, curve: Curve, command: str, drafters: Mapping[str, float] | None = None
+) -> Path:
     """Write a curve, whole or not at all.
 
     Args:
@@ -137,7 +155,9 @@ def store(key: Key, curve: Curve, command: str, drafters: Mapping[str, float] | 
         "measured_by": command,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "processor": processor(),
-        "seconds_by_nodes": {str(nodes): seconds for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True)},
+        "seconds_by_nodes": {
+            str(nodes): seconds for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True)
+        },
         "seconds_per_node_and_token": curve.per_place,
     }
     if drafters:
@@ -155,9 +175,11 @@ def store(key: Key, curve: Curve, command: str, drafters: Mapping[str, float] | 
 
 
 def curve_for(model: Model, key: Key | None) -> Curve:
-    """The stored curve of a model, or else one measured now: at most 3 s if it can be stored, 1 s if it cannot.
+    """The stored curve of a model, or else one measured now: at most 3 s if it can be stored, 1 s
+    if it cannot.
 
-    What is wrong with a stored curve, or keeps this one from being stored, is a ``CalibrationWarning``, never an error.
+    What is wrong with a stored curve, or keeps this one from being stored, is a
+    ``CalibrationWarning``, never an error.
     """
     if key is None:
         return _measure(model, PASSING_SECONDS).curve
@@ -170,8 +192,8 @@ def curve_for(model: Model, key: Key | None) -> Curve:
     measured = _measure(model, STORED_SECONDS)
     if measured.busy:
         _warn(
-            "other programs kept the CPU busy while it was measured what a run costs; the next load measures it anew, "
-            "and draftwood tune stores it in any case"
+            "other programs kept the CPU busy while it was measured what a run costs; the next load"
+            " measures it anew, and draftwood tune stores it in any case"
         )
         return measured.curve
     try:
@@ -203,7 +225,8 @@ class Calibration:
     ) -> None:
         if curve is not None and not callable(curve):
             raise TypeError(
-                f"curve must be a draftwood.costs.curve.Curve or a function from nodes to seconds, got {curve!r}"
+                "curve must be a draftwood.costs.curve.Curve or a function from nodes to seconds,"
+                f" got {curve!r}"
             )
         self.model, self.folder, self.dtype, self._curve = model, folder, dtype, curve
         self._making = threading.Lock()  # two threads that measure at once slow each other down

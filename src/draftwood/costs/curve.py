@@ -19,20 +19,23 @@ LENGTH = 128  # committed tokens before the tree
 DEPTH = 4  # of the trees, as deep as those that methods draft
 ROUNDS = 15
 FAR_NODES, FURTHER, FAR_RUNS = 8, 512, 7  # what is run behind so many tokens more, and how often
-ASSUMED_SLOPE = 1 / 8  # of a plain run per node, where nothing else is known; two CPU cores have about 1/12
+# of a plain run per node, where nothing else is known; two CPU cores have about 1/12
+ASSUMED_SLOPE = 1 / 8
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of one run by number of nodes, the root counted, so ``curve(1)`` is a step of plain decoding.
+    """Seconds of one run by number of nodes, the root counted, so ``curve(1)`` is a step of plain
+    decoding.
 
-    Straight between the sizes measured. Beyond the last it goes on as steeply as at its end, and not flatter than on
-    the whole, so that a lucky last size does not make all larger trees free.
+    Straight between the sizes measured. Beyond the last it goes on as steeply as at its end, and
+    not flatter than on the whole, so that a lucky last size does not make all larger trees free.
 
     Attributes:
         nodes: sizes measured, growing, the first is 1.
         seconds: of each, above 0 and never falling; ``Curve.fit`` makes measured times so.
-        per_place: seconds that each node takes longer for every token of context beyond ``LENGTH``; 0 where unknown.
+        per_place: seconds that each node takes longer for every token of context beyond ``LENGTH``;
+            0 where unknown.
 
     Raises:
         ValueError: for anything else.
@@ -46,19 +49,23 @@ class Curve:
         nodes, seconds = list(self.nodes), list(self.seconds)
         if len(nodes) != len(seconds) or nodes[:1] != [1] or nodes != sorted(set(nodes)):
             raise ValueError(
-                f"a curve needs growing numbers of nodes from 1 on and one time for each, got nodes {nodes} and "
-                f"seconds {seconds}"
+                "a curve needs growing numbers of nodes from 1 on and one time for each, got nodes"
+                f" {nodes} and seconds {seconds}"
             )
-        if not all(math.isfinite(value) and value > 0 for value in seconds) or seconds != sorted(seconds):
+        if not all(math.isfinite(value) and value > 0 for value in seconds) or seconds != sorted(
+            seconds
+        ):
             raise ValueError(
-                f"a curve's seconds must be above 0 and never fall, got {seconds}; Curve.fit smooths measured times"
+                f"a curve's seconds must be above 0 and never fall, got {seconds}; Curve.fit"
+                " smooths measured times"
             )
         if not (math.isfinite(self.per_place) and self.per_place >= 0):
             raise ValueError(f"per_place must be a time of at least 0, got {self.per_place}")
 
     @classmethod
     def fit(cls, seconds: Mapping[int, float], per_place: float = 0.0) -> "Curve":
-        """The curve nearest to measured times that never falls: noise must not make a larger tree look cheaper.
+        """The curve nearest to measured times that never falls: noise must not make a larger tree
+        look cheaper.
 
         Args:
             seconds: by number of nodes, in any order, 1 among them.
@@ -67,7 +74,8 @@ class Curve:
         Raises:
             ValueError: for times that are no finite numbers above 0, and where there is none for 1.
         """
-        pools: list[tuple[float, int]] = []  # mean of neighbours that had to be made equal, and how many they are
+        # mean of neighbours that had to be made equal, and how many they are
+        pools: list[tuple[float, int]] = []
         for size in sorted(seconds):
             mean, count = seconds[size], 1
             while pools and pools[-1][0] > mean:
@@ -88,7 +96,10 @@ class Curve:
         right = bisect_right(self.nodes, nodes)
         if right == len(self.nodes):
             return self.seconds[-1] + self._slope * (nodes - self.nodes[-1])
-        (low, high), (before, after) = self.nodes[right - 1 : right + 1], self.seconds[right - 1 : right + 1]
+        (low, high), (before, after) = (
+            self.nodes[right - 1 : right + 1],
+            self.seconds[right - 1 : right + 1],
+        )
         return before + (after - before) * (nodes - low) / (high - low)
 
     @property
@@ -111,10 +122,11 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     advance: Callable[[], None] = lambda: None,
 ) -> Curve:
-    """The curve of a model: medians of rounds in which the sizes take turns, so that a noisy moment hurts all alike.
+    """The curve of a model: medians of rounds in which the sizes take turns, so that a noisy moment
+    hurts all alike.
 
-    A model too slow for all of it is measured on fewer sizes, in fewer rounds and behind fewer tokens; at least one run
-    is made, however long it takes.
+    A model too slow for all of it is measured on fewer sizes, in fewer rounds and behind fewer
+    tokens; at least one run is made, however long it takes.
 
     Args:
         sizes: numbers of nodes, the root counted; 1 is always measured.
@@ -130,7 +142,8 @@ def measure(
     wanted = sorted({1, *sizes})
     if wanted[0] < 1 or length < 1 or not seconds > 0:
         raise ValueError(
-            f"sizes, length and seconds must be above 0, got sizes {wanted}, length {length}, seconds {seconds}"
+            f"sizes, length and seconds must be above 0, got sizes {wanted}, length {length},"
+            f" seconds {seconds}"
         )
     bench = _Bench(model, seconds, clock)
     try:
@@ -145,7 +158,9 @@ def measure(
         per_place = bench.per_place()
     finally:
         bench.session.close()
-    return Curve.fit({size: round(value, 9) for size, value in bench.typical.items()}, round(per_place, 12))
+    return Curve.fit(
+        {size: round(value, 9) for size, value in bench.typical.items()}, round(per_place, 12)
+    )
 
 
 class _Bench:
@@ -155,7 +170,8 @@ class _Bench:
         self.model, self.clock = model, clock
         self.start, self.end = clock(), clock() + seconds
         self.random = torch.Generator().manual_seed(0)
-        self.first: dict[int, float] = {}  # a size's first run warms up, and counts only where no other follows
+        # a size's first run warms up, and counts only where no other follows
+        self.first: dict[int, float] = {}
         self.times: dict[int, list[float]] = {}
         self.session = model.start()
 
@@ -168,12 +184,16 @@ class _Bench:
         return self.clock() + seconds <= (self.end if end is None else end)
 
     def fill(self, length: int) -> None:
-        """Commit tokens in pieces that double in size, within a quarter of the time, but one in any case."""
+        """Commit tokens in pieces that double in size, within a quarter of the time, but one in any
+        case.
+        """
         end = self.start + (self.end - self.start) / 4
         limit = self.model.context_length
         length = length if limit is None else max(1, min(length, limit - DEPTH - 1))
         piece, took = 1, 0.0
-        while (room := length - self.session.length) > 0 and (not self.first or self.fits(2 * took, end)):
+        while (room := length - self.session.length) > 0 and (
+            not self.first or self.fits(2 * took, end)
+        ):
             tokens, since = self._tokens(min(piece, room)), self.clock()
             self.session.extend(tokens, keep="last").logits.cpu()
             took, piece = self._since(since), 2 * piece
@@ -188,24 +208,32 @@ class _Bench:
                 continue
             try:
                 self.first[size] = self._run(size)
-                if self.model.device.type != "cpu":  # the first run of a size records or loads what others repeat
+                # the first run of a size records or loads what others repeat
+                if self.model.device.type != "cpu":
                     self.first[size] = self._run(size)
             except torch.OutOfMemoryError:
                 break  # a tree this large is of no use here
 
     def round(self, backwards: bool) -> None:
-        """One run of each size; backwards every other time, as a run leaves its traces in the processor's caches."""
+        """One run of each size; backwards every other time, as a run leaves its traces in the
+        processor's caches.
+        """
         for size in sorted(self.first, reverse=backwards):
             if self.fits(0.0):
                 self.times.setdefault(size, []).append(self._run(size))
 
     def per_place(self) -> float:
-        """What a node costs more for each token of context: runs of one size behind more tokens than before.
+        """What a node costs more for each token of context: runs of one size behind more tokens
+        than before.
 
         0 where there is no time or no room for that, and where nothing was to be seen.
         """
         limit, far = self.model.context_length, self.far
-        if far == 0.0 or not self.fits(far) or (limit and self.session.length + FURTHER + DEPTH >= limit):
+        if (
+            far == 0.0
+            or not self.fits(far)
+            or (limit and self.session.length + FURTHER + DEPTH >= limit)
+        ):
             return 0.0
         try:
             near = self._runs()
@@ -231,7 +259,8 @@ class _Bench:
     def _run(self, size: int) -> float:
         tokens, parents = self._tokens(size), tree_parents(size)
         since = self.clock()
-        # Logits are read on the host after every run of the engine, which on a GPU also waits for the run to end.
+        # Logits are read on the host after every run of the engine, which on a GPU also waits for
+        # the run to end.
         self.session.forward(DraftTree.of(tokens, parents)).logits.cpu()
         return self._since(since)
 
@@ -244,7 +273,9 @@ class _Bench:
 
 
 def tree_parents(nodes: int) -> list[int]:
-    """Parents of the narrowest tree of this many nodes that is no deeper than ``DEPTH``, level by level."""
+    """Parents of the narrowest tree of this many nodes that is no deeper than ``DEPTH``, level by
+    level.
+    """
     branches = 1
     while sum(branches**level for level in range(DEPTH + 1)) < nodes:
         branches += 1

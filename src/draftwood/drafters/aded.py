@@ -14,15 +14,17 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Aded:
-    """A tri-gram table that is bent towards the newest text, searched for the likeliest continuations.
+    """A tri-gram table that is bent towards the newest text, searched for the likeliest
+    continuations.
 
-    Liu et al. 2024, arXiv:2407.12021. Weights of the tri-grams among the newest tokens rise with every run and are
-    clipped. The guesses are the nodes whose path has the largest product of weights, each divided by the sum of weights
-    of its pair.
+    Liu et al. 2024, arXiv:2407.12021. Weights of the tri-grams among the newest tokens rise with
+    every run and are clipped. The guesses are the nodes whose path has the largest product of
+    weights, each divided by the sum of weights of its pair.
 
-    Differs from the paper: no table from a text collection unless ``table`` gives one, the prompt is read instead;
-    each tri-gram rises once as it is written, by what overlapping windows of 16 tokens add up to; and the tree is
-    searched best first, which finds what the paper's Monte Carlo tree search approximates.
+    Differs from the paper: no table from a text collection unless ``table`` gives one, the prompt
+    is read instead; each tri-gram rises once as it is written, by what overlapping windows of 16
+    tokens add up to; and the tree is searched best first, which finds what the paper's Monte Carlo
+    tree search approximates.
 
     Args:
         nodes: most guesses.
@@ -46,7 +48,9 @@ class Aded:
     def __post_init__(self) -> None:
         positive("nodes, depth and successors", [self.nodes, self.depth, self.successors])
         if not 0.0 < self.rise <= self.largest:
-            raise ValueError(f"rise must be above 0 and at most largest, got {self.rise} and {self.largest}")
+            raise ValueError(
+                f"rise must be above 0 and at most largest, got {self.rise} and {self.largest}"
+            )
 
     def start(self, request: Request) -> DraftSession:
         return _AdedSession(self)
@@ -76,13 +80,19 @@ class _AdedSession:
                 self._offer(heap, -chance, pairs[-1], len(tokens) - 1)
         return DraftTree.of(tokens, parents)
 
-    def _offer(self, heap: list[tuple[float, int, int, int]], chance: float, pair: Pair, node: int) -> None:
-        """Put what may follow ``node`` on the heap; of equal chances the earlier node's wins, then the heavier's."""
+    def _offer(
+        self, heap: list[tuple[float, int, int, int]], chance: float, pair: Pair, node: int
+    ) -> None:
+        """Put what may follow ``node`` on the heap; of equal chances the earlier node's wins, then
+        the heavier's.
+        """
         row = self._row(pair)
         total = sum(row.values())
         heaviest = sorted(row.items(), key=lambda entry: -entry[1])[: self.config.successors]
         for rank, (token, weight) in enumerate(heaviest):
-            heappush(heap, (-chance * weight / total, node * self.config.successors + rank, token, node))
+            heappush(
+                heap, (-chance * weight / total, node * self.config.successors + rank, token, node)
+            )
 
     def _row(self, pair: Pair) -> dict[int, float]:
         return self.own.get(pair) or self.config.table.get(pair, {})

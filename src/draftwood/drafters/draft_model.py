@@ -17,7 +17,9 @@ from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree
 
 STAND_IN = (
-    0  # read in the place of tokens that a draft model lacks, which are markers; in most vocabularies 0 is one too
+    # read in the place of tokens that a draft model lacks, which are markers; in most vocabularies
+    # 0 is one too
+    0
 )
 
 
@@ -25,7 +27,8 @@ STAND_IN = (
 class DraftModel:
     """A tree of a smaller model's guesses, one batched run of it per level.
 
-    Speculative decoding (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023, arXiv:2302.01318).
+    Speculative decoding (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023,
+    arXiv:2302.01318).
 
     Args:
         model: any model with the target's vocabulary, which may lack or add tokens at its end.
@@ -57,14 +60,19 @@ class _DraftModelSession:
             room = min(room, limit - self.session.length - len(self.late))
         if room < 1:
             return DraftTree.of([root], [-1])
-        # The newest tokens and the root run together; the root then serves as the tree's first node.
+        # The newest tokens and the root run together; the root then serves as the tree's first
+        # node.
         first_logits = extend_in_chunks(self.session, self._known([*self.late, root])).logits
         self.session.rewind(1)
         self.late = []
         laws = DraftLaws(self.sampler, context, self.vocab, self.memory)
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
-            logits = first_logits if first == 0 else self.session.forward(self._known_tree(tree), first).logits
+            logits = (
+                first_logits
+                if first == 0
+                else self.session.forward(self._known_tree(tree), first).logits
+            )
             return laws.after(logits, tree, first)
 
         return self.shape.grow(root, expand, self.rng, room)
@@ -78,16 +86,23 @@ class _DraftModelSession:
         return [token if token < known else STAND_IN for token in tokens]
 
     def _known_tree(self, tree: DraftTree) -> DraftTree:
-        """Likewise; a token without any probability may fill a tree up, or a grammar may ask for one."""
+        """Likewise; a token without any probability may fill a tree up, or a grammar may ask for
+        one.
+        """
         known = self.session.model.vocab_size
-        return tree if known >= self.vocab else replace(tree, tokens=tree.tokens.where(tree.tokens < known, STAND_IN))
+        return (
+            tree
+            if known >= self.vocab
+            else replace(tree, tokens=tree.tokens.where(tree.tokens < known, STAND_IN))
+        )
 
 
 class RowMemory:
     """Memory for the rows of one tree after the other.
 
-    What nothing refers to any more is given out again: the system hands out fresh memory page by page, which takes
-    longer than to fill it with probabilities. Trees that are kept keep their memory.
+    What nothing refers to any more is given out again: the system hands out fresh memory page by
+    page, which takes longer than to fill it with probabilities. Trees that are kept keep their
+    memory.
 
     Args:
         rows: of a tree.
@@ -96,23 +111,31 @@ class RowMemory:
 
     def __init__(self, rows: int, vocab: int) -> None:
         self.shape = (max(rows, 1), vocab)
-        self._blocks: list[tuple[bytearray, ref[memoryview]]] = []  # with what a tensor that uses a block holds on to
+        # with what a tensor that uses a block holds on to
+        self._blocks: list[tuple[bytearray, ref[memoryview]]] = []
 
     def take(self) -> Float[Tensor, "rows vocab"]:
         """Rows that hold anything and that no tensor in use shares."""
         count = prod(self.shape)
         place = next((i for i, (_, user) in enumerate(self._blocks) if user() is None), None)
-        block = bytearray(count * torch.float32.itemsize) if place is None else self._blocks.pop(place)[0]
+        block = (
+            bytearray(count * torch.float32.itemsize)
+            if place is None
+            else self._blocks.pop(place)[0]
+        )
         view = memoryview(block)
-        self._blocks = [*self._blocks[-1:], (block, ref(view))]  # one for the newest tree, one for the next
+        # one for the newest tree, one for the next
+        self._blocks = [*self._blocks[-1:], (block, ref(view))]
         return torch.frombuffer(view, dtype=torch.float32, count=count).view(self.shape)
 
 
 class DraftLaws:
-    """What follows the nodes of one tree, over the target's vocabulary, with each node's own path as its context.
+    """What follows the nodes of one tree, over the target's vocabulary, with each node's own path
+    as its context.
 
-    The rows lie one behind the other in memory, so that the tree keeps them without a copy. Models of one family pad
-    their vocabularies to different sizes; a token that one of them lacks has probability 0.
+    The rows lie one behind the other in memory, so that the tree keeps them without a copy. Models
+    of one family pad their vocabularies to different sizes; a token that one of them lacks has
+    probability 0.
 
     Args:
         sampler: how the draft's logits become probabilities.
@@ -128,17 +151,26 @@ class DraftLaws:
     def after(
         self, logits: Float[Tensor, "nodes draft_vocab"], tree: DraftTree, first: int
     ) -> Float[Tensor, "nodes vocab"]:
-        """The laws after the nodes of ``tree`` from ``first`` on, given the draft's logits there."""
+        """The laws after the nodes of ``tree`` from ``first`` on, given the draft's logits
+        there."""
         contexts: Sequence[Context] = ()
         if self.sampler.reads_context:
             paths = [[0, *tree.path_to(node)] for node in range(first, len(tree))]
-            contexts = [self.context.extended([tree.token_list[node] for node in path]) for path in paths]
+            contexts = [
+                self.context.extended([tree.token_list[node] for node in path]) for path in paths
+            ]
         logits = logits[:, : self.vocab]
-        if missing := self.vocab - logits.shape[1]:  # before sampling, which may concern the tokens that it lacks
+        # before sampling, which may concern the tokens that it lacks
+        if missing := self.vocab - logits.shape[1]:
             logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
             probs = self.sampler.probs(logits, contexts)
-            return probs.nan_to_num_(0.0)  # a grammar may allow none but these: nothing is drafted then
-        if not isinstance(self.sampler, Sampling) or self.sampler.cuts or logits.device.type != "cpu":
+            # a grammar may allow none but these: nothing is drafted then
+            return probs.nan_to_num_(0.0)
+        if (
+            not isinstance(self.sampler, Sampling)
+            or self.sampler.cuts
+            or logits.device.type != "cpu"
+        ):
             return self.sampler.probs(logits, contexts)
         free = self.memory.take() if self.free is None else self.free
         out, self.free = free[: len(logits)], free[len(logits) :]

@@ -15,12 +15,15 @@ from draftwood.tree import DraftTree
 
 @dataclass(frozen=True)
 class LayerSkip:
-    """The target without some layers drafts, reading the target's own cache of the prefix in the layers it keeps.
+    """The target without some layers drafts, reading the target's own cache of the prefix in the
+    layers it keeps.
 
-    Draft & Verify (Zhang et al. 2024, arXiv:2309.08168), SWIFT (Xia et al. 2025, arXiv:2410.06916). No second model, no
-    second cache: what the draft writes behind the committed tokens is overwritten when the target runs the tree.
+    Draft & Verify (Zhang et al. 2024, arXiv:2309.08168), SWIFT (Xia et al. 2025, arXiv:2410.06916).
+    No second model, no second cache: what the draft writes behind the committed tokens is
+    overwritten when the target runs the tree.
 
-    Differs from the papers: whole layers are left out, not attention and MLP separately, and the set is given.
+    Differs from the papers: whole layers are left out, not attention and MLP separately, and the
+    set is given.
 
     Args:
         skipped: decoder layers to leave out.

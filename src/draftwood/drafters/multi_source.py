@@ -24,27 +24,31 @@ FORGETTING = 0.9  # what a step leaves of the gains of earlier ones
 
 @dataclass(frozen=True)
 class Combined:
-    """The best guesses of several sources merged in one tree, whose size is chosen anew for every run.
+    """The best guesses of several sources merged in one tree, whose size is chosen anew for every
+    run.
 
-    Sources state opinions on what follows a text; ``Estimator`` makes them one estimate of acceptance, learnt online.
-    The tree grows best first over the product of the estimates along each path, and ``Budget`` keeps the part of it
-    that emits most tokens per second: all of a long copy, a bush of alternatives, or nothing where no guess pays.
-    Merging exact copies with what the target held likely was done by SAM-Decoding (Hu et al. 2024, arXiv:2411.10666)
-    and RACER (2026, arXiv:2604.14885).
+    Sources state opinions on what follows a text; ``Estimator`` makes them one estimate of
+    acceptance, learnt online. The tree grows best first over the product of the estimates along
+    each path, and ``Budget`` keeps the part of it that emits most tokens per second: all of a long
+    copy, a bush of alternatives, or nothing where no guess pays. Merging exact copies with what the
+    target held likely was done by SAM-Decoding (Hu et al. 2024, arXiv:2411.10666) and RACER (2026,
+    arXiv:2604.14885).
 
-    Texts that are drawn are guessed with the noise of the draw in view (``Rng.arrivals``), as Daliri et al. 2024
-    (arXiv:2408.07978) couple draft and target: a token is likely where its probability is large or its number small.
+    Texts that are drawn are guessed with the noise of the draw in view (``Rng.arrivals``), as
+    Daliri et al. 2024 (arXiv:2408.07978) couple draft and target: a token is likely where its
+    probability is large or its number small.
 
-    Where guesses gain less than drafting costs, the drafter rests for some steps, longer each time: it guesses nothing
-    and reads no logits, so that decoding is as fast as without it.
+    Where guesses gain less than drafting costs, the drafter rests for some steps, longer each time:
+    it guesses nothing and reads no logits, so that decoding is as fast as without it.
 
-    Differs from the papers: no rule chooses between the sources; a guess that several propose stands once, with the
-    evidence of all of them.
+    Differs from the papers: no rule chooses between the sources; a guess that several propose
+    stands once, with the evidence of all of them.
 
     Args:
         sources: what proposes.
         budget: what a run costs on this machine.
-        estimator: how opinions become estimates; None takes the one learnt for greedy or for drawn texts.
+        estimator: how opinions become estimates; None takes the one learnt for greedy or for drawn
+            texts.
     """
 
     name: ClassVar[str] = "combined"
@@ -57,7 +61,9 @@ class Combined:
     def __post_init__(self) -> None:
         names = [source.name for source in self.sources]
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"a combined drafter needs at least one source, all of different names, got {names}")
+            raise ValueError(
+                f"a combined drafter needs at least one source, all of different names, got {names}"
+            )
 
     def start(self, request: Request) -> DraftSession:
         return _CombinedSession(self, request)
@@ -69,7 +75,10 @@ class _CombinedSession:
         usual = Estimator() if self.greedy else Estimator.for_sampling()
         merging = NativeSources
         if not known(config.sources):
-            merging, self.budget = MergedSources, replace(self.budget, per_step=IN_PYTHON * self.budget.per_step)
+            merging, self.budget = (
+                MergedSources,
+                replace(self.budget, per_step=IN_PYTHON * self.budget.per_step),
+            )
         self.merged: Merged = merging(config.sources, config.estimator or usual, request)
         self.rest = _Rest()
 

@@ -10,7 +10,9 @@ from draftwood.tree import DraftTree
 
 @dataclass(frozen=True)
 class Nothing:
-    """Draft nothing, so that every run of the target gives one token. The base line of every comparison."""
+    """Draft nothing, so that every run of the target gives one token. The base line of every
+    comparison.
+    """
 
     name: ClassVar[str] = "nothing"
     needs_logits: ClassVar[bool] = False

@@ -11,12 +11,13 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class PromptLookup:
-    """Copy what followed the newest tokens where they occurred before, in the prompt or in the answer.
+    """Copy what followed the newest tokens where they occurred before, in the prompt or in the
+    answer.
 
     Prompt lookup decoding (Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding).
 
-    Differs from the original: the longest match wins and of equal ones the most recent, a continuation may be shorter
-    than asked for, and several continuations may be merged into a tree.
+    Differs from the original: the longest match wins and of equal ones the most recent, a
+    continuation may be shorter than asked for, and several continuations may be merged into a tree.
 
     Args:
         ngram: most tokens to match.
@@ -42,7 +43,8 @@ class _PromptLookupSession:
     def __init__(self, config: PromptLookup) -> None:
         self.config = config
         self.tokens: list[int] = []
-        self.ends: dict[tuple[int, ...], list[int]] = {}  # n-gram -> positions right after it, oldest first
+        # n-gram -> positions right after it, oldest first
+        self.ends: dict[tuple[int, ...], list[int]] = {}
 
     def propose(self, root: int, context: Context) -> DraftTree:
         text, length = [*self.tokens, root], min(self.config.length, context.room)
@@ -66,7 +68,9 @@ class _PromptLookupSession:
                 self.ends.setdefault(tuple(self.tokens[end - n : end]), []).append(end)
 
     def _matches(self, text: list[int]) -> list[int]:
-        """Positions after earlier occurrences of the newest tokens: longest match first, then most recent."""
+        """Positions after earlier occurrences of the newest tokens: longest match first, then most
+        recent.
+        """
         found: list[int] = []
         for n in range(min(self.config.ngram, len(text)), 0, -1):
             for end in reversed(self.ends.get(tuple(text[-n:]), [])):

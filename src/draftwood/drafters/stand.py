@@ -19,14 +19,17 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class Stand:
-    """Tables from the newest tokens to the target's likeliest successors with probabilities; children are drawn.
+    """Tables from the newest tokens to the target's likeliest successors with probabilities;
+    children are drawn.
 
-    Stochastic adaptive n-gram drafting (Song et al. 2025, arXiv:2506.04708). The children of a node are drawn without
-    replacement from the row of the longest context known, which has the law of the paper's Gumbel-Top-k, so that
-    rejection sampling keeps the target's law. At temperature 0 the likeliest tokens stand in for drawn ones.
+    Stochastic adaptive n-gram drafting (Song et al. 2025, arXiv:2506.04708). The children of a node
+    are drawn without replacement from the row of the longest context known, which has the law of
+    the paper's Gumbel-Top-k, so that rejection sampling keeps the target's law. At temperature 0
+    the likeliest tokens stand in for drawn ones.
 
-    Differs from the paper: the tree is not learnt from data; the i-th child drawn of a node gets 1/2**i of what the
-    node may spend, so that early draws have the large subtrees. The prompt fills the tables too. Rows hold 8 tokens.
+    Differs from the paper: the tree is not learnt from data; the i-th child drawn of a node gets
+    1/2**i of what the node may spend, so that early draws have the large subtrees. The prompt fills
+    the tables too. Rows hold 8 tokens.
 
     Args:
         nodes: most guesses.
@@ -48,7 +51,9 @@ class Stand:
     def __post_init__(self) -> None:
         positive("nodes, order, width and most", [self.nodes, self.order, self.width, self.most])
         if self.width > RANKS:
-            raise ValueError(f"width must be at most {RANKS}, the tokens kept of each row, got {self.width}")
+            raise ValueError(
+                f"width must be at most {RANKS}, the tokens kept of each row, got {self.width}"
+            )
 
     def start(self, request: Request) -> DraftSession:
         return _StandSession(self, request)
@@ -74,7 +79,9 @@ class _StandSession:
         return DraftTree(torch.tensor(grown.tokens), torch.tensor(grown.parents), probs, "distinct")
 
     def _branch(self, grown: "_Drawn", node: int) -> None:
-        """Draw the children of a node. How many depends on counts alone, never on a drawn token's identity."""
+        """Draw the children of a node. How many depends on counts alone, never on a drawn token's
+        identity.
+        """
         share = grown.shares[node]
         known = self.tables.rows(grown.tails[node])
         if share == 0 or not known:
@@ -94,7 +101,9 @@ class _StandSession:
 
     def update(self, accepted: Accepted) -> None:
         news, tails = News(accepted, self.sampling), []
-        for token, parent, row in zip(accepted.tree.token_list, accepted.tree.parent_list, news.rows, strict=True):
+        for token, parent, row in zip(
+            accepted.tree.token_list, accepted.tree.parent_list, news.rows, strict=True
+        ):
             tails.append(self._longer(self.tail if parent < 0 else tails[parent], token))
             self.tables.learn(tails[-1], row)
         self.tail = tails[accepted.path[-1]]
@@ -105,7 +114,9 @@ class _StandSession:
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """A tree under way: for each node its token, parent, depth, context and the guesses it may spend below itself."""
+    """A tree under way: for each node its token, parent, depth, context and the guesses it may
+    spend below itself.
+    """
 
     tokens: list[int]
     parents: list[int]
@@ -128,7 +139,9 @@ def normalised(row: dict[int, float]) -> dict[int, float]:
 
 
 def halves(share: int, most: int) -> list[int]:
-    """What each of at most ``most`` children gets of ``share`` nodes, itself included: half, then half of the rest."""
+    """What each of at most ``most`` children gets of ``share`` nodes, itself included: half, then
+    half of the rest.
+    """
     given: list[int] = []
     while share > 0 and len(given) < most:
         given.append(share if len(given) + 1 == most else (share + 1) // 2)

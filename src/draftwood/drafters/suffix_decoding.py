@@ -15,16 +15,19 @@ from draftwood.sources.suffix import Suffix
 class SuffixDecoding:
     """A tree of what followed the longest match of the newest tokens; reads no logits.
 
-    SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975), SAM-Decoding (Hu et al. 2024, arXiv:2411.10666).
+    SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975), SAM-Decoding (Hu et al. 2024,
+    arXiv:2411.10666).
 
-    Differs from the papers: one automaton instead of suffix trees of limited depth; how far a match is trusted is
-    learnt from what became of earlier copies, and the tree's size follows from the cost of a run, not from the match.
+    Differs from the papers: one automaton instead of suffix trees of limited depth; how far a match
+    is trusted is learnt from what became of earlier copies, and the tree's size follows from the
+    cost of a run, not from the match.
 
     Args:
         suffix: how the request's own text is searched.
         earlier: how texts of earlier requests are searched; None forgets them.
         budget: what a run costs on this machine.
-        estimator: how far matches are trusted; None takes what was learnt for greedy or for drawn texts.
+        estimator: how far matches are trusted; None takes what was learnt for greedy or for drawn
+            texts.
     """
 
     name: ClassVar[str] = "suffix"

@@ -22,7 +22,14 @@ _CHILDREN = {
     **{(1, 0): 2, (1, 1): 1, (2, 0): 1, (3, 0): 1, (4, 0): 1, (5, 0): 1},
     **{(0, 0, 0): 5, (0, 0, 1): 2, (0, 0, 2): 1, (0, 0, 3): 1, (0, 0, 4): 1},
     **{(0, 1, 0): 1, (0, 2, 0): 1, (1, 0, 0): 1, (2, 0, 0): 1, (3, 0, 0): 1},
-    **{(0, 0, 0, 0): 3, (0, 0, 0, 1): 1, (0, 0, 0, 2): 1, (0, 0, 1, 0): 1, (0, 1, 0, 0): 1, (1, 0, 0, 0): 1},
+    **{
+        (0, 0, 0, 0): 3,
+        (0, 0, 0, 1): 1,
+        (0, 0, 0, 2): 1,
+        (0, 0, 1, 0): 1,
+        (0, 1, 0, 0): 1,
+        (1, 0, 0, 0): 1,
+    },
     **{(0, 0, 0, 0, 0): 2, (0, 0, 0, 1, 0): 1},
 }
 
@@ -33,7 +40,8 @@ def published_tree() -> Paths:
 
 
 class Adjacency:
-    """For every token the likeliest successors, best first; -1 where the token has not been seen."""
+    """For every token the likeliest successors, best first; -1 where the token has not been
+    seen."""
 
     def __init__(self, vocab: int, ranks: int, prior: BigramPrior | None = None) -> None:
         self.table = torch.full((vocab, ranks), -1)
@@ -52,18 +60,20 @@ class Adjacency:
 
 @dataclass(frozen=True, eq=False)
 class TokenRecycling:
-    """A fixed tree filled from a table of the likeliest successors of each token, renewed at every node of every run.
+    """A fixed tree filled from a table of the likeliest successors of each token, renewed at every
+    node of every run.
 
     Luo et al. 2024, arXiv:2408.08696.
 
-    Differs from the paper: the prompt's logits fill the table too, tokens not seen yet draft nothing instead of token
-    0, and where a token stands twice in a tree the accepted node's logits win, then the later node's.
+    Differs from the paper: the prompt's logits fill the table too, tokens not seen yet draft
+    nothing instead of token 0, and where a token stands twice in a tree the accepted node's logits
+    win, then the later node's.
 
     Args:
         shape: the tree of ranks.
         ranks: successors kept for each token.
-        keep: carry the table over from request to request. Faster on like texts; the tokens stay exact, but how fast
-            they come then depends on earlier requests.
+        keep: carry the table over from request to request. Faster on like texts; the tokens stay
+            exact, but how fast they come then depends on earlier requests.
         prior: fills the table before anything was seen, so that no token drafts nothing.
     """
 
@@ -79,7 +89,9 @@ class TokenRecycling:
     def __post_init__(self) -> None:
         wanted = 1 + max(rank for level in self.shape.levels for rank in level.ranks)
         if self.ranks < wanted:
-            raise ValueError(f"the tree asks for {wanted} ranks, the table holds {self.ranks}; raise ranks")
+            raise ValueError(
+                f"the tree asks for {wanted} ranks, the table holds {self.ranks}; raise ranks"
+            )
 
     def start(self, request: Request) -> DraftSession:
         if self.keep and self._kept:
@@ -101,5 +113,7 @@ class _TokenRecyclingSession:
         ranks = min(self.config.ranks, accepted.logits.shape[-1])
         successors = likeliest(accepted.logits, ranks).cpu()
         kept = set(accepted.path)
-        order = [node for node in range(len(accepted.tree)) if node not in kept] + list(accepted.path)
+        order = [node for node in range(len(accepted.tree)) if node not in kept] + list(
+            accepted.path
+        )
         self.adjacency.learn([accepted.tree.token_list[node] for node in order], successors[order])

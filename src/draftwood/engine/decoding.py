@@ -19,7 +19,8 @@ class Decoding:
     """One request under way: prefill once, then propose and settle until ``finish_reason`` is set.
 
     Args:
-        session: one that has run the prompt already, for those who call ``begin`` instead of ``prefill``.
+        session: one that has run the prompt already, for those who call ``begin`` instead of
+            ``prefill``.
 
     Raises:
         ValueError: for an empty prompt or one that does not fit the context.
@@ -38,15 +39,16 @@ class Decoding:
         self.limit = target.context_length
         if options.exact and not verifier.exact_for:
             raise ValueError(
-                f"{verifier.name} verification changes what the model would say; pass exact=False to allow it, or use "
-                "a lossless method"
+                f"{verifier.name} verification changes what the model would say; pass exact=False"
+                " to allow it, or use a lossless method"
             )
         if session is None:
             _check_prompt(prompt, target.vocab_size, self.limit)
         self.prompt = list(prompt)
         self.context = Context(list(prompt), len(prompt))  # all tokens before the root
         self.rng = Rng(options.seed, noise=not options.sampler.greedy)
-        self.sessions: list[ModelSession] = []  # on the target and on what drafts; none before the first run
+        # on the target and on what drafts; none before the first run
+        self.sessions: list[ModelSession] = []
         if session is not None:
             self._start_on(session)
         self.root = -1
@@ -56,7 +58,9 @@ class Decoding:
     def _start_on(self, session: ModelSession) -> None:
         self.session = session
         self.sessions.append(session)
-        self.draft = self.drafter.start(Request(self.options.sampler, self.rng, session, self.sessions))
+        self.draft = self.drafter.start(
+            Request(self.options.sampler, self.rng, session, self.sessions)
+        )
 
     def prefill(self) -> Step:
         """Run the prompt and draw the first token."""
@@ -80,7 +84,9 @@ class Decoding:
         return self.begin(root, watch.seconds)
 
     def begin(self, root: int, seconds: dict[str, float]) -> Step:
-        """Take a token drawn elsewhere after everything in the context, which the first one of an answer always is."""
+        """Take a token drawn elsewhere after everything in the context, which the first one of an
+        answer always is.
+        """
         self.root = root
         return Step(self._emit([root]), seconds=seconds)
 
@@ -89,12 +95,13 @@ class Decoding:
         watch = Stopwatch()
         room = self._room()
         tree = self.draft.propose(self.root, replace(self.context, room=room))
-        if room < len(tree):  # otherwise no path is that long, and asking for the depth could wait for a device
+        # otherwise no path is that long, and asking for the depth could wait for a device
+        if room < len(tree):
             tree = tree.cut(room)  # of a drafter that does not mind the room
         if self.options.exact and len(tree) > 1 and tree.draw not in self.verifier.exact_for:
             raise ValueError(
-                f"{self.verifier.name} verification changes what the model would say on {tree.draw} drafts; "
-                f"pass exact=False to allow it, or use a verifier that is exact for them"
+                f"{self.verifier.name} verification changes what the model would say on {tree.draw}"
+                " drafts; pass exact=False to allow it, or use a verifier that is exact for them"
             )
         watch.lap("draft")
         return Run(self.session, tree), watch.seconds
@@ -102,7 +109,8 @@ class Decoding:
     def settle(self, run: Run, output: Output, seconds: dict[str, float]) -> Step:
         """Verify the tree, keep the accepted path and tell the drafter."""
         watch = Stopwatch(seconds)
-        tree = run.tree.to("cpu")  # with the logits below the one place where the host waits for the device
+        # with the logits below the one place where the host waits for the device
+        tree = run.tree.to("cpu")
         self._require_drafted(tree)
         probs = LazyProbs(output.logits.cpu(), self.options.sampler, tree, self.context)
         bound = self.options.bound(tree, probs) if self.options.bound and len(tree) > 1 else None
@@ -111,7 +119,12 @@ class Decoding:
         return self.keep(Run(run.session, tree), verdict, output, watch.seconds, bound)
 
     def keep(
-        self, run: Run, verdict: Verdict, output: Output, seconds: dict[str, float], bound: float | None = None
+        self,
+        run: Run,
+        verdict: Verdict,
+        output: Output,
+        seconds: dict[str, float],
+        bound: float | None = None,
     ) -> Step:
         """Keep the accepted path and tell the drafter."""
         watch = Stopwatch(seconds)
@@ -125,18 +138,26 @@ class Decoding:
         watch.lap("draft")
         tokens = self._emit([*accepted[1:], self.root])
         kept = min(len(verdict.path), len(tokens))
-        return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(verdict.path[:kept]), bound)
+        return Step(
+            tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(verdict.path[:kept]), bound
+        )
 
     def _require_drafted(self, tree: DraftTree) -> None:
-        """Raise ValueError where guesses were drawn from what is no number: a verifier might accept any of them."""
-        if tree.probs is not None and not bool((tree.probs[tree.parents[1:], tree.tokens[1:]] >= 0.0).all()):
+        """Raise ValueError where guesses were drawn from what is no number: a verifier might accept
+        any of them.
+        """
+        if tree.probs is not None and not bool(
+            (tree.probs[tree.parents[1:], tree.tokens[1:]] >= 0.0).all()
+        ):
             raise ValueError(
-                f"{self.drafter.name} drafted token {self.emitted + 1} of the text and those behind it from "
-                "probabilities that are NaN: the draft model's weights are damaged, or its dtype is too small for it"
+                f"{self.drafter.name} drafted token {self.emitted + 1} of the text and those behind"
+                " it from probabilities that are NaN: the draft model's weights are damaged, or"
+                " its dtype is too small for it"
             )
 
     def _room(self) -> int:
-        """Guesses in a row that may still become text: a run emits one token more than it accepts."""
+        """Guesses in a row that may still become text: a run emits one token more than it
+        accepts."""
         room = self.options.max_new_tokens - self.emitted - 1
         if self.limit is not None:
             room = min(room, self.limit - 1 - len(self.context.tokens))
@@ -163,11 +184,16 @@ class Decoding:
 
 def _check_prompt(prompt: Sequence[int], vocab: int, limit: int | None) -> None:
     if not prompt:
-        raise ValueError("the prompt has no tokens; give at least one, for instance the model's begin-of-text token")
+        raise ValueError(
+            "the prompt has no tokens; give at least one, for instance the model's begin-of-text"
+            " token"
+        )
     if min(prompt) < 0 or max(prompt) >= vocab:
-        raise ValueError(f"the prompt has token ids outside 0..{vocab - 1}: it was made for another model")
+        raise ValueError(
+            f"the prompt has token ids outside 0..{vocab - 1}: it was made for another model"
+        )
     if limit is not None and len(prompt) >= limit:
         raise ValueError(
-            f"the prompt has {len(prompt)} tokens and the model's context is {limit}; shorten the prompt to at most "
-            f"{limit - 1} tokens"
+            f"the prompt has {len(prompt)} tokens and the model's context is {limit}; shorten the"
+            f" prompt to at most {limit - 1} tokens"
         )

@@ -25,7 +25,8 @@ class Options:
         stop_tokens: the text ends right after any of these.
         seed: makes the request reproducible; None takes one from the system.
         exact: refuse a verifier that is not exact for the trees it gets.
-        bound: computes the greatest acceptance possible at the root of a tree, to report beside the realised one.
+        bound: computes the greatest acceptance possible at the root of a tree, to report beside the
+            realised one.
     """
 
     sampler: Sampler = field(default_factory=Sampling)

@@ -16,13 +16,14 @@ from draftwood.tree import DraftTree
 
 @dataclass(frozen=True, eq=False)
 class Accepted:
-    """News for a drafter: what the target made of a tree. The first news is the prompt, as a chain that is all kept.
+    """News for a drafter: what the target made of a tree. The first news is the prompt, as a chain
+    that is all kept.
 
     Attributes:
         tree: what was run.
         path: nodes that are now part of the sequence, root included, in order.
-        output: logits (and hidden states, where asked for) of every node that was run, kept or not; None where the
-            drafter said that it reads neither.
+        output: logits (and hidden states, where asked for) of every node that was run, kept or not;
+            None where the drafter said that it reads neither.
     """
 
     tree: DraftTree
@@ -47,7 +48,8 @@ class Request:
     """What a drafter may know of the request it drafts for.
 
     Attributes:
-        sampler: how the target's logits become probabilities; drafting with the same options accepts most.
+        sampler: how the target's logits become probabilities; drafting with the same options
+            accepts most.
         rng: the request's only source of randomness.
         target: the target's own session, for drafters that read the target's cache.
         started: sessions of other models, which are closed with the request.
@@ -72,8 +74,8 @@ class DraftSession(Protocol):
     def propose(self, root: int, context: Context) -> DraftTree:
         """A tree below ``root``, the newest token; ``context`` holds the tokens before it.
 
-        No path longer than ``context.room`` can become text. The engine cuts off what is deeper, which gives the nodes
-        left new numbers.
+        No path longer than ``context.room`` can become text. The engine cuts off what is deeper,
+        which gives the nodes left new numbers.
         """
         ...
 

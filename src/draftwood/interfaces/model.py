@@ -14,7 +14,9 @@ Keep = Literal["all", "last"]
 
 
 class InProcess:
-    """What lives in the memory of one process: it is neither pickled nor copied with all that it holds."""
+    """What lives in the memory of one process: it is neither pickled nor copied with all that it
+    holds.
+    """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         self._refuse("pickled")
@@ -29,8 +31,9 @@ class InProcess:
 
     def _refuse(self, act: str) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} cannot be {act}: its weights and caches belong to this process, where all threads "
-            "may share it; in another process load the model anew with draftwood.load"
+            f"{type(self).__name__} cannot be {act}: its weights and caches belong to this process,"
+            " where all threads may share it; in another process load the model anew with"
+            " draftwood.load"
         )
 
 
@@ -39,8 +42,10 @@ class Output:
     """What a run of the model gave.
 
     Attributes:
-        logits: one row per node that was run, or a single row for the last one where only that was asked for.
-        hidden: hidden states at these nodes for the layers asked for; layer i is the input of decoder layer i.
+        logits: one row per node that was run, or a single row for the last one where only that was
+            asked for.
+        hidden: hidden states at these nodes for the layers asked for; layer i is the input of
+            decoder layer i.
     """
 
     logits: Float[Tensor, "rows vocab"]
@@ -51,7 +56,8 @@ class Output:
 class ModelSession(Protocol):
     """One sequence on one model, used for targets and for draft models.
 
-    The KV cache holds ``length`` committed tokens and behind them the nodes run since the last commit.
+    The KV cache holds ``length`` committed tokens and behind them the nodes run since the last
+    commit.
     """
 
     @property
@@ -60,19 +66,24 @@ class ModelSession(Protocol):
     @property
     def length(self) -> int: ...
 
-    def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
+    def extend(
+        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+    ) -> Output:
         """Append tokens for good; logits of all of them or of the last one."""
         ...
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
-        """Run the nodes from ``first`` on; each sees the committed tokens, its ancestors and itself.
+        """Run the nodes from ``first`` on; each sees the committed tokens, its ancestors and
+        itself.
 
         Nodes before ``first`` must have been run since the last commit.
         """
         ...
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the tree as the newest tokens, in this order, and drop the other nodes."""
+        """Keep these nodes of the tree as the newest tokens, in this order, and drop the other
+        nodes.
+        """
         ...
 
     def rewind(self, count: int) -> None:
@@ -129,12 +140,16 @@ class Model(Protocol):
     def start(self) -> ModelSession: ...
 
     def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
-        """Run several sequences at once, of different lengths and with different trees, padded to one batch."""
+        """Run several sequences at once, of different lengths and with different trees, padded to
+        one batch.
+        """
         ...
 
 
 CHUNK = 512
-"""Tokens of a prompt run at once: long enough to be efficient, short enough that logits and masks stay small."""
+"""Tokens of a prompt run at once: long enough to be efficient, short enough that logits and masks
+stay small.
+"""
 
 
 def chunks(tokens: Sequence[int], size: int = CHUNK) -> Iterator[Sequence[int]]:

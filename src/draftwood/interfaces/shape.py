@@ -14,7 +14,9 @@ Expand = Callable[[DraftTree, int], Float[Tensor, "nodes vocab"]]
 
 @runtime_checkable
 class Shape(Protocol):
-    """Settings of a tree; ``nodes`` is the most nodes it drafts, the root excluded, ``room`` the most in a row."""
+    """Settings of a tree; ``nodes`` is the most nodes it drafts, the root excluded, ``room`` the
+    most in a row.
+    """
 
     name: ClassVar[str]
 

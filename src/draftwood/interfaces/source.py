@@ -48,13 +48,17 @@ class News:
 
     @cached_property
     def likeliest(self) -> tuple[Int[Tensor, "nodes ranks"], Float[Tensor, "nodes ranks"]]:
-        """For each node the target's likeliest next tokens, likeliest first, and their probabilities.
+        """For each node the target's likeliest next tokens, likeliest first, and their
+        probabilities.
 
-        Where a request cuts off unlikely tokens these are left out of the sum, and with them all others but the few:
-        sorting dozens of whole rows costs more than all other drafting, and what is learnt online makes up for it.
+        Where a request cuts off unlikely tokens these are left out of the sum, and with them all
+        others but the few: sorting dozens of whole rows costs more than all other drafting, and
+        what is learnt online makes up for it.
         """
         logits = self.accepted.logits
-        tokens, probs = likeliest_probs(logits, min(RANKS, logits.shape[-1]), self.sampling.temperature)
+        tokens, probs = likeliest_probs(
+            logits, min(RANKS, logits.shape[-1]), self.sampling.temperature
+        )
         if self.sampling.cuts:
             probs = self.sampling.probs(logits.gather(-1, tokens))
         return tokens, probs
@@ -71,11 +75,14 @@ class News:
 class SourceSession(Protocol):
     """A source's state for one request.
 
-    A ``state`` stands for a text that ends in some token: what the source needs to know of it, and nothing else.
+    A ``state`` stands for a text that ends in some token: what the source needs to know of it, and
+    nothing else.
     """
 
     def learn(self, news: News) -> None:
-        """Take in what a run of the target said. The first news is the prompt, as a chain that is all kept."""
+        """Take in what a run of the target said. The first news is the prompt, as a chain that is
+        all kept.
+        """
         ...
 
     def begin(self, root: int) -> Any:

@@ -14,8 +14,9 @@ from draftwood.tree import DraftTree, Draw
 class NodeProbs(Protocol):
     """The target's distribution at each node, by node number; a tensor [nodes vocab] is one.
 
-    Rows are asked for one at a time because most are never looked at: a walk from the root reads only the accepted
-    path, and turning logits of 64 nodes into probabilities costs more than everything else in a step on a CPU.
+    Rows are asked for one at a time because most are never looked at: a walk from the root reads
+    only the accepted path, and turning logits of 64 nodes into probabilities costs more than
+    everything else in a step on a CPU.
     """
 
     def __getitem__(self, node: int, /) -> Float[Tensor, " vocab"]: ...
@@ -26,7 +27,8 @@ class Verdict:
     """What a verifier decided.
 
     Attributes:
-        path: accepted nodes from the root's child downwards, root excluded; each is the child of the one before.
+        path: accepted nodes from the root's child downwards, root excluded; each is the child of
+            the one before.
         next_token: drawn after the last accepted node; the root of the next tree.
     """
 
@@ -36,9 +38,11 @@ class Verdict:
 
 @runtime_checkable
 class Verifier(Protocol):
-    """A pure function from a tree and the target's probabilities to a verdict, with printable settings.
+    """A pure function from a tree and the target's probabilities to a verdict, with printable
+    settings.
 
-    ``exact_for`` lists the draws on which the law of the emitted tokens is the target's; empty means lossy.
+    ``exact_for`` lists the draws on which the law of the emitted tokens is the target's; empty
+    means lossy.
     """
 
     name: ClassVar[str]

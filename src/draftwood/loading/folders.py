@@ -1,8 +1,8 @@
 """Model folders on disk: written whole or not at all, checked before they are read.
 
-A folder that draftwood makes is built under a hidden name beside its destination and renamed at the end, so a process
-that dies half-way leaves nothing under the real name. `draftwood.json` inside says where the weights came from and
-what every file must weigh.
+A folder that draftwood makes is built under a hidden name beside its destination and renamed at the
+end, so a process that dies half-way leaves nothing under the real name. `draftwood.json` inside
+says where the weights came from and what every file must weigh.
 """
 
 import json
@@ -11,11 +11,19 @@ from pathlib import Path
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.weights import WEIGHTS
 
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "spiece.model", "vocab.json", "vocab.txt")
+TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "spiece.model",
+    "vocab.json",
+    "vocab.txt",
+)
 
 
 def check_folder(folder: Path) -> None:
-    """Check that a folder can be loaded: the right files, whole. Cheap: sizes only, no content is read.
+    """Check that a folder can be loaded: the right files, whole. Cheap: sizes only, no content is
+    read.
 
     Raises FileNotFoundError when a file is missing and ValueError when one is damaged.
     """
@@ -23,14 +31,22 @@ def check_folder(folder: Path) -> None:
         _check_sizes(folder)
     if not (folder / "config.json").is_file():
         inside = sorted(path.name for path in folder.glob("*.gguf"))
-        hint = f"pass the file {folder / inside[0]} instead" if inside else "a model folder needs that file"
+        hint = (
+            f"pass the file {folder / inside[0]} instead"
+            if inside
+            else "a model folder needs that file"
+        )
         raise FileNotFoundError(f"{folder} is a folder without config.json; {hint}")
     weights = [path for pattern in WEIGHTS for path in folder.glob(pattern)]
     if not weights:
-        raise FileNotFoundError(f"{folder} has no weights: a model folder needs one of {', '.join(WEIGHTS)}")
+        raise FileNotFoundError(
+            f"{folder} has no weights: a model folder needs one of {', '.join(WEIGHTS)}"
+        )
     _check_shards(folder)
     if not any((folder / name).is_file() for name in TOKENIZERS):
-        raise FileNotFoundError(f"{folder} has no tokenizer: a model folder needs one of {', '.join(TOKENIZERS)}")
+        raise FileNotFoundError(
+            f"{folder} has no tokenizer: a model folder needs one of {', '.join(TOKENIZERS)}"
+        )
     for path in weights:
         if path.suffix == ".safetensors":
             _check_safetensors(path)
@@ -42,17 +58,21 @@ def _check_shards(folder: Path) -> None:
         try:
             named = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError(f"{path} cannot be read as an index of weights; fetch the file again") from None
+            raise ValueError(
+                f"{path} cannot be read as an index of weights; fetch the file again"
+            ) from None
         missing = [name for name in named if not (folder / name).is_file()]
         if missing and not _is_copy(path, folder):
             raise FileNotFoundError(
-                f"{folder} lacks {len(missing)} of the {len(named)} files that {path.name} names, the first is "
-                f"{missing[0]}; fetch it again and put it there"
+                f"{folder} lacks {len(missing)} of the {len(named)} files that {path.name} names,"
+                f" the first is {missing[0]}; fetch it again and put it there"
             )
 
 
 def _is_copy(index: Path, folder: Path) -> bool:
-    """Whether an index belongs to a second copy of the weights, which is left out where safetensors are whole."""
+    """Whether an index belongs to a second copy of the weights, which is left out where safetensors
+    are whole.
+    """
     return ".bin." in index.name and any(folder.glob("*.safetensors"))
 
 
@@ -62,17 +82,24 @@ def verify(folder: Path) -> None:
     Raises FileNotFoundError when the folder has no manifest and ValueError when a file differs.
     """
     if not (folder / MANIFEST).is_file():
-        raise FileNotFoundError(f"{folder} has no {MANIFEST}, so there is nothing to compare its files with")
+        raise FileNotFoundError(
+            f"{folder} has no {MANIFEST}, so there is nothing to compare its files with"
+        )
     _check_sizes(folder)
     for name, record in _read_manifest(folder).items():
         if (found := sha256(folder / name)) != record["sha256"]:
-            raise ValueError(_damaged(folder, f"{name} has SHA-256 {found}, recorded was {record['sha256']}"))
+            raise ValueError(
+                _damaged(folder, f"{name} has SHA-256 {found}, recorded was {record['sha256']}")
+            )
 
 
 def _read_manifest(folder: Path) -> dict[str, dict]:
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-        return {name: {"bytes": int(record["bytes"]), "sha256": record["sha256"]} for name, record in files.items()}
+        return {
+            name: {"bytes": int(record["bytes"]), "sha256": record["sha256"]}
+            for name, record in files.items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(_damaged(folder, f"{MANIFEST} cannot be read")) from None
 
@@ -84,12 +111,18 @@ def _check_sizes(folder: Path) -> None:
             raise ValueError(_damaged(folder, f"{name} is missing"))
         if path.stat().st_size != record["bytes"]:
             raise ValueError(
-                _damaged(folder, f"{name} has {path.stat().st_size} bytes, written were {record['bytes']}")
+                _damaged(
+                    folder,
+                    f"{name} has {path.stat().st_size} bytes, written were {record['bytes']}",
+                )
             )
 
 
 def _damaged(folder: Path, reason: str) -> str:
-    return f"the model folder {folder} is damaged: {reason}; delete that folder and load the model again"
+    return (
+        f"the model folder {folder} is damaged: {reason}; delete that folder and load the model"
+        " again"
+    )
 
 
 def _check_safetensors(path: Path) -> None:
@@ -101,8 +134,14 @@ def _check_safetensors(path: Path) -> None:
             if not 0 < header_size <= size - 8:
                 raise ValueError("the header is longer than the file")
             header = json.loads(file.read(header_size))
-        ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
+        ends = [
+            tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"
+        ]
         if 8 + header_size + max(ends, default=0) != size:
-            raise ValueError(f"{size} bytes came, {8 + header_size + max(ends, default=0)} were promised")
+            raise ValueError(
+                f"{size} bytes came, {8 + header_size + max(ends, default=0)} were promised"
+            )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not a whole safetensors file ({error}); fetch the file again") from None
+        raise ValueError(
+            f"{path} is not a whole safetensors file ({error}); fetch the file again"
+        ) from None

@@ -17,29 +17,36 @@ from draftwood.storage.progress import progress, quiet_transformers
 if TYPE_CHECKING:
     from gguf import GGUFReader
 
-READING = 2  # raised whenever a file is read differently, so that folders of earlier versions are made anew
+# raised whenever a file is read differently, so that folders of earlier versions are made anew
+READING = 2
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 FLOATS = ("F64", "F32", "F16", "BF16")
-ROUNDED = (torch.bfloat16, "auto")  # what the folder in bfloat16 is for; every other type gets the file's own numbers
+# what the folder in bfloat16 is for; every other type gets the file's own numbers
+ROUNDED = (torch.bfloat16, "auto")
 
 
 def stored_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """How a folder must store the weights for a model of this dtype: float32 holds whatever a GGUF file says."""
+    """How a folder must store the weights for a model of this dtype: float32 holds whatever a GGUF
+    file says.
+    """
     return torch.bfloat16 if dtype in ROUNDED else torch.float32
 
 
 def gguf_folder(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
-    """The model folder made from the GGUF file at `path`; the first call converts, later ones find the result.
+    """The model folder made from the GGUF file at `path`; the first call converts, later ones find
+    the result.
 
-    The folder's name hashes the file's absolute path, size and time of change instead of its content: reading
-    gigabytes at every start would cost more than the conversion saves, and a renamed file only converts again.
-    Raises ValueError when the file is not a GGUF file that can be read, FileNotFoundError when it is one of several
-    parts and the others are not beside it.
+    The folder's name hashes the file's absolute path, size and time of change instead of its
+    content: reading gigabytes at every start would cost more than the conversion saves, and a
+    renamed file only converts again. Raises ValueError when the file is not a GGUF file that can be
+    read, FileNotFoundError when it is one of several parts and the others are not beside it.
     """
     path = path.resolve()
     parts = parts_of(path)
     states = [part.stat() for part in parts]
-    identity = "\0".join([str(parts[0]), *(f"{each.st_size} {each.st_mtime_ns}" for each in states), str(READING)])
+    identity = "\0".join(
+        [str(parts[0]), *(f"{each.st_size} {each.st_mtime_ns}" for each in states), str(READING)]
+    )
     mark = hashlib.sha256(identity.encode()).hexdigest()[:12]
     folder = home() / "models" / f"gguf-{parts[0].stem}-{mark}{suffix(dtype)}"
     if folder.is_dir():
@@ -55,7 +62,8 @@ def suffix(dtype: torch.dtype) -> str:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """All parts of a split file in their order, found beside the one that is named; the file alone if it is whole.
+    """All parts of a split file in their order, found beside the one that is named; the file alone
+    if it is whole.
 
     Raises FileNotFoundError, naming the first part that is not there.
     """
@@ -63,11 +71,19 @@ def parts_of(path: Path) -> list[Path]:
     if found is None:
         return [path]
     count = int(found[3])
-    parts = [path.with_name(f"{found[1]}-{number:05}-of-{found[3]}.gguf") for number in range(1, count + 1)]
+    parts = [
+        path.with_name(f"{found[1]}-{number:05}-of-{found[3]}.gguf")
+        for number in range(1, count + 1)
+    ]
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
-        cure = "put all parts into one folder, or join them with llama.cpp's `llama-gguf-split --merge`"
-        raise FileNotFoundError(f"{path} is one of {count} parts of a model, and {missing[0]} is not beside it; {cure}")
+        cure = (
+            "put all parts into one folder, or join them with llama.cpp's `llama-gguf-split"
+            " --merge`"
+        )
+        raise FileNotFoundError(
+            f"{path} is one of {count} parts of a model, and {missing[0]} is not beside it; {cure}"
+        )
     return parts
 
 
@@ -76,17 +92,25 @@ def check_gguf(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(8)
     if len(head) < 8 or head[:4] != b"GGUF":
-        raise ValueError(f"{path} is not a GGUF file (it begins with {head[:4]!r}, not b'GGUF'); fetch the file again")
+        raise ValueError(
+            f"{path} is not a GGUF file (it begins with {head[:4]!r}, not b'GGUF'); fetch the file"
+            " again"
+        )
     version = int.from_bytes(head[4:], "little")
     if version not in (2, 3):
-        raise ValueError(f"{path} is a GGUF file of version {version}, readable are 2 and 3; convert it with llama.cpp")
+        raise ValueError(
+            f"{path} is a GGUF file of version {version}, readable are 2 and 3; convert it with"
+            " llama.cpp"
+        )
 
 
 def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> Facts:
-    """Write the model and the tokenizer of a GGUF file into `folder`: safetensors in `dtype`, tokenizer.json.
+    """Write the model and the tokenizer of a GGUF file into `folder`: safetensors in `dtype`,
+    tokenizer.json.
 
-    The chat template is kept. Returns what the folder's manifest says of the weights: how they were quantised, and the
-    file's SHA-256. Raises ValueError, naming the file, when it is damaged or says something that is not understood.
+    The chat template is kept. Returns what the folder's manifest says of the weights: how they were
+    quantised, and the file's SHA-256. Raises ValueError, naming the file, when it is damaged or
+    says something that is not understood.
     """
     what = f"converting {path.name} to {str(dtype).removeprefix('torch.')} (once)"
     with progress(what), quiet_transformers():
@@ -96,9 +120,14 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) 
             model = _read_model(readers, dtype)
             tokenizer = _read_tokenizer(parts[0])
         except Exception as error:  # a parser fed with damaged bytes fails in every way there is
-            # Transformers calls garbled metadata "not a valid JSON file", an OSError; there is no JSON here.
+            # Transformers calls garbled metadata "not a valid JSON file", an OSError; there is no
+            # JSON here.
             garbled = isinstance(error, OSError)
-            reason = "its metadata is garbled" if garbled else " ".join(str(error).split())[:300] or repr(error)
+            reason = (
+                "its metadata is garbled"
+                if garbled
+                else " ".join(str(error).split())[:300] or repr(error)
+            )
             cure = "fetch the file again, or name the original model by its Hugging Face id"
             raise ValueError(f"{path} cannot be read as a GGUF model ({reason}); {cure}") from None
         model.save_pretrained(folder)
@@ -113,7 +142,10 @@ def _opened(parts: list[Path]) -> "list[GGUFReader]":
     told = readers[0].get_field("split.count")
     count = 1 if told is None else int(told.contents()) or 1
     if count != len(parts):
-        raise ValueError(f"it is one of {count} parts and is not named so; give all parts the names they came with")
+        raise ValueError(
+            f"it is one of {count} parts and is not named so; give all parts the names they came"
+            " with"
+        )
     return readers
 
 
@@ -130,7 +162,9 @@ def _quantisation(readers: "list[GGUFReader]") -> str | None:
 def _digest(parts: list[Path]) -> str:
     """The SHA-256 of a file; of several, that of theirs."""
     digests = [sha256(part) for part in parts]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return (
+        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    )
 
 
 def _read_model(readers: "list[GGUFReader]", dtype: torch.dtype) -> Any:
@@ -141,8 +175,11 @@ def _read_model(readers: "list[GGUFReader]", dtype: torch.dtype) -> Any:
     config = AutoConfig.for_model(**settings)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    # from_pretrained(gguf_file=...) would keep the weights packed, which cannot be saved, and asks for accelerate.
-    model.load_state_dict(_weights(readers, metadata.architecture, model, dtype), strict=False, assign=True)
+    # from_pretrained(gguf_file=...) would keep the weights packed, which cannot be saved, and asks
+    # for accelerate.
+    model.load_state_dict(
+        _weights(readers, metadata.architecture, model, dtype), strict=False, assign=True
+    )
     model.tie_weights()
     missing = [name for name, tensor in model.state_dict().items() if tensor.is_meta]
     if missing:
@@ -150,15 +187,22 @@ def _read_model(readers: "list[GGUFReader]", dtype: torch.dtype) -> Any:
     return model
 
 
-def _weights(readers: "list[GGUFReader]", architecture: str, model: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """All tensors under the model's names and in its layout. Raises ValueError for one that the model does not have."""
+def _weights(
+    readers: "list[GGUFReader]", architecture: str, model: Any, dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
+    """All tensors under the model's names and in its layout. Raises ValueError for one that the
+    model does not have.
+    """
     from gguf import dequantize
     from transformers import modeling_gguf_pytorch_utils as transformers_gguf
 
-    processor_class = transformers_gguf.TENSOR_PROCESSORS.get(architecture, transformers_gguf.TensorProcessor)
+    processor_class = transformers_gguf.TENSOR_PROCESSORS.get(
+        architecture, transformers_gguf.TensorProcessor
+    )
     processor = processor_class(config=model.config.to_dict())
     names = transformers_gguf.get_gguf_hf_weights_map(model, processor)
-    for name in [name for name in names if "ffn_gate_up_exps" in name]:  # files have the two halves of it
+    # files have the two halves of it
+    for name in [name for name in names if "ffn_gate_up_exps" in name]:
         names |= {name.replace("gate_up", half): names[name] for half in ("gate", "up")}
     found: dict[str, dict[str, torch.Tensor]] = {"tensors": {}}
     for tensor in (tensor for reader in readers for tensor in reader.tensors):

@@ -29,12 +29,14 @@ NEUTRAL = {  # settings that say what is so without them
     "attention.max_alibi_bias": 0.0,
     "pooling_type": 0,
 }
-DESCRIPTIVE = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"}  # the tensors say these themselves
+# the tensors say these themselves
+DESCRIPTIVE = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"}
 
 
 @dataclass(eq=False)
 class Metadata:
-    """The settings of one file. Reading takes them away, so that what nobody understood is left at the end.
+    """The settings of one file. Reading takes them away, so that what nobody understood is left at
+    the end.
 
     Attributes:
         architecture: llama.cpp's name of it.
@@ -55,7 +57,9 @@ class Metadata:
         return self.values.pop(key, default)
 
     def need(self, key: str) -> Any:
-        """The value of a setting that every file has, and one for all layers. Raises ValueError without it."""
+        """The value of a setting that every file has, and one for all layers. Raises ValueError
+        without it.
+        """
         value = self.values.pop(key, None)
         if not isinstance(value, int | float):
             what = "is missing" if value is None else f"differs between layers ({str(value)[:40]})"
@@ -67,8 +71,8 @@ class Metadata:
         for key, value in self.values.items():
             if key not in DESCRIPTIVE and not (key in NEUTRAL and value == NEUTRAL[key]):
                 raise ValueError(
-                    f"its setting {self.architecture}.{key} = {str(value)[:60]} is not understood, and without it the "
-                    "file would load as another model"
+                    f"its setting {self.architecture}.{key} = {str(value)[:60]} is not understood,"
+                    " and without it the file would load as another model"
                 )
 
 
@@ -86,14 +90,23 @@ def read_metadata(readers: "list[GGUFReader]") -> Metadata:
     tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
     return Metadata(
         architecture=name,
-        values={key[len(name) + 1 :]: each.contents() for key, each in fields.items() if key.startswith(f"{name}.")},
+        values={
+            key[len(name) + 1 :]: each.contents()
+            for key, each in fields.items()
+            if key.startswith(f"{name}.")
+        },
         tokens={
             key: fields[f"tokenizer.ggml.{key}_token_id"].contents()
             for key in ("bos", "eos", "padding")
             if f"tokenizer.ggml.{key}_token_id" in fields
         },
-        shapes={key: tuple(int(size) for size in reversed(tensor.shape)) for key, tensor in tensors.items()},
+        shapes={
+            key: tuple(int(size) for size in reversed(tensor.shape))
+            for key, tensor in tensors.items()
+        },
         factors={
-            key: dequantize(tensors[key].data, tensors[key].tensor_type).tolist() for key in FACTORS if key in tensors
+            key: dequantize(tensors[key].data, tensors[key].tensor_type).tolist()
+            for key in FACTORS
+            if key in tensors
         },
     )

@@ -1,4 +1,6 @@
-"""Rotary positions of a GGUF file: base, scaling, and tensors of factors, as Transformers' ``rope_parameters``."""
+"""Rotary positions of a GGUF file: base, scaling, and tensors of factors, as Transformers'
+``rope_parameters``.
+"""
 
 from collections.abc import Mapping
 from math import log
@@ -30,23 +32,36 @@ def rope_parameters(metadata: Metadata, context: int, rotated: int) -> dict[str,
         factor, kind = 1.0, "linear"
     if metadata.factors:
         if factor != 1.0:
-            raise ValueError(f"it scales rotary positions both by {factor} and by tensors of factors")
+            raise ValueError(
+                f"it scales rotary positions both by {factor} and by tensors of factors"
+            )
         return base | _by_factors(metadata.factors, context, before, attention, rotated)
     if kind == "yarn":
         return base | _yarn(metadata, factor, int(before or context), attention)
     if kind != "linear":
         raise ValueError(
-            f"its rope.scaling.type is {kind!r}; readable are none, linear, yarn, and longrope with factors"
+            f"its rope.scaling.type is {kind!r}; readable are none, linear, yarn, and longrope with"
+            " factors"
         )
     if attention != 1.0:
-        raise ValueError(f"its rope.scaling.attn_factor is {attention} without a scaling that has one")
-    return base | ({"rope_type": "default"} if factor == 1.0 else {"rope_type": "linear", "factor": factor})
+        raise ValueError(
+            f"its rope.scaling.attn_factor is {attention} without a scaling that has one"
+        )
+    return base | (
+        {"rope_type": "default"} if factor == 1.0 else {"rope_type": "linear", "factor": factor}
+    )
 
 
 def _by_factors(
-    factors: Mapping[str, list[float]], context: int, before: int | None, attention: float, rotated: int
+    factors: Mapping[str, list[float]],
+    context: int,
+    before: int | None,
+    attention: float,
+    rotated: int,
 ) -> dict[str, Any]:
-    """Every frequency divided by a factor of its own: LongRoPE, or Llama 3.1's scaling, which no length changes."""
+    """Every frequency divided by a factor of its own: LongRoPE, or Llama 3.1's scaling, which no
+    length changes.
+    """
     if FREQS in factors:
         short = long = factors[FREQS]
         before = context
@@ -67,17 +82,23 @@ def _by_factors(
 
 
 def _yarn(metadata: Metadata, factor: float, before: int, attention: float) -> dict[str, Any]:
-    """YaRN; llama.cpp multiplies the usual magnitude with ``attn_factor``, its converter writes a whole one."""
+    """YaRN; llama.cpp multiplies the usual magnitude with ``attn_factor``, its converter writes a
+    whole one.
+    """
     outside = metadata.take("rope.scaling.yarn_ext_factor", 1.0)
     multiple = metadata.take("rope.scaling.yarn_log_multiplier", 0.0)
     if outside != 1.0 or multiple != 0.0:
         raise ValueError(
-            f"its YaRN has yarn_ext_factor {outside} and yarn_log_multiplier {multiple}; readable are 1 and 0"
+            f"its YaRN has yarn_ext_factor {outside} and yarn_log_multiplier {multiple}; readable"
+            " are 1 and 0"
         )
     usual = 0.1 * log(factor) + 1.0 if factor > 1.0 else 1.0
     whole = metadata.take("rope.scaling.yarn_attn_factor")
     if whole is not None and attention != 1.0:
-        raise ValueError(f"its rope.scaling.attn_factor {attention} and yarn_attn_factor {whole} contradict each other")
+        raise ValueError(
+            f"its rope.scaling.attn_factor {attention} and yarn_attn_factor {whole} contradict each"
+            " other"
+        )
     return {
         "rope_type": "yarn",
         "factor": factor,

@@ -1,7 +1,7 @@
 """What a GGUF file says about its model, as a configuration of Transformers.
 
-Every key and tensor that changes a model's numbers is either understood here or refused by name: a file with one
-setting more than its reader knows would load as another model, in silence.
+Every key and tensor that changes a model's numbers is either understood here or refused by name: a
+file with one setting more than its reader knows would load as another model, in silence.
 """
 
 from collections.abc import Callable
@@ -46,10 +46,16 @@ def configuration(metadata: Metadata) -> dict[str, Any]:
     """
     known = ARCHITECTURES.get(metadata.architecture)
     if known is None:
-        raise ValueError(f"its architecture is {metadata.architecture}; readable are {', '.join(ARCHITECTURES)}")
+        raise ValueError(
+            f"its architecture is {metadata.architecture}; readable are {', '.join(ARCHITECTURES)}"
+        )
     found = _gpt2(metadata) if metadata.architecture == "gpt2" else _rotary(metadata, known)
     key, name = known.epsilon
-    found |= {"model_type": known.model_type, name: metadata.need(key), "vocab_size": _vocabulary(metadata)}
+    found |= {
+        "model_type": known.model_type,
+        name: metadata.need(key),
+        "vocab_size": _vocabulary(metadata),
+    }
     found |= {"tie_word_embeddings": "output.weight" not in metadata.shapes}
     found |= {name: metadata.tokens.get(key) for key, name in TOKENS.items()}
     found |= known.more(metadata, found)
@@ -71,12 +77,19 @@ def _rotary(metadata: Metadata, known: Architecture) -> dict[str, Any]:
     key_length = metadata.take("attention.key_length", found["hidden_size"] // heads)
     value_length = metadata.take("attention.value_length", key_length)
     if value_length != key_length:
-        raise ValueError(f"its values have {value_length} dimensions per head and its keys {key_length}")
+        raise ValueError(
+            f"its values have {value_length} dimensions per head and its keys {key_length}"
+        )
     rotated = metadata.take("rope.dimension_count", key_length)
     if rotated != key_length and not known.partial_rotary:
-        raise ValueError(f"it rotates {rotated} of {key_length} dimensions per head, which {known.model_type} cannot")
+        raise ValueError(
+            f"it rotates {rotated} of {key_length} dimensions per head, which {known.model_type}"
+            " cannot"
+        )
     found |= {
-        "num_key_value_heads": metadata.need("attention.head_count_kv") if _has_groups(metadata) else heads,
+        "num_key_value_heads": (
+            metadata.need("attention.head_count_kv") if _has_groups(metadata) else heads
+        ),
         "head_dim": key_length,
         "rope_parameters": rope_parameters(metadata, found["max_position_embeddings"], rotated),
     }
@@ -104,9 +117,17 @@ def _gpt2(metadata: Metadata) -> dict[str, Any]:
 
 
 def _gemma(metadata: Metadata, common: dict[str, Any], large: int) -> dict[str, Any]:
-    """What Gemma 2 and 3 share. llama.cpp knows by the number of layers which size scales queries differently."""
-    layers, per_head = common["num_hidden_layers"], common["hidden_size"] // common["num_attention_heads"]
-    told, usual = metadata.take("attention.scale"), per_head if layers == large else common["head_dim"]
+    """What Gemma 2 and 3 share. llama.cpp knows by the number of layers which size scales queries
+    differently.
+    """
+    layers, per_head = (
+        common["num_hidden_layers"],
+        common["hidden_size"] // common["num_attention_heads"],
+    )
+    told, usual = (
+        metadata.take("attention.scale"),
+        per_head if layers == large else common["head_dim"],
+    )
     return {
         "query_pre_attn_scalar": usual if told is None else round(told**-2),
         "sliding_window": metadata.need("attention.sliding_window"),
@@ -130,8 +151,12 @@ def _pattern(metadata: Metadata, common: dict[str, Any], every: int) -> dict[str
     """Which layers see a window: all but every so-many-th, or as a list in the file says."""
     told = metadata.take("attention.sliding_window_pattern", every)
     layers = range(common["num_hidden_layers"])
-    sliding = [bool(told[layer]) if isinstance(told, list) else (layer + 1) % told != 0 for layer in layers]
-    return {"layer_types": ["sliding_attention" if slides else "full_attention" for slides in sliding]}
+    sliding = [
+        bool(told[layer]) if isinstance(told, list) else (layer + 1) % told != 0 for layer in layers
+    ]
+    return {
+        "layer_types": ["sliding_attention" if slides else "full_attention" for slides in sliding]
+    }
 
 
 def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +170,9 @@ def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     }
     shared = metadata.take("expert_shared_feed_forward_length")
     if metadata.architecture == "qwen2moe":
-        found["shared_expert_intermediate_size"] = shared or metadata.shapes["blk.0.ffn_gate_shexp.weight"][0]
+        found["shared_expert_intermediate_size"] = (
+            shared or metadata.shapes["blk.0.ffn_gate_shexp.weight"][0]
+        )
     return found
 
 
@@ -157,7 +184,9 @@ def _phi3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stablelm(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    """llama.cpp, too, goes by the tensors: attention and network run side by side where one norm serves both."""
+    """llama.cpp, too, goes by the tensors: attention and network run side by side where one norm
+    serves both.
+    """
     metadata.take("use_parallel_residual")
     return {
         "use_qkv_bias": "blk.0.attn_q.bias" in metadata.shapes,
@@ -187,8 +216,12 @@ ARCHITECTURES = {
     "gemma2": Architecture("gemma2", USUAL, more=_gemma2),
     "gemma3": Architecture("gemma3_text", USUAL, more=_gemma3),
     "phi3": Architecture("phi3", USUAL, partial_rotary=True, more=_phi3),
-    "stablelm": Architecture("stablelm", (LAYER_NORM, "layer_norm_eps"), partial_rotary=True, more=_stablelm),
+    "stablelm": Architecture(
+        "stablelm", (LAYER_NORM, "layer_norm_eps"), partial_rotary=True, more=_stablelm
+    ),
     "starcoder2": Architecture("starcoder2", (LAYER_NORM, "norm_epsilon"), more=_starcoder2),
-    "nemotron": Architecture("nemotron", (LAYER_NORM, "norm_eps"), partial_rotary=True, more=_attention_bias),
+    "nemotron": Architecture(
+        "nemotron", (LAYER_NORM, "norm_eps"), partial_rotary=True, more=_attention_bias
+    ),
     "gpt2": Architecture("gpt2", (LAYER_NORM, "layer_norm_epsilon")),
 }

@@ -1,7 +1,9 @@
-"""Names to weights: a folder, a GGUF file, a built-in model or a Hugging Face id become a model and its tokenizer.
+"""Names to weights: a folder, a GGUF file, a built-in model or a Hugging Face id become a model and
+its tokenizer.
 
-A name is tried in this order: an existing folder; an existing `.gguf` file; a built-in name; a Hugging Face id such as
-`org/name`. Whatever draftwood makes itself lies under `home()/models` and is used from there without any network.
+A name is tried in this order: an existing folder; an existing `.gguf` file; a built-in name; a
+Hugging Face id such as `org/name`. Whatever draftwood makes itself lies under `home()/models` and
+is used from there without any network.
 """
 
 import difflib
@@ -19,16 +21,28 @@ from draftwood.storage.atomic import explain_write_errors
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_downloads, quiet_transformers
 
-__all__ = ["Loaded", "builtin_names", "fetched", "folder_of", "home", "load_pretrained", "resolve", "verify"]
+__all__ = [
+    "Loaded",
+    "builtin_names",
+    "fetched",
+    "folder_of",
+    "home",
+    "load_pretrained",
+    "resolve",
+    "verify",
+]
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
-FIRST_ANSWER_SECONDS = 2.0  # huggingface_hub asks twice, so an unreachable hub costs at most twice this
+# huggingface_hub asks twice, so an unreachable hub costs at most twice this
+FIRST_ANSWER_SECONDS = 2.0
 HUB_FILES = ("*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges*")
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """A causal language model of Transformers in eval mode, its tokenizer, and where both came from."""
+    """A causal language model of Transformers in eval mode, its tokenizer, and where both came
+    from.
+    """
 
     model: Any
     tokenizer: Any
@@ -42,13 +56,15 @@ def builtin_names() -> tuple[str, ...]:
 
 
 def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
-    """Find, or fetch, the weights that `name` stands for: a model folder, or the path of a `.gguf` file.
+    """Find, or fetch, the weights that `name` stands for: a model folder, or the path of a `.gguf`
+    file.
 
-    A built-in name means the same pinned file on every machine, with or without the Hugging Face hub; `smollm2-135m`
-    is fetched by itself. Of quantised files there is a folder in bfloat16 and one in float32, which holds their very
-    numbers; `dtype`, as `load_pretrained` takes it, tells which one.
-    Raises ValueError for a name that means nothing or a damaged model, FileNotFoundError for a path or a cached model
-    that is not there, and OSError when the network or the disk refuses.
+    A built-in name means the same pinned file on every machine, with or without the Hugging Face
+    hub; `smollm2-135m` is fetched by itself. Of quantised files there is a folder in bfloat16 and
+    one in float32, which holds their very numbers; `dtype`, as `load_pretrained` takes it, tells
+    which one. Raises ValueError for a name that means nothing or a damaged model, FileNotFoundError
+    for a path or a cached model that is not there, and OSError when the network or the disk
+    refuses.
     """
     path = Path(name).expanduser()
     if name and path.is_dir():
@@ -60,13 +76,19 @@ def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
         return path
     if name in builtins():
         return _builtin_folder(name, stored_dtype(_dtype(dtype)))
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith((".", "/")) and not name.endswith(".gguf"):
+    if (
+        re.fullmatch(r"[\w.-]+/[\w.-]+", name)
+        and not name.startswith((".", "/"))
+        and not name.endswith(".gguf")
+    ):
         return _hub_folder(name)
     raise _unknown(name)
 
 
 def folder_of(name: str, dtype: str | torch.dtype | None = None) -> Path:
-    """The folder that a model of this name and dtype is read from; GGUF files are converted. Raises as `resolve`."""
+    """The folder that a model of this name and dtype is read from; GGUF files are converted. Raises
+    as `resolve`.
+    """
     path = resolve(name, dtype)
     if path.is_dir():
         return path
@@ -87,9 +109,10 @@ def load_pretrained(
 ) -> Loaded:
     """Load the model and the tokenizer that `name` stands for, see `resolve`.
 
-    `dtype` is a torch dtype or its name; by default the one the weights were saved in, which is bfloat16 for GGUF
-    files; in float32 these have the very numbers of the file. `device` defaults to the first CUDA device, or the CPU
-    where there is none. Raises ValueError for a dtype or a device that cannot be had, before anything is fetched.
+    `dtype` is a torch dtype or its name; by default the one the weights were saved in, which is
+    bfloat16 for GGUF files; in float32 these have the very numbers of the file. `device` defaults
+    to the first CUDA device, or the CPU where there is none. Raises ValueError for a dtype or a
+    device that cannot be had, before anything is fetched.
     """
     wanted = _dtype(dtype)
     place = _device(device)
@@ -99,15 +122,20 @@ def load_pretrained(
     with progress(f"loading {name}"), quiet_transformers():
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder)
-            answer: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=wanted, output_loading_info=True)
+            answer: Any = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=wanted, output_loading_info=True
+            )
         except (ValueError, KeyError) as error:
             reason = " ".join(str(error).split())[:300]
             raise ValueError(f"Transformers cannot load the model in {folder}: {reason}") from error
     model, report = answer
-    missing = sorted(report["missing_keys"])  # Transformers would only warn and fill these with random numbers
+    # Transformers would only warn and fill these with random numbers
+    missing = sorted(report["missing_keys"])
     if missing:
         cure = "fetch it again, or name one that was saved as a causal language model"
-        raise ValueError(f"the model in {folder} lacks {len(missing)} weights, the first is {missing[0]}; {cure}")
+        raise ValueError(
+            f"the model in {folder} lacks {len(missing)} weights, the first is {missing[0]}; {cure}"
+        )
     return Loaded(model.to(place).eval(), tokenizer, name, folder)
 
 
@@ -118,7 +146,9 @@ def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
     if isinstance(dtype, torch.dtype):
         return dtype
     if dtype not in DTYPES:
-        raise ValueError(f"dtype is one of int8, {', '.join(DTYPES)} or a torch dtype, not {dtype!r}")
+        raise ValueError(
+            f"dtype is one of int8, {', '.join(DTYPES)} or a torch dtype, not {dtype!r}"
+        )
     return dtype if dtype == "auto" else getattr(torch, dtype)
 
 
@@ -127,10 +157,12 @@ def _device(device: str | torch.device | None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch has no type of its own for this
+    # torch has no type of its own for this
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].split(":")[0]
         raise ValueError(
-            f"there is no device {str(device)!r} to run on ({reason}); leave device out to take the best"
+            f"there is no device {str(device)!r} to run on ({reason}); leave device out to take the"
+            " best"
         ) from None
 
 
@@ -139,7 +171,9 @@ def _builtin_folder(name: str, dtype: torch.dtype) -> Path:
     folder = builtin.folder(dtype)
     if not folder.exists() and not builtin.on_demand:
         option = f" --dtype {str(dtype).removeprefix('torch.')}" if folder.name != name else ""
-        raise FileNotFoundError(f"{name} is not in {folder}; fetch it with `draftwood fetch {name}{option}`")
+        raise FileNotFoundError(
+            f"{name} is not in {folder}; fetch it with `draftwood fetch {name}{option}`"
+        )
     if not folder.exists():
         fetch(name, dtype)
     check_folder(folder)
@@ -152,20 +186,29 @@ def _hub_folder(repository: str) -> Path:
     snapshot = _snapshot(repository)
     if snapshot is not None:
         return snapshot
-    reason = "HF_HUB_OFFLINE is set" if is_offline_mode() else "the Hugging Face hub cannot be reached"
+    reason = (
+        "HF_HUB_OFFLINE is set" if is_offline_mode() else "the Hugging Face hub cannot be reached"
+    )
     cure = "go online, or pass a model folder, a .gguf file or a built-in name"
     raise FileNotFoundError(
-        f"{repository} is not in the local Hugging Face cache and {reason}; {cure} ({', '.join(builtin_names())})"
+        f"{repository} is not in the local Hugging Face cache and {reason}; {cure}"
+        f" ({', '.join(builtin_names())})"
     )
 
 
 def _snapshot(repository: str) -> Path | None:
-    """The model folder in the Hugging Face cache, fetched first when the hub answers; None when neither is there."""
+    """The model folder in the Hugging Face cache, fetched first when the hub answers; None when
+    neither is there.
+    """
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     names = _hub_listing(repository)
-    weights = "*.safetensors" if names is None or any(_is_weights(name) for name in names) else "pytorch_model*.bin"
+    weights = (
+        "*.safetensors"
+        if names is None or any(_is_weights(name) for name in names)
+        else "pytorch_model*.bin"
+    )
     try:
         with explain_write_errors(Path(constants.HF_HUB_CACHE)), quiet_downloads():
             folder = snapshot_download(
@@ -179,7 +222,9 @@ def _snapshot(repository: str) -> Path | None:
         return None
     except HfHubHTTPError as error:
         reason = str(error).strip().splitlines()[0]
-        raise OSError(f"the Hugging Face hub did not hand out {repository} ({reason}); try again later") from error
+        raise OSError(
+            f"the Hugging Face hub did not hand out {repository} ({reason}); try again later"
+        ) from error
     check_folder(Path(folder))
     return Path(folder)
 
@@ -189,9 +234,16 @@ def _is_weights(name: str) -> bool:
 
 
 def _hub_listing(repository: str) -> list[str] | None:
-    """The files of a repository on the hub; None when the hub is switched off or does not answer quickly."""
+    """The files of a repository on the hub; None when the hub is switched off or does not answer
+    quickly.
+    """
     from huggingface_hub import HfApi, is_offline_mode
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
+    )
 
     if is_offline_mode():
         return None
@@ -211,14 +263,22 @@ def _hub_listing(repository: str) -> list[str] | None:
 
 
 def _network_errors() -> tuple[type[Exception], ...]:
-    # huggingface_hub lets the errors of its HTTP library through; their common base is a base of HfHubHTTPError.
+    # huggingface_hub lets the errors of its HTTP library through; their common base is a base of
+    # HfHubHTTPError.
     from huggingface_hub.errors import HfHubHTTPError
 
-    return (*(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception)), ConnectionError, TimeoutError)
+    return (
+        *(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception)),
+        ConnectionError,
+        TimeoutError,
+    )
 
 
 def _unknown(name: str) -> ValueError | FileNotFoundError:
-    accepted = f"a model folder, a .gguf file, a Hugging Face id (org/name), or one of {', '.join(builtin_names())}"
+    accepted = (
+        "a model folder, a .gguf file, a Hugging Face id (org/name), or one of"
+        f" {', '.join(builtin_names())}"
+    )
     if "/" in name or name.endswith(".gguf"):
         return FileNotFoundError(f"there is no folder and no file {name}; a model is {accepted}")
     near = difflib.get_close_matches(name.lower(), builtin_names(), n=2, cutoff=0.5)

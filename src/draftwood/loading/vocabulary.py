@@ -11,19 +11,26 @@ class Vocabulary(Protocol):
 
 
 def require_same_vocabulary(target: Vocabulary, draft: Vocabulary) -> None:
-    """Raise ValueError naming the first differing tokens unless a draft's token ids mean the same to the target.
+    """Raise ValueError naming the first differing tokens unless a draft's token ids mean the same
+    to the target.
 
-    A draft model's probabilities are used as they stand, so one renumbered token would silently cost acceptance.
-    Tokens that only one of the two has at the end of its vocabulary (padding, added markers) do no harm.
+    A draft model's probabilities are used as they stand, so one renumbered token would silently
+    cost acceptance. Tokens that only one of the two has at the end of its vocabulary (padding,
+    added markers) do no harm.
     """
     here = {number: token for token, number in target.get_vocab().items()}
     there = {number: token for token, number in draft.get_vocab().items()}
-    different = [number for number in sorted(here.keys() & there.keys()) if here[number] != there[number]]
+    different = [
+        number for number in sorted(here.keys() & there.keys()) if here[number] != there[number]
+    ]
     shared = len(here.keys() & there.keys())
     if different or shared < 0.9 * min(len(here), len(there)):
-        shown = ", ".join(f"{number}: {here[number]!r} against {there[number]!r}" for number in different[:3])
+        shown = ", ".join(
+            f"{number}: {here[number]!r} against {there[number]!r}" for number in different[:3]
+        )
         raise ValueError(
-            f"the draft model speaks another vocabulary than the target: {len(different)} of {shared} shared token "
-            f"ids differ ({shown or 'their ranges hardly meet'}); use a draft model of the target's own family"
+            f"the draft model speaks another vocabulary than the target: {len(different)} of"
+            f" {shared} shared token ids differ ({shown or 'their ranges hardly meet'}); use a"
+            " draft model of the target's own family"
         )
     require_like_size(len(here), len(there))

@@ -1,11 +1,21 @@
-"""Published methods as combinations of a drafter, a shape and a verifier; the only table of names."""
+"""Published methods as combinations of a drafter, a shape and a verifier; the only table of
+names."""
 
 from dataclasses import dataclass
 
 from draftwood.drafters.resources import DrafterName
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.shapes import BestFirst, Independent, Sequoia, Shape, StochasticBeam, Widths
-from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Typical, Verifier
+from draftwood.verifiers import (
+    Block,
+    GreedyPlusOne,
+    KSeq,
+    Match,
+    Rejection,
+    Traversal,
+    Typical,
+    Verifier,
+)
 
 
 @dataclass(frozen=True, eq=False)

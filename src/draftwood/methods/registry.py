@@ -27,15 +27,19 @@ def recipe(name: str) -> Recipe:
 
 
 def require_parts(wanted: Recipe, draft_model: bool, shape: bool = False) -> None:
-    """Raise ValueError where a method lacks a draft model or is given a part that it would not use."""
+    """Raise ValueError where a method lacks a draft model or is given a part that it would not
+    use."""
     name = wanted.name
     if wanted.drafter == "draft-model" and not draft_model:
         raise ValueError(
-            f"method {name!r} drafts with a second, smaller model of the same vocabulary; name one with --draft-model "
-            "(draft_model= in Python), or choose lookup, recycling or layer-skip, which need none"
+            f"method {name!r} drafts with a second, smaller model of the same vocabulary; name one"
+            " with --draft-model (draft_model= in Python), or choose lookup, recycling or"
+            " layer-skip, which need none"
         )
     if wanted.drafter != "draft-model" and draft_model:
-        raise ValueError(f"method {name!r} uses no draft model; leave it out or choose another method")
+        raise ValueError(
+            f"method {name!r} uses no draft model; leave it out or choose another method"
+        )
     if wanted.shape is None and shape:
         raise ValueError(f"method {name!r} takes no shape")
 
@@ -56,16 +60,20 @@ def build(
         draft_model: for the methods that draft with one.
         shape: a tree other than the recipe's, for drafters that take one.
         verifier: a verifier other than the recipe's.
-        curve: seconds of a run by nodes, for methods that weigh it; None assumes a machine where guesses are dear.
-        prior: the model's bigrams, for ``auto`` and ``recycling``, which do without where it is None.
+        curve: seconds of a run by nodes, for methods that weigh it; None assumes a machine where
+            guesses are dear.
+        prior: the model's bigrams, for ``auto`` and ``recycling``, which do without where it is
+            None.
 
     Raises:
-        ValueError: for an unknown name, a missing draft model or one of another vocabulary, and a draft model or shape
-            that would not be used.
+        ValueError: for an unknown name, a missing draft model or one of another vocabulary, and a
+            draft model or shape that would not be used.
     """
     wanted = recipe(name)
     require_parts(wanted, draft_model is not None, shape is not None)
     if draft_model is not None:
         require_like_size(target.vocab_size, draft_model.vocab_size)
-    parts = Parts(target, draft_model, shape or wanted.shape, Budget.of(curve) if curve else Budget(), prior)
+    parts = Parts(
+        target, draft_model, shape or wanted.shape, Budget.of(curve) if curve else Budget(), prior
+    )
     return Method(drafter_of(wanted.drafter, parts), verifier or wanted.verifier, name)

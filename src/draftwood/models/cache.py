@@ -1,4 +1,6 @@
-"""A preallocated KV cache that holds several sequences, a tree behind each of them, and keeps one path of it."""
+"""A preallocated KV cache that holds several sequences, a tree behind each of them, and keeps one
+path of it.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -33,27 +35,32 @@ class LayerShape:
 class CachePool:
     """Keys and values of every layer for a number of slots, one slot per sequence.
 
-    Tensors of equal shape live in one block [tensors slots capacity heads dim], so that keeping a path moves the tail
-    of all layers with one operation and a sequence's keys in one layer lie side by side. Slots and capacity grow
-    geometrically; unused places are zero, since what a padded run reads by accident must be finite. What two times of
-    use in a row did not need goes back to the system (see ``_tidy``).
+    Tensors of equal shape live in one block [tensors slots capacity heads dim], so that keeping a
+    path moves the tail of all layers with one operation and a sequence's keys in one layer lie side
+    by side. Slots and capacity grow geometrically; unused places are zero, since what a padded run
+    reads by accident must be finite. What two times of use in a row did not need goes back to the
+    system (see ``_tidy``).
 
-    Threads take turns: who reads or writes the memory, or makes room in it, holds ``lock``. Nobody waits for anything
-    else while holding it. A slot belongs to its owner until this gives it back or is no more.
+    Threads take turns: who reads or writes the memory, or makes room in it, holds ``lock``. Nobody
+    waits for anything else while holding it. A slot belongs to its owner until this gives it back
+    or is no more.
 
     Attributes:
         lock: for a run and all that prepares it; not re-entrant.
         when_moved: called when the memory has new addresses, to drop what was made of the old ones.
     """
 
-    def __init__(self, layers: Sequence[LayerShape], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, layers: Sequence[LayerShape], dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.dtype, self.device = dtype, device
         self.slots, self.capacity = 0, 0
         self.lock = threading.Lock()
         self.when_moved: Callable[[], object] = _nothing
         self._owners: dict[ref[object], int] = {}  # with their slots
         self._ends: dict[int, int] = {}  # how far the tokens of each slot reach
-        self._peak, self._peak_before = (0, 0), (0, 0)  # slots and places needed since the last look, and before it
+        # slots and places needed since the last look, and before it
+        self._peak, self._peak_before = (0, 0), (0, 0)
         self._ended, self._untidy = 0, False
         places: dict[Shape, int] = {}
         self._where: list[tuple[tuple[Shape, int], tuple[Shape, int]]] = []
@@ -96,11 +103,14 @@ class CachePool:
         return slot
 
     def release(self, owner: object) -> None:
-        """Take the owner's slot back. Never waits, as the garbage collector may call this in the midst of a run."""
+        """Take the owner's slot back. Never waits, as the garbage collector may call this in the
+        midst of a run.
+        """
         if self._owners.pop(ref(owner), None) is None:
             return
         self._untidy = True
-        while self._untidy and self.lock.acquire(blocking=False):  # otherwise who holds it gives a slot back later
+        # otherwise who holds it gives a slot back later
+        while self._untidy and self.lock.acquire(blocking=False):
             try:
                 self._tidy()
             finally:
@@ -128,12 +138,16 @@ class CachePool:
         return self._blocks[key_shape][key], self._blocks[value_shape][value]
 
     def places(self, slot: int, start: int, end: int) -> list[tuple[Tensor, Tensor]]:
-        """Keys and values of every layer from one place of a slot to another, each [places heads dim]."""
+        """Keys and values of every layer from one place of a slot to another, each [places heads
+        dim].
+        """
         parts = {shape: block[:, slot, start:end].unbind() for shape, block in self._blocks.items()}
         return [(parts[key[0]][key[1]], parts[value[0]][value[1]]) for key, value in self._where]
 
     def keep(self, slot: int, start: int, path: Sequence[int]) -> None:
-        """Move the tokens at ``start + path`` to ``start``, in order. Whatever lies behind them is garbage."""
+        """Move the tokens at ``start + path`` to ``start``, in order. Whatever lies behind them is
+        garbage.
+        """
         if list(path) == list(range(len(path))):
             return
         nodes = torch.tensor(path).to(self.device, non_blocking=True) + start
@@ -150,20 +164,21 @@ class CachePool:
         for slots, capacity in sizes:
             try:
                 return self._resize(slots, capacity)
-            except (RuntimeError, MemoryError) as error:  # on a CPU PyTorch raises no error of its own for this
+            # on a CPU PyTorch raises no error of its own for this
+            except (RuntimeError, MemoryError) as error:
                 if "memory" not in str(error) and not isinstance(error, MemoryError):
                     raise
         slots, capacity = sizes[-1]
         raise MemoryError(
-            f"there is no memory for a cache of {slots} sequences of {capacity} tokens; shorten the prompt, run "
-            "fewer requests at once, or take a smaller model"
+            f"there is no memory for a cache of {slots} sequences of {capacity} tokens; shorten the"
+            " prompt, run fewer requests at once, or take a smaller model"
         )
 
     def _tidy(self) -> None:
         """Give back memory that nobody needs, once the pool is out of use or was in use for long.
 
-        What was needed both since the last look and before it stays, so that a request of unusual size takes its memory
-        with it, and equal requests one after the other find theirs again.
+        What was needed both since the last look and before it stays, so that a request of unusual
+        size takes its memory with it, and equal requests one after the other find theirs again.
         """
         self._untidy = False
         self._ended += 1
@@ -175,12 +190,16 @@ class CachePool:
         self._peak, self._peak_before, self._ended = now, self._peak, 0
         if self.slots * self.capacity < FAR_TOO_MUCH * max(slots * places, USUAL_PLACES):
             return
-        with suppress(RuntimeError, MemoryError):  # there may be no memory for a smaller copy either
+        # there may be no memory for a smaller copy either
+        with suppress(RuntimeError, MemoryError):
             self._resize(*((slots, places) if used else (0, 0)))
 
     def _resize(self, slots: int, capacity: int) -> None:
         """Move what is there to blocks of another size, as far as it goes in."""
-        blocks = {shape: self._zeros(len(old), shape, slots, capacity) for shape, old in self._blocks.items()}
+        blocks = {
+            shape: self._zeros(len(old), shape, slots, capacity)
+            for shape, old in self._blocks.items()
+        }
         for shape, old in self._blocks.items():
             both = (slice(None), slice(min(slots, self.slots)), slice(min(capacity, self.capacity)))
             blocks[shape][both] = old[both]
@@ -194,7 +213,8 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Where one sequence's part of a run goes: ``count`` new tokens in ``slot`` from ``start`` on."""
+    """Where one sequence's part of a run goes: ``count`` new tokens in ``slot`` from ``start``
+    on."""
 
     slot: int
     start: int
@@ -213,14 +233,23 @@ class RunCache(Cache):
         self.index = None if self.adjacent else torch.tensor(slots, device=pool.device)
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,
+        *args: object,
+        **kwargs: object,
     ) -> tuple[Tensor, Tensor]:
-        """Store the new tokens' keys and values [batch heads tokens dim]; give back all of the sequences so far."""
+        """Store the new tokens' keys and values [batch heads tokens dim]; give back all of the
+        sequences so far.
+        """
         keys, values = self.pool.layer(layer_idx)
         for row, place in enumerate(self.places):
             end = place.start + place.count
             keys[place.slot, place.start : end] = key_states[row, :, : place.count].transpose(0, 1)
-            values[place.slot, place.start : end] = value_states[row, :, : place.count].transpose(0, 1)
+            values[place.slot, place.start : end] = value_states[row, :, : place.count].transpose(
+                0, 1
+            )
         return self._rows(keys), self._rows(values)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

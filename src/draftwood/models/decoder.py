@@ -10,7 +10,13 @@ from transformers import PreTrainedModel
 
 from draftwood.models.support import layer_windows
 
-FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "StableLmForCausalLM")
+FAMILIES = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "StableLmForCausalLM",
+)
 
 
 @dataclass(frozen=True)
@@ -54,12 +60,16 @@ class Projection:
         """Several layers over the same inputs as one; their outputs stand side by side."""
         weights = [module.weight.detach() for module in modules]
         biases = [module.bias.detach() for module in modules if module.bias is not None]
-        return cls(weights[0] if len(weights) == 1 else torch.cat(weights), torch.cat(biases) if biases else None)
+        return cls(
+            weights[0] if len(weights) == 1 else torch.cat(weights),
+            torch.cat(biases) if biases else None,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One decoder layer: attention, then a gated network, each behind a norm and added to what came in.
+    """One decoder layer: attention, then a gated network, each behind a norm and added to what came
+    in.
 
     Attributes:
         query_norm, key_norm: norms of each head's query and key, where the model has them (Qwen3).
@@ -90,7 +100,9 @@ class Rotary:
     frequencies: Float[Tensor, " pairs"]
     scale: float
 
-    def __call__(self, positions: Tensor) -> tuple[Float[Tensor, "rows pairs"], Float[Tensor, "rows pairs"]]:
+    def __call__(
+        self, positions: Tensor
+    ) -> tuple[Float[Tensor, "rows pairs"], Float[Tensor, "rows pairs"]]:
         """Cosines and sines at these positions."""
         angles = positions[:, None] * self.frequencies
         return angles.cos() * self.scale, angles.sin() * self.scale
@@ -117,7 +129,9 @@ def why_not_lean(hf_model: PreTrainedModel) -> str | None:
         return f"its activation is {config.hidden_act}, not silu"
     if getattr(config, "use_parallel_residual", False) or getattr(config, "qk_layernorm", False):
         return "it runs attention and network side by side, or norms whole queries"
-    if not isinstance(getattr(getattr(hf_model.get_decoder(), "rotary_emb", None), "inv_freq", None), Tensor):
+    if not isinstance(
+        getattr(getattr(hf_model.get_decoder(), "rotary_emb", None), "inv_freq", None), Tensor
+    ):
         return "it has no single table of rotary frequencies"
     if hf_model.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return f"its weights are {hf_model.dtype}"
@@ -144,7 +158,9 @@ def read_decoder(hf_model: PreTrainedModel) -> Decoder:
     return Decoder(
         sizes=_sizes(hf_model),
         embedding=decoder.embed_tokens.weight.detach(),
-        layers=tuple(_layer(layer, window) for layer, window in zip(decoder.layers, windows, strict=True)),
+        layers=tuple(
+            _layer(layer, window) for layer, window in zip(decoder.layers, windows, strict=True)
+        ),
         norm=_norm(decoder.norm),
         head=Projection.joined([hf_model.get_output_embeddings()]),  # type: ignore[list-item]
         rotary=Rotary(
@@ -162,10 +178,13 @@ def _sizes(hf_model: PreTrainedModel) -> Sizes:
         inner=config.intermediate_size,
         heads=config.num_attention_heads,
         key_value_heads=config.num_key_value_heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        head_dim=getattr(config, "head_dim", None)
+        or config.hidden_size // config.num_attention_heads,
         rotary_dim=2 * len(decoder.rotary_emb.inv_freq),
         centred=isinstance(decoder.norm, nn.LayerNorm),
-        epsilon=float(getattr(decoder.norm, "variance_epsilon", 0.0) or getattr(decoder.norm, "eps", 0.0)),
+        epsilon=float(
+            getattr(decoder.norm, "variance_epsilon", 0.0) or getattr(decoder.norm, "eps", 0.0)
+        ),
     )
 
 

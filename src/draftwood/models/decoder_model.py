@@ -17,8 +17,8 @@ from draftwood.models.support import end_tokens
 class DecoderModel(PoolOfSequences):
     """A Llama-shaped model (Llama, Mistral, Qwen2, Qwen3, StableLM) behind the ``Model`` protocol.
 
-    The same answers as ``TransformersModel``, with less work around the matrix products. What is added up (the residual
-    stream, norms, rotary embedding) is kept in float32.
+    The same answers as ``TransformersModel``, with less work around the matrix products. What is
+    added up (the residual stream, norms, rotary embedding) is kept in float32.
 
     Args:
         hf_model: the model, in eval mode; it is not changed.
@@ -48,10 +48,16 @@ class DecoderModel(PoolOfSequences):
         return smaller
 
 
-def outputs(logits: torch.Tensor, states: dict[int, torch.Tensor], counts: Sequence[int], keep: Keep) -> list[Output]:
-    """What each part gets of logits [rows vocab] (its last row's alone where only that was kept) and hidden states."""
+def outputs(
+    logits: torch.Tensor, states: dict[int, torch.Tensor], counts: Sequence[int], keep: Keep
+) -> list[Output]:
+    """What each part gets of logits [rows vocab] (its last row's alone where only that was kept)
+    and hidden states.
+    """
     if len(counts) == 1:
         return [Output(logits, states)]
     rows = logits.split([1] * len(counts) if keep == "last" else list(counts))
     pieces = {layer: state.split(list(counts)) for layer, state in states.items()}
-    return [Output(row, {layer: pieces[layer][i] for layer in states}) for i, row in enumerate(rows)]
+    return [
+        Output(row, {layer: pieces[layer][i] for layer in states}) for i, row in enumerate(rows)
+    ]

@@ -1,8 +1,9 @@
 """Runs over a few rows with fixed shapes in fixed memory: a GPU repeats them without the host.
 
-A step of decoding starts hundreds of small operations, and a fast GPU waits for the host to name them. Here runs over
-up to ``MOST_ROWS`` rows of one sequence are sorted into buckets of rows and context. The first run of a bucket records
-its operations as a CUDA graph; every further one copies a few numbers to the device and plays the graph back.
+A step of decoding starts hundreds of small operations, and a fast GPU waits for the host to name
+them. Here runs over up to ``MOST_ROWS`` rows of one sequence are sorted into buckets of rows and
+context. The first run of a bucket records its operations as a CUDA graph; every further one copies
+a few numbers to the device and plays the graph back.
 
 Apart from recording itself, everything runs on any device, and tests record on the CPU.
 """
@@ -32,18 +33,24 @@ STRETCH = 512
 MOST_GRAPHS = 64
 """Recorded at a time; the one that was not used for longest goes first."""
 
-_MASKED = -30000.0  # finite, in every type: a stretch of which a row sees nothing then gets a weight of 0
+# finite, in every type: a stretch of which a row sees nothing then gets a weight of 0
+_MASKED = -30000.0
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
-"""Runs work on fixed memory, or prepares to, and gives back what does the same again on what is in the memory then."""
+"""Runs work on fixed memory, or prepares to, and gives back what does the same again on what is in
+the memory then.
+"""
 
 Layers = tuple[Float[Tensor, "rows hidden"], dict[int, Tensor]]
-"""What comes out of the layers: rows behind the last norm, hidden states of the layers asked for."""
+"""What comes out of the layers: rows behind the last norm, hidden states of the layers asked
+for."""
 
 
 @runtime_checkable
 class Attend(Protocol):
-    """Attention of one run: stores the new keys and values of a layer, and mixes the values that each row sees."""
+    """Attention of one run: stores the new keys and values of a layer, and mixes the values that
+    each row sees.
+    """
 
     def __call__(
         self,
@@ -53,12 +60,16 @@ class Attend(Protocol):
         key: Float[Tensor, "rows shared dim"],
         value: Float[Tensor, "rows shared dim"],
     ) -> Float[Tensor, "shared stacked dim"]:
-        """Args: the layer, how far it looks back, and queries of which those that share a key stand side by side."""
+        """Args: the layer, how far it looks back, and queries of which those that share a key stand
+        side by side.
+        """
         ...
 
 
 Decode = Callable[[Tensor, Tensor, Attend, tuple[int, ...]], Layers]
-"""Runs tokens [rows] at positions [rows] through the layers; gives the hidden states of the layers named."""
+"""Runs tokens [rows] at positions [rows] through the layers; gives the hidden states of the layers
+named.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,8 @@ class Bucket:
     """What a recorded run is good for: so many rows, or fewer, of the sequence in a slot.
 
     Attributes:
-        context: places of the cache that are looked at, the new rows' own among them; a power of two.
+        context: places of the cache that are looked at, the new rows' own among them; a power of
+            two.
         kept: the model's layers that are run.
         hidden: layers whose hidden states are wanted.
     """
@@ -97,7 +109,9 @@ class Graphs:
         self.recorded: dict[Bucket, _FixedRun] = {}
         self.failed = False
 
-    def run(self, model: DecoderModel, decode: Decode, part: Part, hidden: tuple[int, ...]) -> Layers | None:
+    def run(
+        self, model: DecoderModel, decode: Decode, part: Part, hidden: tuple[int, ...]
+    ) -> Layers | None:
         """A part's run, with rows behind it that nobody asked for; None once recording has failed.
 
         The rows stay as they are until the next run, hidden states for good.
@@ -109,12 +123,16 @@ class Graphs:
         except (RuntimeError, MemoryError) as error:
             self.failed = True
             self.recorded.clear()
-            warnings.warn(f"decoding goes on slower than it could, without CUDA graphs: {error}", stacklevel=2)
+            warnings.warn(
+                f"decoding goes on slower than it could, without CUDA graphs: {error}", stacklevel=2
+            )
             return None
         rows, states = recorded(part)
         return rows, {layer: state.clone() for layer, state in states.items()}
 
-    def _recorded(self, model: DecoderModel, decode: Decode, bucket: Bucket, part: Part) -> "_FixedRun":
+    def _recorded(
+        self, model: DecoderModel, decode: Decode, bucket: Bucket, part: Part
+    ) -> "_FixedRun":
         model.pool.when_moved = self.recorded.clear  # the cache's addresses are in the graphs
         model.pool.reserve(bucket.context)
         run = self.recorded.pop(bucket, None) or _FixedRun(model, decode, bucket, part, self.record)
@@ -125,13 +143,16 @@ class Graphs:
 
 
 class CudaRecord:
-    """Records what is run on a CUDA device as graphs, which share the memory of what they compute on the way."""
+    """Records what is run on a CUDA device as graphs, which share the memory of what they compute
+    on the way.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.stream = torch.cuda.Stream(device)
         self.memory = torch.cuda.graph_pool_handle()
-        self.newest: torch.cuda.CUDAGraph | None = None  # PyTorch lets no graph into memory that none is left to share
+        # PyTorch lets no graph into memory that none is left to share
+        self.newest: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
         """Run the work once, since what libraries do at first cannot be recorded; then record it.
@@ -147,8 +168,11 @@ class CudaRecord:
         finally:
             usual.wait_stream(self.stream)
         graph = torch.cuda.CUDAGraph()
-        capture = torch.cuda.graph(graph, self.memory, self.stream, capture_error_mode="thread_local")
-        with torch.cuda.stream(self.stream), capture:  # the first leaves the stream even if the second fails
+        capture = torch.cuda.graph(
+            graph, self.memory, self.stream, capture_error_mode="thread_local"
+        )
+        # the first leaves the stream even if the second fails
+        with torch.cuda.stream(self.stream), capture:
             work()
         self.newest = graph
         return graph.replay
@@ -157,11 +181,13 @@ class CudaRecord:
 class _FixedRun:
     """One bucket's run: where its numbers come in, and what does it again.
 
-    Rows that the bucket has too many repeat the last one behind it. They see what it sees, write where the next run
-    writes anyway, and are seen by nobody.
+    Rows that the bucket has too many repeat the last one behind it. They see what it sees, write
+    where the next run writes anyway, and are seen by nobody.
     """
 
-    def __init__(self, model: DecoderModel, decode: Decode, bucket: Bucket, part: Part, record: Record) -> None:
+    def __init__(
+        self, model: DecoderModel, decode: Decode, bucket: Bucket, part: Part, record: Record
+    ) -> None:
         self.rows = bucket.rows
         self.numbers = packed(part, self.rows).to(model.device)
         self.result: Layers | None = None
@@ -205,16 +231,33 @@ class _Numbers:
         """The views of what ``packed`` made."""
         sizes = [1, 1, rows, rows, MOST_ROWS, rows * MOST_ROWS]
         before, start, tokens, positions, tree_positions, sees = numbers.split(sizes)
-        return cls(before, start, tokens, positions, tree_positions, sees.unflatten(0, (rows, MOST_ROWS)) > 0)
+        return cls(
+            before,
+            start,
+            tokens,
+            positions,
+            tree_positions,
+            sees.unflatten(0, (rows, MOST_ROWS)) > 0,
+        )
 
 
 def packed(part: Part, rows: int) -> Int[Tensor, " numbers"]:
-    """A part's numbers behind each other, where its tree is; its last row is repeated until there are ``rows``."""
-    before, start = (torch.full((1,), number, device=part.tokens.device) for number in (part.before, part.place.start))
+    """A part's numbers behind each other, where its tree is; its last row is repeated until there
+    are ``rows``.
+    """
+    before, start = (
+        torch.full((1,), number, device=part.tokens.device)
+        for number in (part.before, part.place.start)
+    )
     taken = torch.arange(rows, device=part.tokens.device).clamp(max=part.place.count - 1)
     rest = (0, MOST_ROWS - len(part.tree_positions))
-    tree_positions, sees = functional.pad(part.tree_positions, rest), functional.pad(part.sees[taken], rest)
-    return torch.cat([before, start, part.tokens[taken], part.positions[taken], tree_positions, sees.flatten()])
+    tree_positions, sees = (
+        functional.pad(part.tree_positions, rest),
+        functional.pad(part.sees[taken], rest),
+    )
+    return torch.cat(
+        [before, start, part.tokens[taken], part.positions[taken], tree_positions, sees.flatten()]
+    )
 
 
 class _FixedAttention:
@@ -228,7 +271,9 @@ class _FixedAttention:
 
     def prepare(self, numbers: _Numbers) -> None:
         """Work out where rows are written and what they see, for all layers."""
-        self.places = numbers.start + torch.arange(len(numbers.tokens), device=numbers.tokens.device)
+        self.places = numbers.start + torch.arange(
+            len(numbers.tokens), device=numbers.tokens.device
+        )
         self.biases = {window: self._bias(numbers, window) for window in self.windows}
 
     def __call__(
@@ -254,7 +299,9 @@ class _FixedAttention:
         if window is not None:
             positions = torch.where(committed, columns, numbers.tree_positions[near])
             sees = sees & (positions > numbers.positions[:, None] - window)
-        bias = torch.zeros(sees.shape, dtype=self.dtype, device=sees.device).masked_fill(~sees, _MASKED)
+        bias = torch.zeros(sees.shape, dtype=self.dtype, device=sees.device).masked_fill(
+            ~sees, _MASKED
+        )
         return bias[:, None].expand(-1, self.group, -1).flatten(0, 1)
 
 
@@ -266,13 +313,16 @@ def attention(
 ) -> Float[Tensor, "heads rows dim"]:
     """Attention of few rows to a long context, a power of two.
 
-    One block of a GPU's threads takes one head's rows along the whole context, and there are far fewer heads than a GPU
-    has room for blocks. So stretches of the context are attended to side by side, and their results weighed by the sums
-    of their exponentials, as in Flash-Decoding (Dao et al. 2023).
+    One block of a GPU's threads takes one head's rows along the whole context, and there are far
+    fewer heads than a GPU has room for blocks. So stretches of the context are attended to side by
+    side, and their results weighed by the sums of their exponentials, as in Flash-Decoding (Dao et
+    al. 2023).
     """
     stretches = max(1, len(keys) // STRETCH)
     keys, values = (cache.unflatten(0, (stretches, -1)).transpose(1, 2) for cache in (keys, values))
-    bias = bias.unflatten(1, (stretches, -1)).transpose(0, 1)[:, None].expand(-1, len(query), -1, -1)
+    bias = (
+        bias.unflatten(1, (stretches, -1)).transpose(0, 1)[:, None].expand(-1, len(query), -1, -1)
+    )
     mixed, sums = _fused(query.expand(stretches, -1, -1, -1), keys, values, bias)
     return mixed[0] if stretches == 1 else (mixed * sums.softmax(0)[..., None]).sum(0)
 
@@ -283,14 +333,20 @@ def _fused(
     values: Float[Tensor, "stretches heads stretch dim"],
     bias: Float[Tensor, "stretches heads rows stretch"],
 ) -> tuple[Float[Tensor, "stretches heads rows dim"], Float[Tensor, "stretches heads rows"]]:
-    """Attention within each stretch, and the logarithm of the sum of its exponentials, which PyTorch's own front hides.
+    """Attention within each stretch, and the logarithm of the sum of its exponentials, which
+    PyTorch's own front hides.
 
-    On CUDA rows of ``bias`` must begin at multiples of 16 bytes, and it must have the type of the others.
+    On CUDA rows of ``bias`` must begin at multiples of 16 bytes, and it must have the type of the
+    others.
     """
     if query.is_cuda:
-        mixed, sums, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(query, keys, values, bias, True)
+        mixed, sums, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
+            query, keys, values, bias, True
+        )
         return mixed, sums[..., : query.shape[2]]  # the kernel rounds the number of sums up
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, keys, values, attn_mask=bias)
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, keys, values, attn_mask=bias
+    )
 
 
 def _power_of_two(least: int) -> int:

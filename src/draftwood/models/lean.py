@@ -25,10 +25,10 @@ _TYPICAL_ROWS = 64  # a hint to oneDNN's choice of layout; 5 % faster than 8 eve
 class LeanModel(DecoderModel):
     """Runs on CUDA devices, and on CPUs without a C++ compiler; ``NativeModel`` is faster on CPUs.
 
-    Neighbouring projections are one product, weights are laid out for the CPU once, heads that share keys are attended
-    to together, and rows of different sequences stand below each other without padding. On CUDA devices small runs of
-    one sequence are recorded as graphs and played back (``draftwood.models.graphs``); prompts and runs over several
-    sequences are not.
+    Neighbouring projections are one product, weights are laid out for the CPU once, heads that
+    share keys are attended to together, and rows of different sequences stand below each other
+    without padding. On CUDA devices small runs of one sequence are recorded as graphs and played
+    back (``draftwood.models.graphs``); prompts and runs over several sequences are not.
 
     Args:
         hf_model: a Llama-shaped model.
@@ -45,7 +45,12 @@ class LeanModel(DecoderModel):
         super().__init__(hf_model, self.decoder, cache=hf_model.dtype)
         prepacked = _can_prepack(self.device, self.dtype)
         self.products = [
-            _Products(*(_product(part, prepacked) for part in (layer.query_key_value, layer.output, both, layer.down)))
+            _Products(
+                *(
+                    _product(part, prepacked)
+                    for part in (layer.query_key_value, layer.output, both, layer.down)
+                )
+            )
             for layer in self.decoder.layers
             for both in [_side_by_side(layer.gate, layer.up)]
         ]
@@ -57,7 +62,11 @@ class LeanModel(DecoderModel):
     def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
         counts = [part.place.count for part in parts]
         rows, states = self._recorded(parts, tuple(hidden)) or self._at_once(parts, tuple(hidden))
-        rows = rows[: sum(counts)] if keep == "all" else torch.stack([rows[end - 1] for end in accumulate(counts)])
+        rows = (
+            rows[: sum(counts)]
+            if keep == "all"
+            else torch.stack([rows[end - 1] for end in accumulate(counts)])
+        )
         states = {layer: state[: sum(counts)] for layer, state in states.items()}
         return outputs(self.head(rows), states, counts, keep)
 
@@ -77,7 +86,9 @@ class LeanModel(DecoderModel):
         positions = torch.cat([part.positions for part in parts]).to(self.device, non_blocking=True)
         return self._decode(tokens, positions, _Attention(self, parts), hidden)
 
-    def _decode(self, tokens: Tensor, positions: Tensor, attend: Attend, hidden: tuple[int, ...]) -> Layers:
+    def _decode(
+        self, tokens: Tensor, positions: Tensor, attend: Attend, hidden: tuple[int, ...]
+    ) -> Layers:
         rotation = self.decoder.rotary(positions)
         stream = functional.embedding(tokens, self.decoder.embedding).float()
         states: dict[int, Tensor] = {}
@@ -96,12 +107,20 @@ class LeanModel(DecoderModel):
         return rows, states
 
     def _attended(
-        self, index: int, rows: Float[Tensor, "rows hidden"], rotation: tuple[Tensor, Tensor], attend: Attend
+        self,
+        index: int,
+        rows: Float[Tensor, "rows hidden"],
+        rotation: tuple[Tensor, Tensor],
+        attend: Attend,
     ) -> Float[Tensor, "rows inputs"]:
         layer, sizes = self.decoder.layers[index], self.sizes
         mixed = self.products[index].query_key_value(rows).unflatten(-1, (-1, sizes.head_dim))
-        query, key, value = mixed.split([sizes.heads, sizes.key_value_heads, sizes.key_value_heads], dim=1)
-        query = query if layer.query_norm is None else normed(query, layer.query_norm, sizes.epsilon)
+        query, key, value = mixed.split(
+            [sizes.heads, sizes.key_value_heads, sizes.key_value_heads], dim=1
+        )
+        query = (
+            query if layer.query_norm is None else normed(query, layer.query_norm, sizes.epsilon)
+        )
         key = key if layer.key_norm is None else normed(key, layer.key_norm, sizes.epsilon)
         query, key = (_rotated(part, *rotation, sizes.rotary_dim) for part in (query, key))
         query, key, value = (part.to(self.dtype) for part in (query, key, value))
@@ -128,8 +147,8 @@ class _Product:
 class _Prepacked:
     """oneDNN with weights laid out once in the order in which the CPU reads them.
 
-    PyTorch's own linear layer lays bfloat16 weights out anew for every call, which for few rows costs more than the
-    product.
+    PyTorch's own linear layer lays bfloat16 weights out anew for every call, which for few rows
+    costs more than the product.
     """
 
     def __init__(self, part: Projection) -> None:
@@ -160,7 +179,9 @@ def _product(part: Projection, prepacked: bool) -> _Linear:
 
 def _side_by_side(first: Projection, second: Projection) -> Projection:
     biases = [part.bias for part in (first, second) if part.bias is not None]
-    return Projection(torch.cat([first.weight, second.weight]), torch.cat(biases) if biases else None)
+    return Projection(
+        torch.cat([first.weight, second.weight]), torch.cat(biases) if biases else None
+    )
 
 
 def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
@@ -191,7 +212,9 @@ class _Attention:
         value: Float[Tensor, "rows shared dim"],
     ) -> Float[Tensor, "shared stacked dim"]:
         queries = query.split([self.group * count for count in self.counts], dim=1)
-        pieces = zip(self.spans, queries, key.split(self.counts), value.split(self.counts), strict=True)
+        pieces = zip(
+            self.spans, queries, key.split(self.counts), value.split(self.counts), strict=True
+        )
         attended = [span(index, window, *piece) for span, *piece in pieces]
         return attended[0] if len(attended) == 1 else torch.cat(attended, dim=1)
 
@@ -201,15 +224,25 @@ class _Span:
 
     def __init__(self, model: LeanModel, part: Part, group: int) -> None:
         slot, start, end = part.place.slot, part.place.start, part.place.start + part.place.count
-        self.places, self.visible = model.pool.places(slot, start, end), model.pool.places(slot, 0, end)
-        masks = {window: part.within(window).to(model.device, non_blocking=True) for window in model.windows}
+        self.places, self.visible = (
+            model.pool.places(slot, start, end),
+            model.pool.places(slot, 0, end),
+        )
+        masks = {
+            window: part.within(window).to(model.device, non_blocking=True)
+            for window in model.windows
+        }
         self.masks = {window: mask.repeat_interleave(group, 0) for window, mask in masks.items()}
 
-    def __call__(self, index: int, window: int | None, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def __call__(
+        self, index: int, window: int | None, query: Tensor, key: Tensor, value: Tensor
+    ) -> Tensor:
         for place, new in zip(self.places[index], (key, value), strict=True):
             place.copy_(new)
         keys, values = (part.transpose(0, 1)[None] for part in self.visible[index])
-        return functional.scaled_dot_product_attention(query[None], keys, values, attn_mask=self.masks[window])[0]
+        return functional.scaled_dot_product_attention(
+            query[None], keys, values, attn_mask=self.masks[window]
+        )[0]
 
 
 def normed(rows: Tensor, norm: Norm, epsilon: float, centred: bool = False) -> Tensor:
@@ -223,4 +256,6 @@ def normed(rows: Tensor, norm: Norm, epsilon: float, centred: bool = False) -> T
 def _rotated(heads: Tensor, cosines: Tensor, sines: Tensor, dim: int) -> Tensor:
     cosines, sines = cosines[:, None], sines[:, None]
     first, second, rest = heads.split([dim // 2, dim // 2, heads.shape[-1] - dim], dim=-1)
-    return torch.cat([first * cosines - second * sines, second * cosines + first * sines, rest], dim=-1)
+    return torch.cat(
+        [first * cosines - second * sines, second * cosines + first * sines, rest], dim=-1
+    )

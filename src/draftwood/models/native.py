@@ -28,32 +28,39 @@ def has_int8(device: torch.device) -> bool:
 def require_int8(device: torch.device) -> None:
     """Raise ValueError unless ``has_int8``, saying what is missing."""
     if device.type != "cpu":
-        raise ValueError(f"int8 runs on CPUs only, not on {device.type}; leave dtype out, or take bfloat16")
+        raise ValueError(
+            f"int8 runs on CPUs only, not on {device.type}; leave dtype out, or take bfloat16"
+        )
     if not torch.cpu._is_vnni_supported():
-        raise ValueError("int8 needs a CPU with 8-bit dot products (AVX-512 VNNI); take bfloat16 or float32")
+        raise ValueError(
+            "int8 needs a CPU with 8-bit dot products (AVX-512 VNNI); take bfloat16 or float32"
+        )
     library.library()
 
 
 class NativeModel(DecoderModel):
     """All layers in C++, over rows that do not touch each other's results.
 
-    A row gives the same bits whatever is run beside it: alone, in a chain or within a tree. Greedy texts with drafts
-    therefore equal plain ones in every type.
+    A row gives the same bits whatever is run beside it: alone, in a chain or within a tree. Greedy
+    texts with drafts therefore equal plain ones in every type.
 
     Args:
         hf_model: a Llama-shaped model on the CPU.
-        products: how matrices are stored and multiplied; None takes bfloat16 for models in bfloat16, else float32.
-            In ``int8`` 32 weights share a scale, and so do 32 activations of a row; weights that lie on 16 even steps
-            anyway, since a file of 4-bit weights is where they came from, are stored in 4 bits without loss.
+        products: how matrices are stored and multiplied; None takes bfloat16 for models in
+            bfloat16, else float32. In ``int8`` 32 weights share a scale, and so do 32 activations
+            of a row; weights that lie on 16 even steps anyway, since a file of 4-bit weights is
+            where they came from, are stored in 4 bits without loss.
 
     Raises:
-        ValueError: for architectures of another shape, on other devices, for int8 on CPUs without fast 8-bit products,
-            and (CompilerError) where the library cannot be compiled.
+        ValueError: for architectures of another shape, on other devices, for int8 on CPUs without
+            fast 8-bit products, and (CompilerError) where the library cannot be compiled.
     """
 
     def __init__(self, hf_model: PreTrainedModel, products: Products | None = None) -> None:
         if hf_model.device.type != "cpu":
-            raise ValueError(f"NativeModel runs on CPUs, not on {hf_model.device.type}; use LeanModel")
+            raise ValueError(
+                f"NativeModel runs on CPUs, not on {hf_model.device.type}; use LeanModel"
+            )
         if products == "int8":
             require_int8(hf_model.device)
         self.products = products or ("bfloat16" if hf_model.dtype == torch.bfloat16 else "float32")
@@ -69,10 +76,16 @@ class NativeModel(DecoderModel):
         places = [part.place for part in parts]
         counts = [place.count for place in places]
         masks = [part.within(window).contiguous() for window in self.windows for part in parts]
-        states = {layer: torch.empty(sum(counts), self.sizes.hidden, dtype=torch.float32) for layer in hidden}
+        states = {
+            layer: torch.empty(sum(counts), self.sizes.hidden, dtype=torch.float32)
+            for layer in hidden
+        }
         wanted = len(parts) if keep == "last" else sum(counts)
         logits = torch.empty(wanted, self.vocab_size, dtype=torch.float32)
-        tokens, positions = _joined([part.tokens for part in parts]), _joined([part.positions for part in parts])
+        tokens, positions = (
+            _joined([part.tokens for part in parts]),
+            _joined([part.positions for part in parts]),
+        )
         numbers = [number for place in places for number in (place.slot, place.start, place.count)]
         run = library.Run(
             part=library.integers(numbers),
@@ -80,7 +93,9 @@ class NativeModel(DecoderModel):
             positions=positions.data_ptr(),
             kept=library.integers(self.kept),
             sees=library.integers([mask.data_ptr() for mask in masks]),
-            hidden=library.integers([states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]),
+            hidden=library.integers(
+                [states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]
+            ),
             logits=logits.data_ptr(),
             parts=len(parts),
             rows=sum(counts),
@@ -94,7 +109,9 @@ class NativeModel(DecoderModel):
         )
         if self.library.draftwood_run(self._structure, run, threads()) >= 0:
             raise ValueError(_beyond(tokens, self.vocab_size))
-        return outputs(logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep)
+        return outputs(
+            logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep
+        )
 
     def _decoder(self, decoder: Decoder, halves: torch.dtype) -> library.Decoder:
         sizes = self.sizes
@@ -131,16 +148,22 @@ class NativeModel(DecoderModel):
     def _norm(self, norm: Norm | None) -> library.Norm:
         if norm is None:
             return library.Norm()
-        return library.Norm(self._address(norm.weight), None if norm.bias is None else self._address(norm.bias))
+        return library.Norm(
+            self._address(norm.weight), None if norm.bias is None else self._address(norm.bias)
+        )
 
     def _matrix(self, part: Projection) -> library.Matrix:
         """The matrix as the library reads it: tiles of 16 outputs, groups of 32 inputs."""
         weight, kind = part.weight.float().contiguous(), _KINDS[self.products]
         outputs, inputs = weight.shape
-        if kind == library.INT8 and self.library.draftwood_fits_int4(weight.data_ptr(), outputs, inputs, threads()):
+        if kind == library.INT8 and self.library.draftwood_fits_int4(
+            weight.data_ptr(), outputs, inputs, threads()
+        ):
             kind = library.INT4
         groups = -(-outputs // library.TILE) * -(-inputs // library.GROUP)
-        stored = torch.empty(int(groups * library.TILE * library.GROUP * _BYTES[kind]), dtype=torch.uint8)
+        stored = torch.empty(
+            int(groups * library.TILE * library.GROUP * _BYTES[kind]), dtype=torch.uint8
+        )
         scales = torch.empty(groups * library.TILE, dtype=torch.float16)
         matrix = library.Matrix(
             kind=kind,
@@ -170,8 +193,10 @@ def _joined(pieces: Sequence[Tensor]) -> Tensor:
 
 def _beyond(tokens: Tensor, vocabulary: int) -> str:
     found = sorted(set(tokens[(tokens < 0) | (tokens >= vocabulary)].tolist()))
-    some = ", ".join(map(str, found[:8])) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+    some = ", ".join(map(str, found[:8])) + (
+        f" and {len(found) - 8} more" if len(found) > 8 else ""
+    )
     return (
-        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the prompt with the "
-        "model's own tokenizer"
+        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the"
+        " prompt with the model's own tokenizer"
     )

@@ -38,8 +38,11 @@ class PoolOfSequences(InProcess, ABC):
     def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
         return self.run(parts_of(runs, self.pool), hidden=hidden)
 
-    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
-        """Run the parts of several sequences together and write their keys and values to the pool."""
+    def run(
+        self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()
+    ) -> list[Output]:
+        """Run the parts of several sequences together and write their keys and values to the
+        pool."""
         with self.pool.lock:
             self.pool.cover([part.place for part in parts])
             return self.compute(parts, keep, hidden)

@@ -16,7 +16,8 @@ from draftwood.tree import DraftTree
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One sequence's share of a run: which tokens, at which positions, where in the cache, seeing what.
+    """One sequence's share of a run: which tokens, at which positions, where in the cache, seeing
+    what.
 
     Attributes:
         before: committed tokens, at positions from 0 on; every node sees them.
@@ -32,12 +33,16 @@ class Part:
     tree_positions: Int[Tensor, " tree"]
 
     def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
-        """What each node sees of the cache if attention reaches back ``window`` positions, itself included."""
+        """What each node sees of the cache if attention reaches back ``window`` positions, itself
+        included.
+        """
         sees = functional.pad(self.sees, (self.before, 0), value=True)
         if window is None:
             return sees
         before = torch.arange(self.before, device=self.positions.device)
-        return sees & (torch.cat([before, self.tree_positions])[None] > self.positions[:, None] - window)
+        return sees & (
+            torch.cat([before, self.tree_positions])[None] > self.positions[:, None] - window
+        )
 
     def padded(self, rows: int) -> "Part":
         """The same with so many copies of the last row behind it, which nothing sees."""
@@ -57,8 +62,11 @@ class PooledModel(Model, Protocol):
     @property
     def pool(self) -> CachePool: ...
 
-    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
-        """Run the parts of several sequences together and write their keys and values to the pool."""
+    def run(
+        self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()
+    ) -> list[Output]:
+        """Run the parts of several sequences together and write their keys and values to the
+        pool."""
         ...
 
     def without(self, layers: frozenset[int]) -> "PooledModel":
@@ -84,7 +92,9 @@ class PooledSession(InProcess):
     def length(self) -> int:
         return self._origin.length if self._origin else self._length
 
-    def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
+    def extend(
+        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+    ) -> Output:
         self._require_open_and_whole("extend")
         if len(tokens) == 0:
             raise ValueError("extend needs at least one token")
@@ -107,8 +117,8 @@ class PooledSession(InProcess):
         """Become a sequence of ``length`` tokens that was run elsewhere.
 
         Args:
-            layers: keys and values of each layer, each [heads tokens dim]: of all tokens, or of the newest where a
-                window hides the others.
+            layers: keys and values of each layer, each [heads tokens dim]: of all tokens, or of the
+                newest where a window hides the others.
         """
         self._require_open_and_whole("adopt")
         pool = self.model.pool
@@ -117,7 +127,9 @@ class PooledSession(InProcess):
             for index, new in enumerate(layers):
                 for ours, theirs in zip(pool.layer(index), new, strict=True):
                     start = max(0, length - theirs.shape[1])
-                    ours[self.slot, start:length] = theirs[:, theirs.shape[1] - (length - start) :].transpose(0, 1)
+                    ours[self.slot, start:length] = theirs[
+                        :, theirs.shape[1] - (length - start) :
+                    ].transpose(0, 1)
         self._length, self._ran = length, 0
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
@@ -127,7 +139,10 @@ class PooledSession(InProcess):
         """This sequence's share of a run over ``tree`` from node ``first`` on."""
         self._require_open("forward")
         if first > self._ran:
-            raise ValueError(f"nodes before {first} must be run first; {self._ran} were run since the last commit")
+            raise ValueError(
+                f"nodes before {first} must be run first; {self._ran} were run since the last"
+                " commit"
+            )
         self._ran = len(tree)
         if self._origin is not None:
             self._origin._ran = 0  # its nodes are overwritten
@@ -171,7 +186,10 @@ class PooledSession(InProcess):
     def _require_open_and_whole(self, act: str) -> None:
         self._require_open(act)
         if self._origin is not None:
-            raise ValueError(f"a session that skips layers only runs trees; call {act} on the session it was made from")
+            raise ValueError(
+                f"a session that skips layers only runs trees; call {act} on the session it was"
+                " made from"
+            )
 
 
 def parts_of(runs: Sequence[Run], pool: CachePool) -> list[Part]:
@@ -187,4 +205,6 @@ def parts_of(runs: Sequence[Run], pool: CachePool) -> list[Part]:
 def require_layers_to_skip(skipped: frozenset[int], layers: int) -> None:
     """Raise ValueError unless some layers, but not all, would be left out."""
     if not skipped or not skipped < set(range(layers)):
-        raise ValueError(f"layers to skip must be some of 0..{layers - 1} and not all, got {sorted(skipped)}")
+        raise ValueError(
+            f"layers to skip must be some of 0..{layers - 1} and not all, got {sorted(skipped)}"
+        )

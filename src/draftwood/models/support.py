@@ -9,8 +9,12 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def require_tree_support(hf_model: object) -> None:
-    """Raise ValueError, saying which architecture and why, unless this model can run trees and drop their nodes."""
-    reason = _why_not(hf_model) if isinstance(hf_model, PreTrainedModel) else _why_no_model(hf_model)
+    """Raise ValueError, saying which architecture and why, unless this model can run trees and drop
+    their nodes.
+    """
+    reason = (
+        _why_not(hf_model) if isinstance(hf_model, PreTrainedModel) else _why_no_model(hf_model)
+    )
     if reason is not None:
         raise ValueError(f"{type(hf_model).__name__} {reason}")
 
@@ -34,33 +38,42 @@ def _why_not(hf_model: PreTrainedModel) -> str | None:
         return "is an encoder-decoder; draftwood decodes causal language models"
     if strange or getattr(hf_model, "_is_stateful", False):
         return (
-            f"has layers ({', '.join(strange) or 'state-space'}) that keep a running state or choose what they see "
-            "themselves, so they cannot drop the rejected nodes of a draft tree; use a model whose layers are all full "
-            "or sliding attention"
+            f"has layers ({', '.join(strange) or 'state-space'}) that keep a running state or"
+            " choose what they see themselves, so they cannot drop the rejected nodes of a draft"
+            " tree; use a model whose layers are all full or sliding attention"
         )
-    if "position_ids" not in takes or getattr(config, "alibi", False) or _counts_positions(hf_model):
+    if (
+        "position_ids" not in takes
+        or getattr(config, "alibi", False)
+        or _counts_positions(hf_model)
+    ):
         return (
-            "does not take position_ids as they are, so the branches of a tree cannot share positions; use a model "
-            "with rotary or learned positions"
+            "does not take position_ids as they are, so the branches of a tree cannot share"
+            " positions; use a model with rotary or learned positions"
         )
     if "past_key_values" not in takes:
         return "has no KV cache; use a model that has one"
     if "encoder_hidden_states" in takes and not getattr(config, "is_decoder", True):
         return "is an encoder, which sees what comes after a token; use a causal language model"
     if config.model_type == "gpt_neo":
-        return "makes its own causal mask by places in the cache and cannot take that of a tree; use another model"
+        return (
+            "makes its own causal mask by places in the cache and cannot take that of a tree; use"
+            " another model"
+        )
     if (config._attn_implementation or "eager") not in ("eager", "sdpa"):
         return (
-            f"uses the attention {config._attn_implementation!r}, which takes no tree mask; load it with "
-            "attn_implementation='sdpa'"
+            f"uses the attention {config._attn_implementation!r}, which takes no tree mask; load it"
+            " with attn_implementation='sdpa'"
         )
     return None
 
 
 def attention_windows(hf_model: PreTrainedModel) -> dict[str, int | None]:
-    """The kinds of attention that the layers have, each with the length of its window; None sees everything.
+    """The kinds of attention that the layers have, each with the length of its window; None sees
+    everything.
 
-    A configuration may name a window that its class ignores: one without code that makes such masks sees everything.
+    A configuration may name a window that its class ignores: one without code that makes such masks
+    sees everything.
     """
     config = hf_model.config.get_text_config()
     if not _makes_windows(hf_model):
@@ -80,7 +93,8 @@ def layer_windows(hf_model: PreTrainedModel) -> list[int | None]:
 
 
 def _makes_windows(hf_model: PreTrainedModel) -> bool:
-    """Whether one of the files that the model's classes are written in builds masks with a window."""
+    """Whether one of the files that the model's classes are written in builds masks with a
+    window."""
     classes = {kind for module in hf_model.modules() for kind in type(module).__mro__}
     files = {sys.modules.get(kind.__module__) for kind in classes}
     return any(hasattr(file, "create_sliding_window_causal_mask") for file in files)
@@ -88,29 +102,41 @@ def _makes_windows(hf_model: PreTrainedModel) -> bool:
 
 def _counts_positions(hf_model: PreTrainedModel) -> bool:
     """Whether positions begin behind the padding token's number, as RoBERTa and its kin have it."""
-    return any(hasattr(module, "create_position_ids_from_input_ids") for module in hf_model.modules())
+    return any(
+        hasattr(module, "create_position_ids_from_input_ids") for module in hf_model.modules()
+    )
 
 
 def context_length(config: object) -> int | None:
     """Most tokens a sequence may have.
 
-    Some rotary scalings change all frequencies once a text is longer than the model's first training texts. Keys in the
-    cache would not fit any more, so such models stop there.
+    Some rotary scalings change all frequencies once a text is longer than the model's first
+    training texts. Keys in the cache would not fit any more, so such models stop there.
     """
     longest = getattr(config, "max_position_embeddings", None)
     rope = getattr(config, "rope_parameters", None) or {}
     for scaling in (rope, *rope.values()):  # one for all layers, or one for each kind of attention
         if isinstance(scaling, dict) and scaling.get("rope_type") in ("dynamic", "longrope"):
             before = scaling.get("original_max_position_embeddings")
-            longest = min((length for length in (longest, before) if length is not None), default=None)
+            longest = min(
+                (length for length in (longest, before) if length is not None), default=None
+            )
     return longest
 
 
 def same_beyond_context(config: object) -> bool:
-    """Whether positions beyond the context length are computed as those before, by rotary angles that never change."""
+    """Whether positions beyond the context length are computed as those before, by rotary angles
+    that never change.
+    """
     rope = getattr(config, "rope_parameters", None) or {}
-    scalings = [scaling for scaling in (rope, *rope.values()) if isinstance(scaling, dict) and "rope_type" in scaling]
-    return bool(scalings) and all(scaling["rope_type"] not in ("dynamic", "longrope") for scaling in scalings)
+    scalings = [
+        scaling
+        for scaling in (rope, *rope.values())
+        if isinstance(scaling, dict) and "rope_type" in scaling
+    ]
+    return bool(scalings) and all(
+        scaling["rope_type"] not in ("dynamic", "longrope") for scaling in scalings
+    )
 
 
 def end_tokens(hf_model: PreTrainedModel) -> frozenset[int]:

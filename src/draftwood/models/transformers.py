@@ -1,4 +1,5 @@
-"""Any causal language model of Transformers, unmodified: a 4-D mask and a cache that holds trees."""
+"""Any causal language model of Transformers, unmodified: a 4-D mask and a cache that holds
+trees."""
 
 import copy
 import inspect
@@ -23,8 +24,8 @@ class TransformersModel(PoolOfSequences):
         pool: the cache of an earlier object for the same model; None makes one.
 
     Raises:
-        ValueError: for architectures whose cache cannot drop nodes or whose attention cannot take a tree mask; the
-            message says which and why.
+        ValueError: for architectures whose cache cannot drop nodes or whose attention cannot take a
+            tree mask; the message says which and why.
     """
 
     def __init__(self, hf_model: PreTrainedModel, pool: CachePool | None = None) -> None:
@@ -33,7 +34,9 @@ class TransformersModel(PoolOfSequences):
         super().__init__(hf_model.config.get_text_config(), pool)
         self.hf_model = hf_model
         self.attentions = attention_windows(hf_model)
-        self.takes_logits_to_keep = "logits_to_keep" in inspect.signature(hf_model.forward).parameters
+        self.takes_logits_to_keep = (
+            "logits_to_keep" in inspect.signature(hf_model.forward).parameters
+        )
 
     @property
     def layers(self) -> int:
@@ -56,7 +59,9 @@ class TransformersModel(PoolOfSequences):
             options["logits_to_keep"] = 1
         out = self.hf_model(
             input_ids=_padded([part.tokens for part in parts]).to(self.device, non_blocking=True),
-            position_ids=_padded([part.positions for part in parts]).to(self.device, non_blocking=True),
+            position_ids=_padded([part.positions for part in parts]).to(
+                self.device, non_blocking=True
+            ),
             attention_mask=self._masks(parts, cache.width),
             past_key_values=cache,
             use_cache=True,
@@ -80,7 +85,8 @@ class TransformersModel(PoolOfSequences):
         for attention, window in self.attentions.items():
             longest = max(part.place.count for part in parts)
             sees = torch.zeros(len(parts), 1, longest, width, dtype=torch.bool, device=self.device)
-            sees[..., 0] = True  # rows of padding must see something, or their softmax is not a number
+            # rows of padding must see something, or their softmax is not a number
+            sees[..., 0] = True
             for row, part in enumerate(parts):
                 seen = part.within(window).to(self.device, non_blocking=True)
                 sees[row, 0, : part.place.count, : seen.shape[1]] = seen
@@ -90,28 +96,44 @@ class TransformersModel(PoolOfSequences):
 
 
 def _padded(rows: Sequence[Tensor]) -> Tensor:
-    return rows[0][None] if len(rows) == 1 else nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+    return (
+        rows[0][None] if len(rows) == 1 else nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+    )
 
 
 @torch.no_grad()
 def _layer_shapes(hf_model: PreTrainedModel) -> list[LayerShape]:
     """Shapes of the keys and values each layer caches, found by running one token."""
     cache = DynamicCache()
-    hf_model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=hf_model.device), past_key_values=cache)
+    hf_model(
+        input_ids=torch.zeros(1, 1, dtype=torch.long, device=hf_model.device), past_key_values=cache
+    )
     shapes = []
     for layer in cache.layers:
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
         if keys is None or values is None or keys.ndim != 4:
-            raise ValueError(f"{type(hf_model).__name__} has a layer that caches no keys and values; it cannot be used")
-        shapes.append(LayerShape((keys.shape[1], keys.shape[3]), (values.shape[1], values.shape[3])))
+            raise ValueError(
+                f"{type(hf_model).__name__} has a layer that caches no keys and values; it cannot"
+                " be used"
+            )
+        shapes.append(
+            LayerShape((keys.shape[1], keys.shape[3]), (values.shape[1], values.shape[3]))
+        )
     return shapes
 
 
 def _without_layers(hf_model: PreTrainedModel, skipped: frozenset[int]) -> PreTrainedModel:
-    """A shallow copy of the model whose decoder leaves some layers out; weights and layer numbers stay shared."""
+    """A shallow copy of the model whose decoder leaves some layers out; weights and layer numbers
+    stay shared.
+    """
     decoder = hf_model.get_decoder()
     name, layers = next(
-        ((name, child) for name, child in decoder.named_children() if isinstance(child, nn.ModuleList)), (None, None)
+        (
+            (name, child)
+            for name, child in decoder.named_children()
+            if isinstance(child, nn.ModuleList)
+        ),
+        (None, None),
     )
     if name is None or layers is None:
         raise ValueError(f"{type(hf_model).__name__} has no list of layers to leave some out of")
@@ -134,7 +156,9 @@ def _shallow(module: nn.Module) -> nn.Module:
 
 
 def _replaced(module: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """A shallow copy of ``module`` with the submodule ``old`` replaced by ``new``, however deep it sits."""
+    """A shallow copy of ``module`` with the submodule ``old`` replaced by ``new``, however deep it
+    sits.
+    """
     if module is old:
         return new
     double = _shallow(module)

@@ -1,7 +1,7 @@
 // Products of queries with keys and averages of values, for up to four heads that share them.
 //
-// The places that a row sees are listed in the order of its tokens, wherever they lie. All sums run along that list, so
-// they do not depend on what else is in the cache.
+// The places that a row sees are listed in the order of its tokens, wherever they lie. All sums run
+// along that list, so they do not depend on what else is in the cache.
 #pragma once
 
 #include <vector>
@@ -21,12 +21,15 @@ struct Seen {
     int dim;
 
     // Behind the last place it stands again.
-    const Number* operator[](size_t i) const { return start + places[std::min(i, places.size() - 1)] * stride; }
+    const Number* operator[](size_t i) const {
+        return start + places[std::min(i, places.size() - 1)] * stride;
+    }
 
     // Ask the memory for what is needed a little later.
     void fetch(size_t i) const {
         const char* place = (const char*)(*this)[i + PLACES_AHEAD];
-        for (size_t line = 0; line < dim * sizeof(Number); line += LINE) __builtin_prefetch(place + line);
+        for (size_t line = 0; line < dim * sizeof(Number); line += LINE)
+            __builtin_prefetch(place + line);
     }
 };
 
@@ -52,17 +55,18 @@ inline void score(const float* queries, const Seen<Number>& keys, float* scores,
             }
         for (int head = 0; head < COUNT; head++) {
             for (int j = 0; j < 4; j++)
-                for (int k = even; k < dim; k++) sums[head][j][0] += queries[head * dim + k] * to_float(four[j][k]);
+                for (int k = even; k < dim; k++)
+                    sums[head][j][0] += queries[head * dim + k] * to_float(four[j][k]);
             store_sums(scores + head * padded + i, sums[head]);
         }
     }
 }
 
-// Averages [COUNT][dim] of dimensions [from, from + 16 * PARTS) by weights [COUNT][padded] that sum to `totals`.
+// Averages [COUNT][dim] of dimensions [from, from + 16 * PARTS) by weights [COUNT][padded] that sum
+// to `totals`.
 template <int COUNT, int PARTS, class Number>
-inline void average_part(
-    const float* weights, size_t padded, const Floats* totals, const Seen<Number>& values, int from, float* results
-) {
+inline void average_part(const float* weights, size_t padded, const Floats* totals,
+                         const Seen<Number>& values, int from, float* results) {
     Floats sums[COUNT][PARTS]{};
     for (size_t i = 0; i < values.places.size(); i++) {
         const Number* value = values[i] + from;
@@ -75,13 +79,13 @@ inline void average_part(
     }
     for (int head = 0; head < COUNT; head++)
         for (int part = 0; part < PARTS; part++)
-            store(results + head * values.dim + from + part * LANES, sums[head][part] / totals[head]);
+            store(results + head * values.dim + from + part * LANES,
+                  sums[head][part] / totals[head]);
 }
 
 template <int COUNT, class Number>
-inline void average(
-    const float* weights, size_t padded, const Floats* totals, const Seen<Number>& values, float* results
-) {
+inline void average(const float* weights, size_t padded, const Floats* totals,
+                    const Seen<Number>& values, float* results) {
     int from = 0;
     for (; from + 4 * LANES <= values.dim; from += 4 * LANES)
         average_part<COUNT, 4>(weights, padded, totals, values, from, results);
@@ -97,7 +101,8 @@ inline void average(
 }
 
 #if defined(__AVX512BF16__)
-// In bfloat16 the CPU multiplies pairs at once. Queries are split into two numbers, so that they lose nothing.
+// In bfloat16 the CPU multiplies pairs at once. Queries are split into two numbers, so that they
+// lose nothing.
 
 typedef uint16_t Pairs __attribute__((vector_size(64)));
 constexpr int TWICE = 2 * LANES;
@@ -119,7 +124,8 @@ inline Floats attention_weight<bfloat16>(Floats weights) {
 }
 
 template <int COUNT, int DIM>
-inline void score_pairs(const float* queries, const Seen<bfloat16>& keys, float* scores, size_t padded) {
+inline void score_pairs(const float* queries, const Seen<bfloat16>& keys, float* scores,
+                        size_t padded) {
     Pairs coarse[COUNT][DIM / TWICE], fine[COUNT][DIM / TWICE];
     for (int head = 0; head < COUNT; head++)
         for (int part = 0; part < DIM / TWICE; part++) {
@@ -157,9 +163,8 @@ inline void score(const float* queries, const Seen<bfloat16>& keys, float* score
 
 // Two places at a time: the numbers of both stand side by side.
 template <int COUNT>
-inline void average_pairs(
-    const float* weights, size_t padded, const Floats* totals, const Seen<bfloat16>& values, int from, float* results
-) {
+inline void average_pairs(const float* weights, size_t padded, const Floats* totals,
+                          const Seen<bfloat16>& values, int from, float* results) {
     Floats sums[COUNT][4]{};
     const size_t width = values.places.size();
     for (size_t i = 0; i < width; i += 2) {
@@ -167,31 +172,37 @@ inline void average_pairs(
         values.fetch(i), values.fetch(i + 1);
         Pairs sides[4];
         for (int part = 0; part < 2; part++) {
-            __m512i a = (__m512i)load_pairs(first + part * TWICE), b = (__m512i)load_pairs(second + part * TWICE);
+            __m512i a = (__m512i)load_pairs(first + part * TWICE),
+                    b = (__m512i)load_pairs(second + part * TWICE);
             sides[2 * part] = (Pairs)_mm512_unpacklo_epi16(a, b);
             sides[2 * part + 1] = (Pairs)_mm512_unpackhi_epi16(a, b);
         }
         for (int head = 0; head < COUNT; head++) {
             uint32_t two[2];  // their lower halves are zero
             std::memcpy(two, weights + head * padded + i, sizeof two);
-            Pairs weight = (Pairs)_mm512_set1_epi32((int)(two[0] >> 16 | (i + 1 < width ? two[1] : 0)));
-            for (int side = 0; side < 4; side++) sums[head][side] = add_products(sums[head][side], sides[side], weight);
+            Pairs weight =
+                (Pairs)_mm512_set1_epi32((int)(two[0] >> 16 | (i + 1 < width ? two[1] : 0)));
+            for (int side = 0; side < 4; side++)
+                sums[head][side] = add_products(sums[head][side], sides[side], weight);
         }
     }
     for (int head = 0; head < COUNT; head++)
         for (int part = 0; part < 2; part++) {
-            Floats low = sums[head][2 * part] / totals[head], high = sums[head][2 * part + 1] / totals[head];
+            Floats low = sums[head][2 * part] / totals[head],
+                   high = sums[head][2 * part + 1] / totals[head];
             float* to = results + head * values.dim + from + part * TWICE;
-            store(to, __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23));
-            store(to + LANES, __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31));
+            store(to, __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20,
+                                              21, 22, 23));
+            store(to + LANES, __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12,
+                                                      13, 14, 15, 28, 29, 30, 31));
         }
 }
 
 template <int COUNT>
-inline void average(
-    const float* weights, size_t padded, const Floats* totals, const Seen<bfloat16>& values, float* results
-) {
-    if (values.dim % (4 * LANES)) return average<COUNT, bfloat16>(weights, padded, totals, values, results);
+inline void average(const float* weights, size_t padded, const Floats* totals,
+                    const Seen<bfloat16>& values, float* results) {
+    if (values.dim % (4 * LANES))
+        return average<COUNT, bfloat16>(weights, padded, totals, values, results);
     for (int from = 0; from < values.dim; from += 4 * LANES)
         average_pairs<COUNT>(weights, padded, totals, values, from, results);
 }

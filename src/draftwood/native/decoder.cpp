@@ -1,8 +1,10 @@
-// A Llama-shaped decoder (Llama, Mistral, Qwen2, Qwen3, StableLM) run over the rows of draft trees, for CPUs.
+// A Llama-shaped decoder (Llama, Mistral, Qwen2, Qwen3, StableLM) run over the rows of draft trees,
+// for CPUs.
 //
-// One call runs all layers, as a list of phases that threads share (team.h). A row is a token of some sequence: it writes
-// its key and value to a place in that sequence's slot of the cache and sees the places that its mask names. Whatever is
-// added up for a row is added up in an order that does not depend on the other rows.
+// One call runs all layers, as a list of phases that threads share (team.h). A row is a token of
+// some sequence: it writes its key and value to a place in that sequence's slot of the cache and
+// sees the places that its mask names. Whatever is added up for a row is added up in an order that
+// does not depend on the other rows.
 #include "attention.h"
 #include "noise.h"
 #include "packing.h"
@@ -60,7 +62,8 @@ struct Run {
 namespace {
 
 // RMSNorm, or LayerNorm where centred. The results may take the place of the values.
-void normed(const Decoder& decoder, const float* values, int count, const Norm& norm, bool centred, float* results) {
+void normed(const Decoder& decoder, const float* values, int count, const Norm& norm, bool centred,
+            float* results) {
     float mean = 0;
     if (centred) {
         double total = 0;
@@ -104,16 +107,19 @@ struct Scratch {
         };
         int mixed_width = (decoder.heads + 2 * decoder.shared_heads) * decoder.head_dim;
         grow(stream, decoder.hidden), grow(mixed, mixed_width);
-        grow(attended, decoder.heads * decoder.head_dim), grow(gated, whole(decoder.inner, LANES) * LANES);
+        grow(attended, decoder.heads * decoder.head_dim),
+            grow(gated, whole(decoder.inner, LANES) * LANES);
         grow(cosines, decoder.rotary_dim / 2), grow(sines, decoder.rotary_dim / 2);
         narrow.reserve(kind, run.rows, decoder.hidden);
         attention.reserve(kind, run.rows, decoder.heads * decoder.head_dim);
         wide.reserve(kind, run.rows, decoder.inner);
-        if (visible.size() < (size_t)run.masks * run.rows) visible.resize((size_t)run.masks * run.rows);
+        if (visible.size() < (size_t)run.masks * run.rows)
+            visible.resize((size_t)run.masks * run.rows);
         slots.clear(), places.clear(), wanted.clear();
         for (int part = 0; part < run.parts; part++)
             for (int64_t i = 0; i < run.part[part].count; i++) {
-                if (!run.last_only || i + 1 == run.part[part].count) wanted.push_back((int)slots.size());
+                if (!run.last_only || i + 1 == run.part[part].count)
+                    wanted.push_back((int)slots.size());
                 slots.push_back(run.part[part].slot), places.push_back(run.part[part].start + i);
             }
         for (int mask = 0; mask < run.masks; mask++)
@@ -150,11 +156,14 @@ public:
     void perform(int number, int task) override {
         const Phase& phase = list[number];
         const int64_t things = phase.things;
-        (this->*phase.act)({(int)(things * task / phase.tasks), (int)(things * (task + 1) / phase.tasks)}, phase.layer);
+        (this->*phase.act)(
+            {(int)(things * task / phase.tasks), (int)(things * (task + 1) / phase.tasks)},
+            phase.layer);
     }
 
 private:
-    static constexpr int TASKS_PER_THREAD = 2;  // so that threads end together though some are slower
+    // so that threads end together though some are slower
+    static constexpr int TASKS_PER_THREAD = 2;
 
     struct Phase {
         void (Forward::*act)(Some, int layer);
@@ -165,7 +174,8 @@ private:
     const Run& run;
     Scratch& scratch;
     const int threads, mixed_width;
-    const bool whole_heads = decoder.head_dim % GROUP == 0;  // so that a head's results can be encoded by themselves
+    // so that a head's results can be encoded by themselves
+    const bool whole_heads = decoder.head_dim % GROUP == 0;
     std::vector<Phase> list;
 
     void plan() {
@@ -179,7 +189,8 @@ private:
             add_phase(&Forward::store_keys_and_values, index, run.rows);
             add_phase(&Forward::attend, index, run.rows * decoder.shared_heads * pieces_of_group());
             if (!whole_heads)
-                add_phase(&Forward::encode_attended, index, run.rows * whole(decoder.heads * decoder.head_dim, GROUP));
+                add_phase(&Forward::encode_attended, index,
+                          run.rows * whole(decoder.heads * decoder.head_dim, GROUP));
             add_phase(&Forward::add_attended, index, tiles(layer.output));
             add_phase(&Forward::norm_for_network, index, run.rows);
             add_phase(&Forward::gate, index, whole(decoder.inner, GROUP));
@@ -191,35 +202,43 @@ private:
     }
 
     void add_phase(void (Forward::*act)(Some, int), int layer, int things) {
-        list.push_back({act, layer, things, threads == 1 ? 1 : std::min(things, TASKS_PER_THREAD * threads)});
+        list.push_back(
+            {act, layer, things, threads == 1 ? 1 : std::min(things, TASKS_PER_THREAD * threads)});
     }
 
     float* stream(int row) { return &scratch.stream[(size_t)row * decoder.hidden]; }
 
     void begin(Some rows, int) {
         for (int row = rows.first; row < rows.last; row++) {
-            const Number* embedded = (const Number*)decoder.embedding + (size_t)run.tokens[row] * decoder.hidden;
+            const Number* embedded =
+                (const Number*)decoder.embedding + (size_t)run.tokens[row] * decoder.hidden;
             for (int i = 0; i < decoder.hidden; i++) stream(row)[i] = to_float(embedded[i]);
             for (int i = 0; i < decoder.rotary_dim / 2; i++) {
                 float angle = (float)run.positions[row] * decoder.frequencies[i];
-                scratch.cosines[(size_t)row * decoder.rotary_dim / 2 + i] = std::cos(angle) * decoder.rotary_scale;
-                scratch.sines[(size_t)row * decoder.rotary_dim / 2 + i] = std::sin(angle) * decoder.rotary_scale;
+                scratch.cosines[(size_t)row * decoder.rotary_dim / 2 + i] =
+                    std::cos(angle) * decoder.rotary_scale;
+                scratch.sines[(size_t)row * decoder.rotary_dim / 2 + i] =
+                    std::sin(angle) * decoder.rotary_scale;
             }
         }
     }
 
     void norm_for_attention(Some rows, int layer) {
         if (float* to = run.hidden[layer])
-            std::copy(stream(rows.first), stream(rows.last), to + (size_t)rows.first * decoder.hidden);
-        for (int row = rows.first; row < rows.last; row++) norm_row(row, decoder.layers[layer].attention_norm, row);
+            std::copy(stream(rows.first), stream(rows.last),
+                      to + (size_t)rows.first * decoder.hidden);
+        for (int row = rows.first; row < rows.last; row++)
+            norm_row(row, decoder.layers[layer].attention_norm, row);
     }
 
     void norm_for_network(Some rows, int layer) {
-        for (int row = rows.first; row < rows.last; row++) norm_row(row, decoder.layers[layer].network_norm, row);
+        for (int row = rows.first; row < rows.last; row++)
+            norm_row(row, decoder.layers[layer].network_norm, row);
     }
 
     void norm_for_head(Some wanted, int) {
-        for (int i = wanted.first; i < wanted.last; i++) norm_row(scratch.wanted[i], decoder.norm, i);
+        for (int i = wanted.first; i < wanted.last; i++)
+            norm_row(scratch.wanted[i], decoder.norm, i);
     }
 
     // A row of the stream, normed, becomes a row of what products read.
@@ -237,9 +256,10 @@ private:
 
     void project(Some tiles, int layer) {
         const Matrix& matrix = decoder.layers[layer].query_key_value;
-        products(matrix, scratch.narrow, run.rows, tiles.first, tiles.last, [&](int row, int tile, Floats values) {
-            put_tile(&scratch.mixed[(size_t)row * mixed_width], tile, mixed_width, values);
-        });
+        products(matrix, scratch.narrow, run.rows, tiles.first, tiles.last,
+                 [&](int row, int tile, Floats values) {
+                     put_tile(&scratch.mixed[(size_t)row * mixed_width], tile, mixed_width, values);
+                 });
     }
 
     static void put_tile(float* row, int tile, int width, Floats values) {
@@ -247,15 +267,20 @@ private:
         for (int i = tile * LANES; i < width; i++) row[i] = values[i - tile * LANES];
     }
 
-    void add_attended(Some tiles, int layer) { add(decoder.layers[layer].output, scratch.attention, tiles); }
+    void add_attended(Some tiles, int layer) {
+        add(decoder.layers[layer].output, scratch.attention, tiles);
+    }
     void add_gated(Some tiles, int layer) { add(decoder.layers[layer].down, scratch.wide, tiles); }
 
     void add(const Matrix& matrix, const Rows& rows, Some tiles) {
-        products(matrix, rows, run.rows, tiles.first, tiles.last, [&](int row, int tile, Floats values) {
-            float* to = stream(row);
-            if ((tile + 1) * LANES <= decoder.hidden) return store(to + tile * LANES, load(to + tile * LANES) + values);
-            for (int i = tile * LANES; i < decoder.hidden; i++) to[i] += values[i - tile * LANES];
-        });
+        products(matrix, rows, run.rows, tiles.first, tiles.last,
+                 [&](int row, int tile, Floats values) {
+                     float* to = stream(row);
+                     if ((tile + 1) * LANES <= decoder.hidden)
+                         return store(to + tile * LANES, load(to + tile * LANES) + values);
+                     for (int i = tile * LANES; i < decoder.hidden; i++)
+                         to[i] += values[i - tile * LANES];
+                 });
     }
 
     Number* place(int index, bool value, int64_t slot, int64_t position) {
@@ -268,7 +293,8 @@ private:
         const int dim = decoder.head_dim, pairs = decoder.rotary_dim / 2;
         for (int row = rows.first; row < rows.last; row++) {
             float* head = &scratch.mixed[(size_t)row * mixed_width];
-            const float *cosines = &scratch.cosines[(size_t)row * pairs], *sines = &scratch.sines[(size_t)row * pairs];
+            const float *cosines = &scratch.cosines[(size_t)row * pairs],
+                        *sines = &scratch.sines[(size_t)row * pairs];
             float scale = 1.0f / std::sqrt((float)dim);
             for (int i = 0; i < decoder.heads + decoder.shared_heads; i++, head += dim) {
                 bool is_query = i < decoder.heads;
@@ -281,13 +307,15 @@ private:
             const float* keys = head - decoder.shared_heads * dim;
             Number* key_place = place(index, false, scratch.slots[row], scratch.places[row]);
             Number* value_place = place(index, true, scratch.slots[row], scratch.places[row]);
-            for (int i = 0; i < decoder.shared_heads * dim; i++) put(key_place + i, keys[i]), put(value_place + i, head[i]);
+            for (int i = 0; i < decoder.shared_heads * dim; i++)
+                put(key_place + i, keys[i]), put(value_place + i, head[i]);
         }
     }
 
     int group() const { return decoder.heads / decoder.shared_heads; }
 
-    // Heads that share keys are attended to together, unless there are too few rows to keep all threads busy.
+    // Heads that share keys are attended to together, unless there are too few rows to keep all
+    // threads busy.
     int heads_together() const {
         return run.rows * decoder.shared_heads >= threads ? std::min(group(), MOST_HEADS) : 1;
     }
@@ -295,7 +323,8 @@ private:
 
     void attend(Some tasks, int index) {
         const Layer& layer = decoder.layers[index];
-        const int piece = heads_together(), pieces = pieces_of_group(), tasks_of_row = decoder.shared_heads * pieces;
+        const int piece = heads_together(), pieces = pieces_of_group(),
+                  tasks_of_row = decoder.shared_heads * pieces;
         static thread_local std::vector<float> weights;
         for (int task = tasks.first; task < tasks.last; task++) {
             Heads heads;
@@ -318,19 +347,25 @@ private:
     };
 
     template <int COUNT>
-    void attend_heads(const Layer& layer, int index, const Heads& heads, std::vector<float>& weights) {
+    void attend_heads(const Layer& layer, int index, const Heads& heads,
+                      std::vector<float>& weights) {
         const int dim = decoder.head_dim;
         const auto& places = scratch.visible[(size_t)layer.mask * run.rows + heads.row];
         const size_t stride = (size_t)decoder.shared_heads * dim, width = places.size();
         const size_t padded = (size_t)whole((int)width, LANES) * LANES;
-        Seen<Number> keys{places, place(index, false, scratch.slots[heads.row], 0) + heads.shared * dim, stride, dim};
-        Seen<Number> values{places, place(index, true, scratch.slots[heads.row], 0) + heads.shared * dim, stride, dim};
+        Seen<Number> keys{places,
+                          place(index, false, scratch.slots[heads.row], 0) + heads.shared * dim,
+                          stride, dim};
+        Seen<Number> values{places,
+                            place(index, true, scratch.slots[heads.row], 0) + heads.shared * dim,
+                            stride, dim};
         if (weights.size() < padded * COUNT) weights.resize(padded * COUNT);
         const float* queries = &scratch.mixed[(size_t)heads.row * mixed_width + heads.first * dim];
         float* results = &scratch.attended[((size_t)heads.row * decoder.heads + heads.first) * dim];
         score<COUNT>(queries, keys, weights.data(), padded);
         Floats totals[COUNT];
-        for (int head = 0; head < COUNT; head++) totals[head] = all(soften(&weights[head * padded], width, padded));
+        for (int head = 0; head < COUNT; head++)
+            totals[head] = all(soften(&weights[head * padded], width, padded));
         average<COUNT>(weights.data(), padded, totals, values, results);
         if (whole_heads)
             for (int i = 0; i < COUNT * dim; i += GROUP)
@@ -364,24 +399,31 @@ private:
     // SwiGLU. A thread makes whole groups of 32, which are encoded at once.
     void gate(Some groups, int index) {
         const Layer& layer = decoder.layers[index];
-        const int width = decoder.inner, padded = whole(width, LANES) * LANES, per_group = GROUP / LANES;
-        const int first = groups.first * per_group, last = std::min(groups.last * per_group, tiles(layer.gate));
+        const int width = decoder.inner, padded = whole(width, LANES) * LANES,
+                  per_group = GROUP / LANES;
+        const int first = groups.first * per_group,
+                  last = std::min(groups.last * per_group, tiles(layer.gate));
         float* gated = scratch.gated.data();
-        products(layer.gate, scratch.narrow, run.rows, first, last, [&](int row, int tile, Floats values) {
-            Floats silu = values / (1.0f + exponential_of_minus(values));
-            store(gated + (size_t)row * padded + tile * LANES, silu);
-        });
-        products(layer.up, scratch.narrow, run.rows, first, last, [&](int row, int tile, Floats values) {
-            float* to = gated + (size_t)row * padded + tile * LANES;
-            store(to, load(to) * values);
-        });
+        products(layer.gate, scratch.narrow, run.rows, first, last,
+                 [&](int row, int tile, Floats values) {
+                     Floats silu = values / (1.0f + exponential_of_minus(values));
+                     store(gated + (size_t)row * padded + tile * LANES, silu);
+                 });
+        products(layer.up, scratch.narrow, run.rows, first, last,
+                 [&](int row, int tile, Floats values) {
+                     float* to = gated + (size_t)row * padded + tile * LANES;
+                     store(to, load(to) * values);
+                 });
         for (int row = 0; row < run.rows; row++)
-            for (int from = groups.first * GROUP; from < std::min(groups.last * GROUP, width); from += GROUP)
-                scratch.wide.encode(row, from, gated + (size_t)row * padded + from, std::min(GROUP, width - from));
+            for (int from = groups.first * GROUP; from < std::min(groups.last * GROUP, width);
+                 from += GROUP)
+                scratch.wide.encode(row, from, gated + (size_t)row * padded + from,
+                                    std::min(GROUP, width - from));
     }
 
     static Floats exponential_of_minus(Floats values) {
-        Floats small = exponential(-absolute(values));  // e^-|x|; for negative x its inverse is wanted
+        // e^-|x|; for negative x its inverse is wanted
+        Floats small = exponential(-absolute(values));
         return values < 0.0f ? 1.0f / small : small;
     }
 
@@ -394,9 +436,11 @@ private:
 
     void make_logits(Some tiles, int) {
         const int count = (int)scratch.wanted.size();
-        products(decoder.head, scratch.narrow, count, tiles.first, tiles.last, [&](int row, int tile, Floats values) {
-            put_tile(run.logits + (size_t)row * decoder.vocabulary, tile, decoder.vocabulary, values);
-        });
+        products(decoder.head, scratch.narrow, count, tiles.first, tiles.last,
+                 [&](int row, int tile, Floats values) {
+                     put_tile(run.logits + (size_t)row * decoder.vocabulary, tile,
+                              decoder.vocabulary, values);
+                 });
     }
 };
 
@@ -413,9 +457,11 @@ namespace {
 
 Workshop* workshop = new Workshop;  // never deleted: at the process's end the team may be at work
 
-// A forked process has none of its parent's threads, and what they were at is left as it was. So it gets its own.
+// A forked process has none of its parent's threads, and what they were at is left as it was. So it
+// gets its own.
 #if !defined(_WIN32)
-[[maybe_unused]] const int forks = pthread_atfork(nullptr, nullptr, [] { workshop = new Workshop; });
+[[maybe_unused]] const int forks =
+    pthread_atfork(nullptr, nullptr, [] { workshop = new Workshop; });
 #endif
 
 // act(i) for every i below count, by the team unless it is at work for another thread.
@@ -433,7 +479,8 @@ void for_each(int64_t count, int threads, Act act) {
 extern "C" {
 
 // The first row whose token is none of the vocabulary, in which case nothing was run; else -1.
-int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* run, int32_t threads) {
+int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* run,
+                      int32_t threads) {
     using namespace draftwood;
     for (int32_t row = 0; row < run->rows; row++)
         if (run->tokens[row] < 0 || run->tokens[row] >= decoder->vocabulary) return row;
@@ -449,12 +496,14 @@ int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* r
     return -1;
 }
 
-int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t inputs, int32_t threads) {
+int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t inputs,
+                            int32_t threads) {
     using namespace draftwood;
     if (inputs % GROUP) return false;
     std::atomic<bool> fit{true};
     for_each(outputs, threads, [&](int64_t output) {
-        if (fit.load(std::memory_order_relaxed) && !fits_int4(weights + output * inputs, inputs)) fit = false;
+        if (fit.load(std::memory_order_relaxed) && !fits_int4(weights + output * inputs, inputs))
+            fit = false;
     });
     return fit;
 }
@@ -462,11 +511,13 @@ int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t input
 void draftwood_pack(const float* weights, draftwood::Matrix* matrix, int32_t threads) {
     using namespace draftwood;
     set_factor(weights, *matrix);
-    for_each(tiles(*matrix), threads, [&](int64_t tile) { pack_tile(weights, *matrix, (int)tile); });
+    for_each(tiles(*matrix), threads,
+             [&](int64_t tile) { pack_tile(weights, *matrix, (int)tile); });
 }
 
 // results [rows outputs] of values [rows inputs]
-void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, int32_t rows, float* results) {
+void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, int32_t rows,
+                        float* results) {
     using namespace draftwood;
     Rows encoded;
     encoded.reserve((Kind)matrix->kind, rows, matrix->inputs);
@@ -481,34 +532,32 @@ void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, in
 }
 
 // places [rows count], and shares [rows count] unless they are null
-void draftwood_largest(
-    const float* values, int64_t rows, int64_t stride, int64_t size, int32_t count, int64_t* places, float temperature,
-    float* shares, int32_t threads
-) {
+void draftwood_largest(const float* values, int64_t rows, int64_t stride, int64_t size,
+                       int32_t count, int64_t* places, float temperature, float* shares,
+                       int32_t threads) {
     draftwood::for_each(rows, threads, [&](int64_t row) {
         const float* own = values + row * stride;
         draftwood::largest_of(own, size, count, places + row * count);
-        if (shares) draftwood::shares_of(own, size, places + row * count, count, temperature, shares + row * count);
+        if (shares)
+            draftwood::shares_of(own, size, places + row * count, count, temperature,
+                                 shares + row * count);
     });
 }
 
-void draftwood_soften(
-    const float* values, int64_t rows, int64_t stride, int64_t size, float temperature, float* probs,
-    int32_t threads
-) {
+void draftwood_soften(const float* values, int64_t rows, int64_t stride, int64_t size,
+                      float temperature, float* probs, int32_t threads) {
     draftwood::for_each(rows, threads, [&](int64_t row) {
         draftwood::soften_row(values + row * stride, size, temperature, probs + row * size);
     });
 }
 
 // shares and places [rows count]
-void draftwood_places_of_shares(
-    const float* weights, int64_t rows, int64_t stride, int64_t size, const double* shares, int32_t count,
-    int32_t distinct, int64_t* places, int32_t threads
-) {
+void draftwood_places_of_shares(const float* weights, int64_t rows, int64_t stride, int64_t size,
+                                const double* shares, int32_t count, int32_t distinct,
+                                int64_t* places, int32_t threads) {
     draftwood::for_each(rows, threads, [&](int64_t row) {
-        draftwood::places_of_shares(weights + row * stride, size, shares + row * count, count, distinct,
-                                    places + row * count);
+        draftwood::places_of_shares(weights + row * stride, size, shares + row * count, count,
+                                    distinct, places + row * count);
     });
 }
 
@@ -516,7 +565,8 @@ double draftwood_overlap(const float* p, const float* q, int64_t size, float sca
     return draftwood::overlap(p, q, size, scale);
 }
 
-int64_t draftwood_first_to_arrive(const float* weights, int64_t size, uint32_t first, uint32_t second) {
+int64_t draftwood_first_to_arrive(const float* weights, int64_t size, uint32_t first,
+                                  uint32_t second) {
     return draftwood::first_to_arrive(weights, size, {first, second});
 }
 
@@ -526,14 +576,15 @@ int64_t draftwood_first_of_logits(
     return draftwood::first_of_logits(logits, size, temperature, {first, second});
 }
 
-void draftwood_arrivals(const int64_t* tokens, int64_t count, uint32_t first, uint32_t second, float* times) {
+void draftwood_arrivals(const int64_t* tokens, int64_t count, uint32_t first, uint32_t second,
+                        float* times) {
     using namespace draftwood;
     for (int64_t from = 0; from < count; from += LANES) {
         Words some{};
-        for (int64_t i = from; i < std::min(count, from + LANES); i++) some[i - from] = (uint32_t)tokens[i];
+        for (int64_t i = from; i < std::min(count, from + LANES); i++)
+            some[i - from] = (uint32_t)tokens[i];
         Floats found = arrivals(some, {first, second});
         for (int64_t i = from; i < std::min(count, from + LANES); i++) times[i] = found[i - from];
     }
 }
-
 }

@@ -1,7 +1,8 @@
-// Guesses of several sources merged in one tree: what drafters/merged_sources.py and the sources do.
+// Guesses of several sources merged in one tree: what drafters/merged_sources.py and the sources
+// do.
 //
-// Each structure stands for the Python class of the same name, which says what it does and why; both give the same
-// trees, which a test checks.
+// Each structure stands for the Python class of the same name, which says what it does and why;
+// both give the same trees, which a test checks.
 #pragma once
 
 #include <mutex>
@@ -50,10 +51,12 @@ struct Tail {
         return next;
     }
 
-    // Stands for the last `count` tokens. Two contexts may share a number, once in 2^64, at the cost of bad guesses.
+    // Stands for the last `count` tokens. Two contexts may share a number, once in 2^64, at the
+    // cost of bad guesses.
     uint64_t context(int count) const {
         uint64_t number = count;
-        for (int i = length - count; i < length; i++) number = mixed_up(number ^ (uint64_t)(uint32_t)tokens[i] << 8);
+        for (int i = length - count; i < length; i++)
+            number = mixed_up(number ^ (uint64_t)(uint32_t)tokens[i] << 8);
         return number;
     }
 };
@@ -71,7 +74,8 @@ struct NGramTables {
     std::vector<std::unordered_map<uint64_t, Row>> tables;
     int64_t births = 0;
 
-    NGramTables(int order, double fresh, int64_t most) : order(order), fresh(fresh), most(most), tables(order) {}
+    NGramTables(int order, double fresh, int64_t most)
+        : order(order), fresh(fresh), most(most), tables(order) {}
 
     void learn(const Tail& tail, const Guesses& row) {
         for (int length = 1; length <= tail.length; length++) {
@@ -115,11 +119,13 @@ struct Match {
 
 struct SuffixAutomaton {
     struct State {
-        std::vector<std::pair<int32_t, int32_t>> following;  // token and state, in the order in which they came
+        // token and state, in the order in which they came
+        std::vector<std::pair<int32_t, int32_t>> following;
         int32_t link = -1, length = 0, count = 0, newest = 0;
     };
     std::vector<State> states{State{}};
-    std::unordered_map<uint64_t, int32_t> wide;  // where many tokens follow a state: place in its list
+    // where many tokens follow a state: place in its list
+    std::unordered_map<uint64_t, int32_t> wide;
     int32_t last = 0, length = 0;
     int32_t deepest;  // tokens of the longest match
     int32_t counted = 0;  // state of the longest end of the text of which places are counted
@@ -153,17 +159,21 @@ struct SuffixAutomaton {
     void index(int32_t state, size_t from) {
         const auto& following = states[state].following;
         if (following.size() <= WIDE) return;
-        for (size_t i = from; i < following.size(); i++) wide[number(state, following[i].first)] = i;
+        for (size_t i = from; i < following.size(); i++)
+            wide[number(state, following[i].first)] = i;
     }
 
-    static uint64_t number(int32_t state, int32_t token) { return (uint64_t)(uint32_t)state << 32 | (uint32_t)token; }
+    static uint64_t number(int32_t state, int32_t token) {
+        return (uint64_t)(uint32_t)state << 32 | (uint32_t)token;
+    }
 
     void append(int32_t token) {
         length++;
         const int32_t state = grow();
         states[state].length = states[last].length + 1;
         int32_t before = last;
-        for (; before >= 0 && place(before, token) < 0; before = states[before].link) add(before, token, state);
+        for (; before >= 0 && place(before, token) < 0; before = states[before].link)
+            add(before, token, state);
         const int32_t link = before < 0 ? 0 : split(before, token);
         states[state].link = link;
         last = state;
@@ -205,7 +215,8 @@ struct SuffixAutomaton {
             match.matched = states[match.state].length;
         }
         const int32_t state = after(match.state, token);
-        return match.matched < deepest ? Match{state, match.matched + 1} : Match{cut(state, deepest), deepest};
+        return match.matched < deepest ? Match{state, match.matched + 1}
+                                       : Match{cut(state, deepest), deepest};
     }
 
     // The longest match of the text so far and one more token that also stands elsewhere.
@@ -215,7 +226,8 @@ struct SuffixAutomaton {
         return step({earlier, states[earlier].length}, token);
     }
 
-    // What followed a match, by how often and how recently it did; nothing where nearly anything did.
+    // What followed a match, by how often and how recently it did; nothing where nearly anything
+    // did.
     Guesses continuations(Match match) const {
         Guesses guesses;
         const auto& following = states[match.state].following;
@@ -224,7 +236,8 @@ struct SuffixAutomaton {
         for (auto [token, next] : following) latest = std::max(latest, states[next].newest);
         double total = 0;
         for (auto [token, next] : following) {
-            guesses.push_back({token, states[next].count + (states[next].newest == latest ? RECENT : 0.0)});
+            guesses.push_back(
+                {token, states[next].count + (states[next].newest == latest ? RECENT : 0.0)});
             total += guesses.back().probability;
         }
         total += UNSEEN;
@@ -246,11 +259,13 @@ struct Prediction {
     bool made = false, deep = false;
 };
 
-// Settings, as drafting.py fills them in. Kinds of evidence are numbered: those of a source stand one after the other.
+// Settings, as drafting.py fills them in. Kinds of evidence are numbered: those of a source stand
+// one after the other.
 struct DraftingSettings {
     int32_t sources[3];  // in the order in which they are asked: Source, or -1
     int32_t kinds;
-    int32_t suffix_kind, suffix_longest, suffix_shortest;  // number of the kind of no match; others follow by length
+    // number of the kind of no match; others follow by length
+    int32_t suffix_kind, suffix_longest, suffix_shortest;
     int32_t n_gram_kind;
     int32_t prior_kind;
     const int64_t* prior_tokens;  // [known ranks]
@@ -283,15 +298,18 @@ struct Estimates {
         return settings.bucket_of[std::min(settings.steps - 1, (int)(mean * settings.steps))];
     }
 
-    // `prediction` holds opinions without weights. `noise`: of the draw that decides; null for greedy texts.
+    // `prediction` holds opinions without weights. `noise`: of the draw that decides; null for
+    // greedy texts.
     void predict(Prediction& prediction, bool deep, const PlaceKey* noise) const {
         double total = 0;
-        for (auto& opinion : prediction.opinions) total += opinion.weight = std::exp(trust[opinion.kind]);
+        for (auto& opinion : prediction.opinions)
+            total += opinion.weight = std::exp(trust[opinion.kind]);
         Guesses& mixed = prediction.mixed;
         for (auto& opinion : prediction.opinions) {
             opinion.weight /= total;
             for (const Guess& guess : opinion.guesses) {
-                if (double* known = find(mixed, guess.token)) *known += opinion.weight * guess.probability;
+                if (double* known = find(mixed, guess.token))
+                    *known += opinion.weight * guess.probability;
                 else mixed.push_back({guess.token, opinion.weight * guess.probability});
             }
         }
@@ -338,7 +356,8 @@ struct Estimates {
             hits[deep][at] = hits[deep][at] * settings.decay + (guess.token == token);
             trials[deep][at] = trials[deep][at] * settings.decay + 1.0;
             values[deep][at] =
-                (settings.strength * settings.before_evidence[deep * settings.buckets + at] + hits[deep][at]) /
+                (settings.strength * settings.before_evidence[deep * settings.buckets + at] +
+                 hits[deep][at]) /
                 (settings.strength + trials[deep][at]);
         }
     }
@@ -363,14 +382,19 @@ struct Drafting {
     Prediction open;  // of the token that is now drawn and not yet told
 
     Drafting(const DraftingSettings& given, NGramTables* tables)
-        : settings(given), tables(tables), automaton(std::max(DEEPEST, given.suffix_longest)), estimates(settings) {}
+        : settings(given),
+          tables(tables),
+          automaton(std::max(DEEPEST, given.suffix_longest)),
+          estimates(settings) {}
     Drafting(const Drafting&) = delete;
 
     void append(int32_t parent, int32_t token, double chance) {
         const bool root = parent < 0;
         nodes.push_back({token, parent, root ? 0 : nodes[parent].depth + 1, chance, {}, {}});
-        nodes.back().match = root ? automaton.begin(token) : automaton.step(nodes[parent].match, token);
-        if (tables) nodes.back().tail = (root ? tail : nodes[parent].tail).and_then(token, tables->order);
+        nodes.back().match =
+            root ? automaton.begin(token) : automaton.step(nodes[parent].match, token);
+        if (tables)
+            nodes.back().tail = (root ? tail : nodes[parent].tail).and_then(token, tables->order);
         expected.emplace_back();
     }
 
@@ -378,7 +402,8 @@ struct Drafting {
         for (int source : settings.sources) {
             if (source == SUFFIX && node.match.matched >= settings.suffix_shortest) {
                 Guesses guesses = automaton.continuations(node.match);
-                const int kind = settings.suffix_kind + std::min(node.match.matched, settings.suffix_longest);
+                const int kind =
+                    settings.suffix_kind + std::min(node.match.matched, settings.suffix_longest);
                 if (!guesses.empty()) opinions.push_back({kind, 0, std::move(guesses)});
             } else if (source == N_GRAMS) {
                 for (int length = node.tail.length; length > 0; length--)
@@ -389,19 +414,20 @@ struct Drafting {
                 for (int64_t rank = 0; rank < settings.prior_ranks; rank++) {
                     const int64_t place = node.token * settings.prior_ranks + rank;
                     if (settings.prior_tokens[place] >= 0)
-                        guesses.push_back({(int32_t)settings.prior_tokens[place], settings.prior_probs[place]});
+                        guesses.push_back(
+                            {(int32_t)settings.prior_tokens[place], settings.prior_probs[place]});
                 }
-                if (!guesses.empty()) opinions.push_back({settings.prior_kind, 0, std::move(guesses)});
+                if (!guesses.empty())
+                    opinions.push_back({settings.prior_kind, 0, std::move(guesses)});
             }
         }
     }
 
-    // Fill the tree until no further guess could pay. The request's key and the number of the draw that decides about the
-    // root's children are those of `place_key`; what lies below belongs to the draws behind it. No path gets longer than
-    // `room`.
-    void grow(
-        int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key, uint64_t place, int64_t room
-    ) {
+    // Fill the tree until no further guess could pay. The request's key and the number of the draw
+    // that decides about the root's children are those of `place_key`; what lies below belongs to
+    // the draws behind it. No path gets longer than `room`.
+    void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key,
+              uint64_t place, int64_t room) {
         if (open.made) estimates.learn(open, root);
         nodes.clear();
         expected.clear();
@@ -462,11 +488,10 @@ struct Drafting {
         return suffix ? SUFFIX : N_GRAMS;
     }
 
-    // What a run said: its nodes, the path that is now text, and each node's likeliest successors [nodes ranks].
-    void learn(
-        const int64_t* tokens, const int64_t* parents, int64_t count, const int64_t* path, int64_t length,
-        const int64_t* successors, const float* probs, int64_t ranks
-    ) {
+    // What a run said: its nodes, the path that is now text, and each node's likeliest successors
+    // [nodes ranks].
+    void learn(const int64_t* tokens, const int64_t* parents, int64_t count, const int64_t* path,
+               int64_t length, const int64_t* successors, const float* probs, int64_t ranks) {
         for (int64_t i = 0; i + 1 < length; i++)
             if (path[i] < (int64_t)expected.size() && expected[path[i]].made)
                 estimates.learn(expected[path[i]], tokens[path[i + 1]]);
@@ -477,14 +502,16 @@ struct Drafting {
             for (int64_t i = 0; i < length; i++) automaton.append(tokens[path[i]]);
         if (!tables) return;
         if (!successors) {
-            for (int64_t i = 0; i < length; i++) tail = tail.and_then(tokens[path[i]], tables->order);
+            for (int64_t i = 0; i < length; i++)
+                tail = tail.and_then(tokens[path[i]], tables->order);
             return;
         }
         std::lock_guard<std::mutex> lock(tables->reading);
         std::vector<Tail> tails(count);
         Guesses row(ranks);
         for (int64_t node = 0; node < count; node++) {
-            tails[node] = (parents[node] < 0 ? tail : tails[parents[node]]).and_then(tokens[node], tables->order);
+            tails[node] = (parents[node] < 0 ? tail : tails[parents[node]])
+                              .and_then(tokens[node], tables->order);
             for (int64_t rank = 0; rank < ranks; rank++)
                 row[rank] = {(int32_t)successors[node * ranks + rank], probs[node * ranks + rank]};
             tables->learn(tails[node], row);

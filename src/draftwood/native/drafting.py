@@ -19,7 +19,10 @@ class Settings(Structure):
 
     _fields_ = (
         ("sources", c_int32 * 3),
-        *((name, c_int32) for name in ("kinds", "suffix_kind", "suffix_longest", "suffix_shortest")),
+        *(
+            (name, c_int32)
+            for name in ("kinds", "suffix_kind", "suffix_longest", "suffix_shortest")
+        ),
         *((name, c_int32) for name in ("n_gram_kind", "prior_kind")),
         ("prior_tokens", c_void_p),
         ("prior_probs", c_void_p),
@@ -57,7 +60,11 @@ class Costs:
     def __init__(self, costs: Sequence[float], slopes: Sequence[float]) -> None:
         self.costs, self.slopes = library.doubles(costs), library.doubles(slopes)
         size = len(costs)
-        self.tokens, self.parents, self.chances = (c_int64 * size)(), (c_int64 * size)(), (c_double * size)()
+        self.tokens, self.parents, self.chances = (
+            (c_int64 * size)(),
+            (c_int64 * size)(),
+            (c_double * size)(),
+        )
 
 
 class Drafting:
@@ -71,18 +78,22 @@ class Drafting:
     def __init__(self, settings: Settings, tables: Tables | None) -> None:
         self.library = library.library()
         self._kept = (settings, tables)
-        self.handle = self.library.draftwood_drafting_new(byref(settings), tables.handle if tables else None)
+        self.handle = self.library.draftwood_drafting_new(
+            byref(settings), tables.handle if tables else None
+        )
         weakref.finalize(self, self.library.draftwood_drafting_free, self.handle).atexit = False
 
     def grow(
         self, root: int, costs: Costs, draw: tuple[int, int] | None, room: int
     ) -> tuple[list[int], list[int], list[float]]:
-        """Tokens, parents and chances of acceptance of a tree below ``root``, in falling order of the chances.
+        """Tokens, parents and chances of acceptance of a tree below ``root``, in falling order of
+        the chances.
 
         Args:
             root: the newest token.
             costs: of runs over such trees.
-            draw: key and number of the draw that decides about the root's children; None for greedy texts.
+            draw: key and number of the draw that decides about the root's children; None for greedy
+                texts.
             room: most guesses in a row.
         """
         key, place = draw or (0, 0)
@@ -114,12 +125,21 @@ class Drafting:
             tokens: of its nodes, 64-bit integers on the CPU.
             parents: likewise.
             path: nodes that are now text.
-            rows: the likeliest successors of each node and their probabilities; None takes in the path alone.
+            rows: the likeliest successors of each node and their probabilities; None takes in the
+                path alone.
         """
         numbers = library.integers(path)
         best, probs, ranks = (None, None, 0)
         if rows is not None:
             best, probs, ranks = rows[0].data_ptr(), rows[1].data_ptr(), rows[0].shape[1]
         self.library.draftwood_drafting_learn(
-            self.handle, tokens.data_ptr(), parents.data_ptr(), len(tokens), numbers, len(path), best, probs, ranks
+            self.handle,
+            tokens.data_ptr(),
+            parents.data_ptr(),
+            len(tokens),
+            numbers,
+            len(path),
+            best,
+            probs,
+            ranks,
         )

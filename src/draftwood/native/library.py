@@ -1,4 +1,6 @@
-"""The C++ library: compiled once per kind of CPU and kept on disk; its types and functions as Python sees them."""
+"""The C++ library: compiled once per kind of CPU and kept on disk; its types and functions as
+Python sees them.
+"""
 
 import ctypes
 import functools
@@ -8,7 +10,17 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_double,
+    c_float,
+    c_int32,
+    c_int64,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +33,15 @@ from draftwood.storage.progress import progress
 SOURCES = Path(__file__).parent
 LIBRARY = "decoder.so"
 MOST_KEPT = 8
-FLAGS = ("-std=c++17", "-O3", "-pthread", "-fno-math-errno", "-ffp-contract=off", "-fPIC", "-shared")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-pthread",
+    "-fno-math-errno",
+    "-ffp-contract=off",
+    "-fPIC",
+    "-shared",
+)
 TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
 
 FLOAT32, BFLOAT16, INT8, INT4 = range(4)  # kinds of matrices
@@ -59,7 +79,10 @@ class Layer(Structure):
 
 class Decoder(Structure):
     _fields_ = (
-        *((name, c_int32) for name in ("hidden", "inner", "heads", "shared_heads", "head_dim", "rotary_dim")),
+        *(
+            (name, c_int32)
+            for name in ("hidden", "inner", "heads", "shared_heads", "head_dim", "rotary_dim")
+        ),
         *((name, c_int32) for name in ("vocabulary", "kind", "halves", "centred")),
         ("epsilon", c_float),
         ("rotary_scale", c_float),
@@ -73,7 +96,10 @@ class Decoder(Structure):
 
 class Run(Structure):
     _fields_ = (
-        *((name, c_int32) for name in ("parts", "rows", "masks", "kept_layers", "layers", "last_only")),
+        *(
+            (name, c_int32)
+            for name in ("parts", "rows", "masks", "kept_layers", "layers", "last_only")
+        ),
         ("part", POINTER(c_int64)),
         *((name, c_void_p) for name in ("tokens", "positions")),
         *((name, POINTER(c_int64)) for name in ("kept", "sees")),
@@ -105,7 +131,19 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_drafting_free": (None, (c_void_p,)),
     "draftwood_drafting_grow": (
         c_int32,
-        (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_uint64, c_uint64, c_int64, c_void_p, c_void_p, c_void_p),
+        (
+            c_void_p,
+            c_int32,
+            c_void_p,
+            c_void_p,
+            c_int32,
+            c_uint64,
+            c_uint64,
+            c_int64,
+            c_void_p,
+            c_void_p,
+            c_void_p,
+        ),
     ),
     "draftwood_drafting_proposers": (None, (c_void_p, c_int32, c_void_p)),
     "draftwood_drafting_learn": (
@@ -135,7 +173,8 @@ def library() -> ctypes.CDLL:
     """The library, compiled now where that was not done before.
 
     Raises:
-        CompilerError: where there is no C++ compiler, it fails, or the disk does not take what it makes.
+        CompilerError: where there is no C++ compiler, it fails, or the disk does not take what it
+            makes.
     """
     folder = home() / "kernels" / key()
     try:
@@ -175,12 +214,19 @@ def _compile(folder: Path) -> None:
     with progress("compiling the decoder for this CPU (once, a few seconds)"):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
-        raise CompilerError(f"{Path(path).name} could not compile the decoder ({first.strip()}); try another with $CXX")
+        first = next(
+            (line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200]
+        )
+        raise CompilerError(
+            f"{Path(path).name} could not compile the decoder ({first.strip()}); try another with"
+            " $CXX"
+        )
 
 
 def _forget_old(folder: Path) -> None:
-    """Keep the newest few libraries; another CPU, compiler or version of draftwood makes one of its own."""
+    """Keep the newest few libraries; another CPU, compiler or version of draftwood makes one of its
+    own.
+    """
     found = [path for path in folder.iterdir() if (path / LIBRARY).is_file()]
     for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[MOST_KEPT:]:
         shutil.rmtree(path, ignore_errors=True)
@@ -190,7 +236,15 @@ def _forget_old(folder: Path) -> None:
 def key() -> str:
     """Names the library by all that it is made from."""
     sources = [path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.[ch]*"))]
-    identity = [*FLAGS, TARGET, *sources, compiler() or "", platform.machine(), _processor(), torch.__version__]
+    identity = [
+        *FLAGS,
+        TARGET,
+        *sources,
+        compiler() or "",
+        platform.machine(),
+        _processor(),
+        torch.__version__,
+    ]
     return hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]
 
 

@@ -1,7 +1,9 @@
-// Matrices laid out in the order in which they are read, in four formats, and their products with a few rows.
+// Matrices laid out in the order in which they are read, in four formats, and their products with a
+// few rows.
 //
-// A tile is 16 outputs. Within a tile the inputs run from first to last, so one pass over memory gives 16 results, and
-// each result is added up in the order of the inputs: a row's product does not depend on the rows beside it.
+// A tile is 16 outputs. Within a tile the inputs run from first to last, so one pass over memory
+// gives 16 results, and each result is added up in the order of the inputs: a row's product does
+// not depend on the rows beside it.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +15,8 @@ namespace draftwood {
 
 constexpr int GROUP = 32;      // inputs that share a scale
 constexpr int MOST_ROWS = 8;   // rows whose sums fit into registers together
-constexpr int AHEAD = 16;      // groups between what is read and what is fetched from memory; pages end the CPU's own guess
+// groups between what is read and what is fetched from memory; pages end the CPU's own guess
+constexpr int AHEAD = 16;    
 
 enum Kind : int32_t {
     FLOAT32 = 0,
@@ -25,7 +28,8 @@ enum Kind : int32_t {
 struct Matrix {
     int32_t kind, outputs, inputs;
     float factor;            // what all scales and offsets must be multiplied with
-    const void* weights;     // [tiles][inputs][16], in units of 1, 2 or 4 inputs per lane; see pack()
+    // [tiles][inputs][16], in units of 1, 2 or 4 inputs per lane; see pack()
+    const void* weights;   
     const float16* scales;   // [tiles][groups][16]
     const float16* offsets;  // the same, in INT4
     const float* bias;       // [outputs], or null
@@ -38,8 +42,9 @@ inline int groups(const Matrix& matrix) { return whole(matrix.inputs, GROUP); }
 // Inputs that the products of this kind read at a time, packed into one 32-bit word.
 inline int inputs_per_word(Kind kind) { return kind == FLOAT32 ? 1 : kind == BFLOAT16 ? 2 : 4; }
 
-// Rows of activations as the products want them: eight rows side by side, word by word, so that all that is read of
-// them lies at fixed distances. In the 8-bit formats each group of 32 inputs has a scale of its own.
+// Rows of activations as the products want them: eight rows side by side, word by word, so that all
+// that is read of them lies at fixed distances. In the 8-bit formats each group of 32 inputs has a
+// scale of its own.
 struct Rows {
     Kind kind = FLOAT32;
     int width = 0;  // inputs, rounded up to whole groups
@@ -74,10 +79,14 @@ struct Rows {
         if (kind == FLOAT32) std::copy(group, group + GROUP, coded.floats);
         else if (kind == BFLOAT16)
             store(coded.halves, load(group)), store(coded.halves + LANES, load(group + LANES));
-        else to_bytes(group, coded.bytes, groups_of(row / MOST_ROWS) + from / GROUP * MOST_ROWS + row % MOST_ROWS);
+        else
+            to_bytes(group, coded.bytes,
+                     groups_of(row / MOST_ROWS) + from / GROUP * MOST_ROWS + row % MOST_ROWS);
         const int per_word = inputs_per_word(kind);
-        uint32_t* to = &words[((size_t)(row / MOST_ROWS) * (width / per_word) + from / per_word) * MOST_ROWS];
-        for (int i = 0; i < GROUP / per_word; i++) to[i * MOST_ROWS + row % MOST_ROWS] = coded.all[i];
+        uint32_t* to =
+            &words[((size_t)(row / MOST_ROWS) * (width / per_word) + from / per_word) * MOST_ROWS];
+        for (int i = 0; i < GROUP / per_word; i++)
+            to[i * MOST_ROWS + row % MOST_ROWS] = coded.all[i];
     }
 
 private:
@@ -94,14 +103,16 @@ private:
             total += rounded;
         }
         int32_t in_all = sum(total);
-        scales[place] = most / 127, sums[place] = most / 127 * (float)in_all, centres[place] = -128 * in_all;
+        scales[place] = most / 127, sums[place] = most / 127 * (float)in_all,
+        centres[place] = -128 * in_all;
     }
 };
 
 // Adds to each of 16 sums four products of an unsigned with a signed byte.
 inline Ints dot_bytes(Ints sums, Ints weights, uint32_t four_inputs) {
 #if defined(__AVX512VNNI__)
-    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)weights, _mm512_set1_epi32(four_inputs));
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)weights,
+                                     _mm512_set1_epi32(four_inputs));
 #else
     for (int byte = 0; byte < 4; byte++) {
         int32_t input = (int8_t)(four_inputs >> (8 * byte));
@@ -114,7 +125,8 @@ inline Ints dot_bytes(Ints sums, Ints weights, uint32_t four_inputs) {
 // Adds to each of 16 sums two products of bfloat16 numbers.
 inline Floats dot_halves(Floats sums, Words weights, uint32_t two_inputs) {
 #if defined(__AVX512BF16__)
-    return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)weights, (__m512bh)_mm512_set1_epi32(two_inputs));
+    return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)weights,
+                                    (__m512bh)_mm512_set1_epi32(two_inputs));
 #else
     sums = fma((Floats)(weights << 16), all(to_float((bfloat16)two_inputs)), sums);
     return fma((Floats)(weights & 0xffff0000u), all(to_float((bfloat16)(two_inputs >> 16))), sums);
@@ -123,13 +135,15 @@ inline Floats dot_halves(Floats sums, Words weights, uint32_t two_inputs) {
 
 // Products of R rows with one tile in 8-bit integers.
 template <int R, bool NIBBLES>
-inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, int tile, Floats* results) {
+inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, int tile,
+                             Floats* results) {
     const int count = groups(matrix), per_group = NIBBLES ? GROUP / 8 : GROUP / 4;
     const Ints* weights = (const Ints*)matrix.weights + (size_t)tile * count * per_group;
     const float16* scales = matrix.scales + (size_t)tile * count * LANES;
     const float16* offsets = NIBBLES ? matrix.offsets + (size_t)tile * count * LANES : nullptr;
     const uint32_t* words = rows.words_of(block);
-    const float *row_scales = &rows.scales[rows.groups_of(block)], *row_sums = &rows.sums[rows.groups_of(block)];
+    const float *row_scales = &rows.scales[rows.groups_of(block)],
+                *row_sums = &rows.sums[rows.groups_of(block)];
     const int32_t* centres = &rows.centres[rows.groups_of(block)];
     Floats sums[R];
     for (int r = 0; r < R; r++) sums[r] = Floats{};
@@ -146,8 +160,10 @@ inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, 
         Floats scale = load(scales), offset = NIBBLES ? load(offsets) : Floats{};
         for (int r = 0; r < R; r++) {
             Ints products = Ints{} + (NIBBLES ? 0 : centres[r]);
-            for (int i = 0; i < GROUP / 4; i++) products = dot_bytes(products, bytes[i], words[i * MOST_ROWS + r]);
-            sums[r] = fma(__builtin_convertvector(products, Floats), scale * row_scales[r], sums[r]);
+            for (int i = 0; i < GROUP / 4; i++)
+                products = dot_bytes(products, bytes[i], words[i * MOST_ROWS + r]);
+            sums[r] =
+                fma(__builtin_convertvector(products, Floats), scale * row_scales[r], sums[r]);
             if (NIBBLES) sums[r] = fma(offset, all(row_sums[r]), sums[r]);
         }
         weights += per_group, scales += LANES, words += GROUP / 4 * MOST_ROWS;
@@ -159,7 +175,8 @@ inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, 
 
 // Products of R rows with T tiles in floats.
 template <int R, int T, bool HALVES>
-inline void product_of_floats(const Matrix& matrix, const Rows& rows, int block, int tile, Floats* results) {
+inline void product_of_floats(const Matrix& matrix, const Rows& rows, int block, int tile,
+                              Floats* results) {
     const int steps = groups(matrix) * GROUP / (HALVES ? 2 : 1);
     const Floats* weights = (const Floats*)matrix.weights + (size_t)tile * steps;
     const uint32_t* words = rows.words_of(block);
@@ -179,9 +196,11 @@ inline void product_of_floats(const Matrix& matrix, const Rows& rows, int block,
         for (int r = 0; r < R; r++) results[t * R + r] = sums[t][r];
 }
 
-// Hands the products of the first R rows of a block with tiles [first, last) to take(row, tile, sixteen results).
+// Hands the products of the first R rows of a block with tiles [first, last) to take(row, tile,
+// sixteen results).
 template <int R, class Take>
-inline void products_of_block(const Matrix& matrix, const Rows& rows, int block, int first, int last, Take& take) {
+inline void products_of_block(const Matrix& matrix, const Rows& rows, int block, int first,
+                              int last, Take& take) {
     constexpr int T = R <= 4 ? 4 : 2;
     Floats results[R * T];
     while (first < last) {
@@ -190,11 +209,13 @@ inline void products_of_block(const Matrix& matrix, const Rows& rows, int block,
             case INT8: product_of_bytes<R, false>(matrix, rows, block, first, results); break;
             case INT4: product_of_bytes<R, true>(matrix, rows, block, first, results); break;
             case BFLOAT16:
-                if (last - first >= T) product_of_floats<R, T, true>(matrix, rows, block, first, results), done = T;
+                if (last - first >= T)
+                    product_of_floats<R, T, true>(matrix, rows, block, first, results), done = T;
                 else product_of_floats<R, 1, true>(matrix, rows, block, first, results);
                 break;
             default:
-                if (last - first >= T) product_of_floats<R, T, false>(matrix, rows, block, first, results), done = T;
+                if (last - first >= T)
+                    product_of_floats<R, T, false>(matrix, rows, block, first, results), done = T;
                 else product_of_floats<R, 1, false>(matrix, rows, block, first, results);
         }
         for (int t = 0; t < done; t++)
@@ -212,8 +233,10 @@ inline void products_of_block(const Matrix& matrix, const Rows& rows, int block,
 
 // Products of rows [0, count) with tiles [first, last).
 template <class Take>
-inline void products(const Matrix& matrix, const Rows& rows, int count, int first, int last, Take take) {
-    const int stretch = count > MOST_ROWS ? 4 : last - first;  // few tiles stay cached while many rows pass by
+inline void products(const Matrix& matrix, const Rows& rows, int count, int first, int last,
+                     Take take) {
+    // few tiles stay cached while many rows pass by
+    const int stretch = count > MOST_ROWS ? 4 : last - first;
     for (int tile = first; tile < last; tile += stretch) {
         int end = std::min(last, tile + stretch);
         for (int block = 0; block * MOST_ROWS < count; block++) {

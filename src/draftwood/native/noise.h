@@ -1,4 +1,5 @@
-// Exponential noise that belongs to a place of a text and a token: the same whenever it is asked for.
+// Exponential noise that belongs to a place of a text and a token: the same whenever it is asked
+// for.
 #pragma once
 
 #include "rows.h"
@@ -10,7 +11,8 @@ struct PlaceKey {
     uint32_t first, second;
 };
 
-// A permutation of 64-bit words in which every bit of the result depends on every bit of the argument: SplitMix64's.
+// A permutation of 64-bit words in which every bit of the result depends on every bit of the
+// argument: SplitMix64's.
 inline uint64_t mixed_up(uint64_t word) {
     word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
     word = (word ^ (word >> 27)) * 0x94d049bb133111ebu;
@@ -39,8 +41,8 @@ inline Floats logarithm(Floats x) {
     m = small ? m + m - 1.0f : m - 1.0f;
     Floats e = __builtin_convertvector(exponent + small, Floats), square = m * m;
     Floats y = all(7.0376836292e-2f);
-    for (float c : {-1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f, -1.6668057665e-1f,
-                    2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f})
+    for (float c : {-1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
+                    -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f})
         y = fma(y, m, all(c));
     y = y * m * square;
     y = fma(e, all(-2.12194440e-4f), y) - 0.5f * square;
@@ -53,18 +55,20 @@ inline Floats uniforms(Words tokens, PlaceKey key, Words& words) {
     return __builtin_convertvector(scrambled(words ^ key.second), Floats) * 0x1p-32f;
 }
 
-// Standard exponential numbers of 16 tokens, to float precision where they are small, which is where they decide.
+// Standard exponential numbers of 16 tokens, to float precision where they are small, which is
+// where they decide.
 inline Floats arrivals(Words tokens, PlaceKey key) {
     Words words;
     Floats high = uniforms(tokens, key, words);
     Floats low = __builtin_convertvector(scrambled(words ^ ~key.second), Floats);
     Floats uniform = high + fma(low, all(0x1p-64f), all(0x1p-66f));
-    Floats rest = larger(1.0f - uniform, all(0x1p-24f)), taken = 1.0f - rest;  // log1p by Kahan's formula
+    // log1p by Kahan's formula
+    Floats rest = larger(1.0f - uniform, all(0x1p-24f)), taken = 1.0f - rest;
     return taken > 0.0f ? -logarithm(rest) * (uniform / taken) : uniform;
 }
 
-// The token that arrives first when each comes at its weight as rate, or -1; one of weight 0 never does. `weigh` makes weights
-// of 16 numbers; those behind the row are `beyond`.
+// The token that arrives first when each comes at its weight as rate, or -1; one of weight 0 never
+// does. `weigh` makes weights of 16 numbers; those behind the row are `beyond`.
 template <typename Weigh>
 int64_t first_to_arrive(const float* row, int64_t size, PlaceKey key, float beyond, Weigh weigh) {
     Words token, unused;
@@ -76,7 +80,8 @@ int64_t first_to_arrive(const float* row, int64_t size, PlaceKey key, float beyo
         if (place + LANES <= size) numbers = load(row + place);
         else std::copy(row + place, row + size, (float*)&numbers);
         Floats weight = weigh(numbers);
-        // An arrival is never before its uniform number, so most tokens are behind without any logarithm.
+        // An arrival is never before its uniform number, so most tokens are behind without any
+        // logarithm.
         if (!any_above(weight - uniforms(token, key, unused) * (best * 0.9999f), 0.0f)) continue;
         Floats haste = weight / arrivals(token, key);
         for (int lane = 0; lane < LANES; lane++)
@@ -89,8 +94,8 @@ inline int64_t first_to_arrive(const float* weights, int64_t size, PlaceKey key)
     return first_to_arrive(weights, size, key, 0.0f, [](Floats weights) { return weights; });
 }
 
-// The same for logits, whose weights are e^(value / temperature); the largest of them at temperature 0. It is -1 where
-// that is infinite or no number.
+// The same for logits, whose weights are e^(value / temperature); the largest of them at
+// temperature 0. It is -1 where that is infinite or no number.
 inline int64_t first_of_logits(const float* logits, int64_t size, float temperature, PlaceKey key) {
     if (temperature == 0) {
         int64_t place;

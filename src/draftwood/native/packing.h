@@ -15,13 +15,16 @@ struct Corner {
     }
 };
 
-// The line scale * nibble + offset through 32 weights, by least squares; the largest distance from it.
+// The line scale * nibble + offset through 32 weights, by least squares; the largest distance from
+// it.
 inline float fit_nibbles(const float* weights, int32_t* nibbles, float& scale, float& offset) {
-    float least = *std::min_element(weights, weights + GROUP), most = *std::max_element(weights, weights + GROUP);
+    float least = *std::min_element(weights, weights + GROUP),
+          most = *std::max_element(weights, weights + GROUP);
     double step = (most - least) / 15.0, count = GROUP, n = 0, nn = 0, w = 0, nw = 0;
     for (int i = 0; i < GROUP; i++) {
         nibbles[i] = step > 0 ? (int32_t)std::lround((weights[i] - least) / step) : 0;
-        n += nibbles[i], nn += nibbles[i] * nibbles[i], w += weights[i], nw += nibbles[i] * (double)weights[i];
+        n += nibbles[i], nn += nibbles[i] * nibbles[i], w += weights[i],
+            nw += nibbles[i] * (double)weights[i];
     }
     double spread = count * nn - n * n;
     scale = spread > 0 ? (float)((count * nw - n * w) / spread) : 0.0f;
@@ -38,13 +41,14 @@ inline float largest(const float* weights, size_t count) {
     return most;
 }
 
-// Whether every group of 32 weights of an output lies on 16 evenly spaced values, up to what rounding to bfloat16 leaves
-// of them. There are whole groups.
+// Whether every group of 32 weights of an output lies on 16 evenly spaced values, up to what
+// rounding to bfloat16 leaves of them. There are whole groups.
 inline bool fits_int4(const float* weights, int inputs) {
     for (const float* group = weights; group < weights + inputs; group += GROUP) {
         int32_t nibbles[GROUP];
         float scale, offset;
-        if (!(fit_nibbles(group, nibbles, scale, offset) <= largest(group, GROUP) / 128)) return false;
+        if (!(fit_nibbles(group, nibbles, scale, offset) <= largest(group, GROUP) / 128))
+            return false;
     }
     return true;
 }
@@ -69,14 +73,16 @@ inline void pack_group(const Corner& corner, Matrix& matrix, int tile, int group
         ((float16*)matrix.scales)[place * LANES + lane] = (float16)(scale / matrix.factor);
         ((float16*)matrix.offsets)[place * LANES + lane] = (float16)(offset / matrix.factor);
         for (int i = 0; i < GROUP / 2; i++)
-            bytes[(i / 4 * LANES + lane) * 4 + i % 4] = (uint8_t)(nibbles[i] | nibbles[i + GROUP / 2] << 4);
+            bytes[(i / 4 * LANES + lane) * 4 + i % 4] =
+                (uint8_t)(nibbles[i] | nibbles[i + GROUP / 2] << 4);
     } else {
         float16 stored = (float16)(largest(weights, GROUP) / 127 / matrix.factor);
         float scale = (float)stored * matrix.factor;
         ((float16*)matrix.scales)[place * LANES + lane] = stored;
         for (int i = 0; i < GROUP; i++) {
             float rounded = scale > 0 ? std::nearbyint(weights[i] / scale) : 0.0f;
-            bytes[(i / 4 * LANES + lane) * 4 + i % 4] = (uint8_t)(std::clamp(rounded, -127.0f, 127.0f) + 128);
+            bytes[(i / 4 * LANES + lane) * 4 + i % 4] =
+                (uint8_t)(std::clamp(rounded, -127.0f, 127.0f) + 128);
         }
     }
 }
@@ -100,10 +106,12 @@ inline void pack_tile(const float* weights, Matrix& matrix, int tile) {
             for (int input = group * GROUP; input < (group + 1) * GROUP; input++) {
                 float weight = corner(tile * LANES + lane, input);
                 if (matrix.kind == FLOAT32)
-                    ((float*)matrix.weights)[((size_t)tile * width + input) * LANES + lane] = weight;
+                    ((float*)matrix.weights)[((size_t)tile * width + input) * LANES + lane] =
+                        weight;
                 else
-                    ((bfloat16*)matrix.weights)
-                        [(((size_t)tile * width + input) / 2 * LANES + lane) * 2 + input % 2] = to_bfloat16(weight);
+                    ((bfloat16*)
+                         matrix.weights)[(((size_t)tile * width + input) / 2 * LANES + lane) * 2 +
+                                         input % 2] = to_bfloat16(weight);
             }
         }
 }

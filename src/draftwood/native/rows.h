@@ -24,7 +24,8 @@ inline bool any_not_below(Floats values, float bar) {
 #endif
 }
 
-// Whether a goes before b among the largest. What is no number goes before all numbers, so that it is not overlooked.
+// Whether a goes before b among the largest. What is no number goes before all numbers, so that it
+// is not overlooked.
 inline bool before(float a, float b) { return a > b || (a != a && b == b); }
 
 // The `count` largest of a row, largest first; of equal ones the first.
@@ -67,7 +68,8 @@ inline Floats softened(Floats logits, float most, float inverse_temperature) {
     return score > -87.0f ? exponential(score) : Floats{};
 }
 
-// Probabilities from logits: e^(value / temperature), divided by the sum over the row; no numbers where there are none.
+// Probabilities from logits: e^(value / temperature), divided by the sum over the row; no numbers
+// where there are none.
 inline void soften_row(const float* row, int64_t size, float temperature, float* probs) {
     const int64_t whole = size / LANES * LANES;
     const float inverse = 1 / temperature, most = largest_value(row, size);
@@ -98,8 +100,8 @@ inline double sum_of(const Number* weights, int64_t size) {
     return sums[0];
 }
 
-// The first place with which the sum exceeds `goal`, or the last with any weight where rounding carried the goal past
-// the end. `goal` becomes what is left of it before that place.
+// The first place with which the sum exceeds `goal`, or the last with any weight where rounding
+// carried the goal past the end. `goal` becomes what is left of it before that place.
 template <typename Number>
 inline int64_t place_of(const Number* weights, int64_t size, double& goal) {
     int64_t place = 0;
@@ -110,16 +112,16 @@ inline int64_t place_of(const Number* weights, int64_t size, double& goal) {
     return place;
 }
 
-// For each of `count` shares (0 to 1) the place at which the weights up to it first exceed this share of their sum.
-// Where drawn tokens are `distinct`, a place has no weight for those after it. Where no weight is left the last place
-// fills up.
-inline void places_of_shares(
-    const float* weights, int64_t size, const double* shares, int count, bool distinct, int64_t* places
-) {
+// For each of `count` shares (0 to 1) the place at which the weights up to it first exceed this
+// share of their sum. Where drawn tokens are `distinct`, a place has no weight for those after it.
+// Where no weight is left the last place fills up.
+inline void places_of_shares(const float* weights, int64_t size, const double* shares, int count,
+                             bool distinct, int64_t* places) {
     constexpr int64_t BLOCK = 256;
     std::vector<double> blocks((size + BLOCK - 1) / BLOCK);
     for (size_t block = 0; block < blocks.size(); block++)
-        blocks[block] = sum_of(weights + block * BLOCK, std::min(BLOCK, size - (int64_t)block * BLOCK));
+        blocks[block] =
+            sum_of(weights + block * BLOCK, std::min(BLOCK, size - (int64_t)block * BLOCK));
     for (int draw = 0; draw < count; draw++) {
         const double total = sum_of(blocks.data(), blocks.size());
         places[draw] = size - 1;
@@ -149,15 +151,16 @@ inline double overlap(const float* p, const float* q, int64_t size, float scale)
     return total;
 }
 
-// The share of each of these places, the largest first, in the sum of e^(value / temperature) over a row.
-inline void shares_of(
-    const float* row, int64_t size, const int64_t* places, int count, float temperature, float* shares
-) {
+// The share of each of these places, the largest first, in the sum of e^(value / temperature) over
+// a row.
+inline void shares_of(const float* row, int64_t size, const int64_t* places, int count,
+                      float temperature, float* shares) {
     const float most = row[places[0]], inverse = 1 / temperature;
     Floats sums{};
     float total = 0;
     int64_t place = 0;
-    for (; place + LANES <= size; place += LANES) sums += exponential((load(row + place) - most) * inverse);
+    for (; place + LANES <= size; place += LANES)
+        sums += exponential((load(row + place) - most) * inverse);
     for (; place < size; place++) total += std::exp((row[place] - most) * inverse);
     total += sum(sums);
     for (int i = 0; i < count; i++) shares[i] = std::exp((row[places[i]] - most) * inverse) / total;

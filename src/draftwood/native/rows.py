@@ -1,4 +1,6 @@
-"""Searches through rows of a vocabulary, many times faster than by tensor operations where the rows are on the CPU."""
+"""Searches through rows of a vocabulary, many times faster than by tensor operations where the rows
+are on the CPU.
+"""
 
 from collections.abc import Sequence
 from ctypes import c_float
@@ -23,14 +25,18 @@ def searchable(rows: Tensor) -> bool:
 
 
 def largest(rows: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
-    """The places of the ``count`` largest of each row, largest first; of equal ones the first; NaN before all."""
+    """The places of the ``count`` largest of each row, largest first; of equal ones the first; NaN
+    before all.
+    """
     return _largest(rows, count, 1.0, None)
 
 
 def largest_with_shares(
     rows: Float[Tensor, "rows vocab"], count: int, temperature: float
 ) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"]]:
-    """The same, and their probabilities: shares in the sum of exp(value / temperature) over the whole row."""
+    """The same, and their probabilities: shares in the sum of exp(value / temperature) over the
+    whole row.
+    """
     shares = torch.empty(len(rows), count, dtype=torch.float32)
     return _largest(rows, count, temperature, shares), shares
 
@@ -39,20 +45,32 @@ def _largest(rows: Tensor, count: int, temperature: float, shares: Tensor | None
     places = torch.empty(len(rows), count, dtype=torch.int64)
     address = None if shares is None else shares.data_ptr()
     sizes = (len(rows), rows.stride(0), rows.shape[1], count)
-    library.library().draftwood_largest(rows.data_ptr(), *sizes, places.data_ptr(), temperature, address, threads())
+    library.library().draftwood_largest(
+        rows.data_ptr(), *sizes, places.data_ptr(), temperature, address, threads()
+    )
     return places
 
 
 def softened(
-    rows: Float[Tensor, "rows vocab"], temperature: float, out: Float[Tensor, "rows vocab"] | None = None
+    rows: Float[Tensor, "rows vocab"],
+    temperature: float,
+    out: Float[Tensor, "rows vocab"] | None = None,
 ) -> Float[Tensor, "rows vocab"]:
-    """The probabilities of these logits: softmax(rows / temperature), in ``out`` where that is given.
+    """The probabilities of these logits: softmax(rows / temperature), in ``out`` where that is
+    given.
 
-    As with ``softmax`` a row of NaN comes of one with NaN or plus infinity, or without any finite logit.
+    As with ``softmax`` a row of NaN comes of one with NaN or plus infinity, or without any finite
+    logit.
     """
     probs = torch.empty(rows.shape, dtype=torch.float32) if out is None else out
     library.library().draftwood_soften(
-        rows.data_ptr(), len(rows), rows.stride(0), rows.shape[1], temperature, probs.data_ptr(), threads()
+        rows.data_ptr(),
+        len(rows),
+        rows.stride(0),
+        rows.shape[1],
+        temperature,
+        probs.data_ptr(),
+        threads(),
     )
     return probs
 
@@ -60,7 +78,8 @@ def softened(
 def places_of_shares(
     rows: Float[Tensor, "rows vocab"], shares: Float[Tensor, "rows count"], distinct: bool
 ) -> Int[Tensor, "rows count"]:
-    """Where the weights of a row up to a place first exceed these shares (0 to 1) of their sum, one after the other.
+    """Where the weights of a row up to a place first exceed these shares (0 to 1) of their sum, one
+    after the other.
 
     Args:
         rows: weights.
@@ -70,7 +89,13 @@ def places_of_shares(
     places = torch.empty(shares.shape, dtype=torch.int64)
     sizes = (len(rows), rows.stride(0), rows.shape[1])
     library.library().draftwood_places_of_shares(
-        rows.data_ptr(), *sizes, shares.data_ptr(), shares.shape[1], distinct, places.data_ptr(), threads()
+        rows.data_ptr(),
+        *sizes,
+        shares.data_ptr(),
+        shares.shape[1],
+        distinct,
+        places.data_ptr(),
+        threads(),
     )
     return places
 
@@ -81,12 +106,17 @@ def overlap(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], scale: float
 
 
 def first_to_arrive(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> int:
-    """The place whose number of ``arrivals`` over its weight is smallest; -1 where no weight is above 0."""
+    """The place whose number of ``arrivals`` over its weight is smallest; -1 where no weight is
+    above 0.
+    """
     return library.library().draftwood_first_to_arrive(weights.data_ptr(), len(weights), *key)
 
 
-def first_of_logits(rows: Float[Tensor, "rows vocab"], row: int, temperature: float, key: tuple[int, int]) -> int:
-    """The same for the weights exp(logit / temperature) of one row; the place of the largest at temperature 0.
+def first_of_logits(
+    rows: Float[Tensor, "rows vocab"], row: int, temperature: float, key: tuple[int, int]
+) -> int:
+    """The same for the weights exp(logit / temperature) of one row; the place of the largest at
+    temperature 0.
 
     It is -1 where the largest logit is NaN or infinite.
     """

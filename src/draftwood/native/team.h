@@ -1,9 +1,10 @@
 // Threads that share work and sleep when there is none.
 //
-// A job is a list of phases, and a phase is a number of tasks. Tasks are handed out one by one to whoever asks, and the
-// thread that finishes a phase's last task opens the next, so a thread that is not running holds back the one task that
-// it has taken and nothing else. Whoever finds no task waits a little, then sleeps: on a busy machine a waiting thread
-// must not use up time that the one it waits for needs.
+// A job is a list of phases, and a phase is a number of tasks. Tasks are handed out one by one to
+// whoever asks, and the thread that finishes a phase's last task opens the next, so a thread that
+// is not running holds back the one task that it has taken and nothing else. Whoever finds no task
+// waits a little, then sleeps: on a busy machine a waiting thread must not use up time that the one
+// it waits for needs.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,8 @@ class Job {
 public:
     virtual int phases() const = 0;
     virtual int tasks(int phase) const = 0;
-    virtual void perform(int phase, int task) = 0;  // gives the same whoever does it, in whatever order
+    // gives the same whoever does it, in whatever order
+    virtual void perform(int phase, int task) = 0;
 
 protected:
     ~Job() = default;
@@ -40,7 +42,9 @@ template <class Act>
 class Loop final : public Job {
 public:
     Loop(int64_t count, int threads, Act& act)
-        : count(count), pieces(threads == 1 ? 1 : (int)std::min<int64_t>(count, PIECES_PER_THREAD * threads)), act(act) {}
+        : count(count),
+          pieces(threads == 1 ? 1 : (int)std::min<int64_t>(count, PIECES_PER_THREAD * threads)),
+          act(act) {}
 
     int phases() const override { return 1; }
     int tasks(int) const override { return pieces; }
@@ -80,7 +84,8 @@ private:
 
 #if defined(__linux__)
     void wait() {
-        while (asleep.load()) syscall(SYS_futex, &asleep, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+        while (asleep.load())
+            syscall(SYS_futex, &asleep, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
     }
     void notify() { syscall(SYS_futex, &asleep, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
 #else
@@ -92,7 +97,8 @@ private:
         changed.wait(lock, [&] { return !asleep.load(); });
     }
     void notify() {
-        { std::lock_guard<std::mutex> lock(mutex); }  // not between the sleeper's look and its sleep
+        // not between the sleeper's look and its sleep
+        { std::lock_guard<std::mutex> lock(mutex); }
         changed.notify_one();
     }
 #endif
@@ -104,24 +110,29 @@ public:
     void run(Job& wanted, int threads) {
         if (threads > 1 && (threads = hire(threads)) > 1) return share(wanted, threads);
         for (int phase = 0; phase < wanted.phases(); phase++)
-            for (int task = 0, count = wanted.tasks(phase); task < count; task++) wanted.perform(phase, task);
+            for (int task = 0, count = wanted.tasks(phase); task < count; task++)
+                wanted.perform(phase, task);
     }
 
 private:
     static constexpr int MOST = 256;
-    static constexpr int BITS = 24;  // of a ticket for the tasks that nobody has taken; above them the phase's number
-    static constexpr std::chrono::microseconds PATIENCE{1000};  // longer than a step takes outside of its pass
+    // of a ticket for the tasks that nobody has taken; above them the phase's number
+    static constexpr int BITS = 24;
+    // longer than a step takes outside of its pass
+    static constexpr std::chrono::microseconds PATIENCE{1000};
 
     // One thread's place in the team.
     struct Member {
-        alignas(64) std::atomic<uint64_t> ticket{0};  // for its share of a phase's tasks, which others may take from
+        // for its share of a phase's tasks, which others may take from
+        alignas(64) std::atomic<uint64_t> ticket{0};
         int end = 0;  // of its share
         alignas(64) Bed bed;
     };
 
     std::vector<std::unique_ptr<Member>> members;  // the first is whoever runs a job
 
-    // In one line of the caches what a thread writes that opens a phase, since all others read it then.
+    // In one line of the caches what a thread writes that opens a phase, since all others read it
+    // then.
     alignas(64) std::atomic<uint64_t> opened{0};  // grows whenever there may be something to do
     std::atomic<bool> done{true};
     std::atomic<int> wanted_threads{0};
@@ -140,7 +151,9 @@ private:
         try {
             while ((int)members.size() < threads) {
                 auto member = std::make_unique<Member>();
-                std::thread([this, place = (int)members.size(), own = member.get()] { serve(place, *own); }).detach();
+                std::thread([this, place = (int)members.size(), own = member.get()] {
+                    serve(place, *own);
+                }).detach();
                 members.push_back(std::move(member));
             }
         } catch (const std::system_error&) {  // the system gives no more threads: fewer do the work
@@ -189,7 +202,8 @@ private:
         return false;
     }
 
-    // The next phase that has tasks for several; a single one is done here and now. If there is none, the end.
+    // The next phase that has tasks for several; a single one is done here and now. If there is
+    // none, the end.
     void open_next() {
         for (phase++; phase < job->phases() && job->tasks(phase) < 2; phase++)
             if (job->tasks(phase) == 1) job->perform(phase, 0);
@@ -211,11 +225,13 @@ private:
             first = end;
         }
         opened.fetch_add(1);
-        for (int64_t i = 0, woken = 0; i < threads && woken < count - 1; i++) woken += members[i]->bed.wake();
+        for (int64_t i = 0, woken = 0; i < threads && woken < count - 1; i++)
+            woken += members[i]->bed.wake();
     }
 
-    // Until another phase is open or it is over. A wake costs more than nearly all waits, so a thread spins at first; a
-    // longer wait is for a thread that is not running, which may need the very CPU that would be spun on.
+    // Until another phase is open or it is over. A wake costs more than nearly all waits, so a
+    // thread spins at first; a longer wait is for a thread that is not running, which may need the
+    // very CPU that would be spun on.
     template <class Over>
     void wait(Bed& bed, uint64_t seen, Over over) {
         const auto changed = [&] { return opened.load() != seen || over(); };

@@ -1,4 +1,6 @@
-"""How many threads run at once, by what PyTorch is told, the CPUs of this process and its container's quota."""
+"""How many threads run at once, by what PyTorch is told, the CPUs of this process and its
+container's quota.
+"""
 
 import functools
 import math
@@ -11,7 +13,9 @@ MOST = 256  # as many as the library takes
 
 
 def threads() -> int:
-    """Threads for the next call of the library: PyTorch's number, but no more than there is CPU time for."""
+    """Threads for the next call of the library: PyTorch's number, but no more than there is CPU
+    time for.
+    """
     return min(torch.get_num_threads(), cpus(), of_quota())
 
 
@@ -30,7 +34,8 @@ def of_quota() -> int:
 
 
 def quota(root: Path) -> float:
-    """CPU seconds per second that this process's control groups allow, in either version; infinite for no limit.
+    """CPU seconds per second that this process's control groups allow, in either version; infinite
+    for no limit.
 
     Args:
         root: where the system's files lie.
@@ -55,11 +60,15 @@ def _belong(controllers: str, mount: str) -> bool:
     """Whether groups with these controllers are the ones on a mount, and limit CPU time."""
     if mount.startswith("cgroup2 "):
         return controllers == ""
-    return mount.startswith("cgroup ") and all("cpu" in names.split(",") for names in (controllers, mount.split()[-1]))
+    return mount.startswith("cgroup ") and all(
+        "cpu" in names.split(",") for names in (controllers, mount.split()[-1])
+    )
 
 
 def _within(path: str, top: str) -> Path:
-    """A group's path below the one that is mounted; that one itself where the group lies elsewhere (containers)."""
+    """A group's path below the one that is mounted; that one itself where the group lies elsewhere
+    (containers).
+    """
     try:
         return Path(path).relative_to(top)
     except ValueError:
@@ -77,7 +86,10 @@ def _limit(group: Path) -> float:
         if (group / "cpu.max").is_file():
             given, period = (group / "cpu.max").read_text(encoding="utf-8").split()
         else:
-            given, period = ((group / f"cpu.cfs_{part}_us").read_text(encoding="utf-8") for part in ("quota", "period"))
+            given, period = (
+                (group / f"cpu.cfs_{part}_us").read_text(encoding="utf-8")
+                for part in ("quota", "period")
+            )
         return math.inf if given == "max" or int(given) <= 0 else int(given) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return math.inf

@@ -1,7 +1,8 @@
-// Sixteen numbers at a time, on any CPU: GCC and Clang split these vectors where the machine's are shorter.
+// Sixteen numbers at a time, on any CPU: GCC and Clang split these vectors where the machine's are
+// shorter.
 //
-// Every result must depend on its own arguments alone, whatever is computed beside it, so multiplication and addition
-// are fused where fma() says so and nowhere else (-ffp-contract=off).
+// Every result must depend on its own arguments alone, whatever is computed beside it, so
+// multiplication and addition are fused where fma() says so and nowhere else (-ffp-contract=off).
 #pragma once
 
 #include <algorithm>
@@ -139,13 +140,16 @@ inline int32_t sum(Ints values) {
 inline void store_sums(float* to, const Floats (&values)[4]) {
     Floats pairs[2];
     for (int i = 0; i < 2; i++)
-        pairs[i] = __builtin_shufflevector(values[2 * i], values[2 * i + 1],
-                                           0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
-                   __builtin_shufflevector(values[2 * i], values[2 * i + 1],
-                                           2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-    Floats fours = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
-                   __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-    fours += __builtin_shufflevector(fours, fours, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+        pairs[i] = __builtin_shufflevector(values[2 * i], values[2 * i + 1], 0, 16, 1, 17, 4, 20, 5,
+                                           21, 8, 24, 9, 25, 12, 28, 13, 29) +
+                   __builtin_shufflevector(values[2 * i], values[2 * i + 1], 2, 18, 3, 19, 6, 22, 7,
+                                           23, 10, 26, 11, 27, 14, 30, 15, 31);
+    Floats fours = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24,
+                                           25, 12, 13, 28, 29) +
+                   __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11,
+                                           26, 27, 14, 15, 30, 31);
+    fours += __builtin_shufflevector(fours, fours, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12,
+                                     13, 14, 15);
     fours += __builtin_shufflevector(fours, fours, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
     std::memcpy(to, &fours, 4 * sizeof(float));
 }

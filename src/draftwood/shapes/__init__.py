@@ -8,4 +8,13 @@ from draftwood.shapes.sequoia import Sequoia
 from draftwood.shapes.stochastic_beam import StochasticBeam
 from draftwood.shapes.widths import Widths
 
-__all__ = ["BestFirst", "Expand", "Independent", "Paths", "Sequoia", "Shape", "StochasticBeam", "Widths"]
+__all__ = [
+    "BestFirst",
+    "Expand",
+    "Independent",
+    "Paths",
+    "Sequoia",
+    "Shape",
+    "StochasticBeam",
+    "Widths",
+]

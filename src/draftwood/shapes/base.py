@@ -1,8 +1,9 @@
 """Which guesses deserve a place in the tree: the rules of the game.
 
-A shape grows a tree by asking ``expand(tree, first)`` for the distribution after each node from ``first`` on. It draws
-from exactly those probabilities and stores exactly those. Which children exist may depend on counts, on perturbed
-values and on other branches, never on a drawn child's identity, or the output law breaks.
+A shape grows a tree by asking ``expand(tree, first)`` for the distribution after each node from
+``first`` on. It draws from exactly those probabilities and stores exactly those. Which children
+exist may depend on counts, on perturbed values and on other branches, never on a drawn child's
+identity, or the output law breaks.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,17 +16,22 @@ from torch import Tensor
 from draftwood.interfaces.shape import Expand
 from draftwood.tree import DraftTree, Draw
 
-Pick = Callable[[int, Float[Tensor, "leaves vocab"]], tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]]]
+Pick = Callable[
+    [int, Float[Tensor, "leaves vocab"]], tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]]
+]
 
 
-def grow_by_levels(root: int, expand: Expand, depth: int, pick: Pick, draw: Draw, budget: int | None) -> DraftTree:
+def grow_by_levels(
+    root: int, expand: Expand, depth: int, pick: Pick, draw: Draw, budget: int | None
+) -> DraftTree:
     """Grow a tree one level at a time, each level with one call of ``expand``.
 
     Args:
         depth: levels to grow.
-        pick: given the level and the distributions after its nodes, the tokens of the next level and for each the
-            position of its parent within the level, in drawing order.
-        budget: most nodes to draft; a level that would exceed it is cut by position, which looks at no token.
+        pick: given the level and the distributions after its nodes, the tokens of the next level
+            and for each the position of its parent within the level, in drawing order.
+        budget: most nodes to draft; a level that would exceed it is cut by position, which looks at
+            no token.
     """
     tree, first, rows = DraftTree.of([root], [-1]), 0, []
     for level in range(depth):
@@ -50,7 +56,8 @@ def grow_by_levels(root: int, expand: Expand, depth: int, pick: Pick, draw: Draw
 
 
 def joined(blocks: Sequence[Float[Tensor, "_ vocab"]]) -> Float[Tensor, "rows vocab"]:
-    """The rows of all blocks, without a copy where the blocks lie one behind the other in memory."""
+    """The rows of all blocks, without a copy where the blocks lie one behind the other in
+    memory."""
     first, rows = blocks[0], 0
     for block in blocks:
         place = first.storage_offset() + rows * first.shape[1]
@@ -63,14 +70,17 @@ def joined(blocks: Sequence[Float[Tensor, "_ vocab"]]) -> Float[Tensor, "rows vo
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a fixed tree: for each node the position of its parent in the level above, and its rank there."""
+    """One level of a fixed tree: for each node the position of its parent in the level above, and
+    its rank there.
+    """
 
     parents: tuple[int, ...]
     ranks: tuple[int, ...]
 
 
 def levels_of(paths: Sequence[Sequence[int]]) -> list[Level]:
-    """Levels of a tree given by rank paths: (0, 2) is the third child of the first child of the root.
+    """Levels of a tree given by rank paths: (0, 2) is the third child of the first child of the
+    root.
 
     Raises:
         ValueError: if a path's parent or an earlier sibling is missing, or a path stands twice.
@@ -80,12 +90,18 @@ def levels_of(paths: Sequence[Sequence[int]]) -> list[Level]:
         raise ValueError("paths must be different from each other and not empty")
     for path in known:
         elder = path[:-1] + (path[-1] - 1,)
-        if (path[:-1] and path[:-1] not in known) or (path[-1] > 0 and elder not in known) or path[-1] < 0:
+        if (
+            (path[:-1] and path[:-1] not in known)
+            or (path[-1] > 0 and elder not in known)
+            or path[-1] < 0
+        ):
             raise ValueError(f"path {path} needs its parent and its elder siblings among the paths")
     levels: list[Level] = []
     above: dict[tuple[int, ...], int] = {(): 0}
     for depth in range(1, max(map(len, known), default=0) + 1):
         here = sorted(path for path in known if len(path) == depth)
-        levels.append(Level(tuple(above[path[:-1]] for path in here), tuple(path[-1] for path in here)))
+        levels.append(
+            Level(tuple(above[path[:-1]] for path in here), tuple(path[-1] for path in here))
+        )
         above = {path: place for place, path in enumerate(here)}
     return levels

@@ -13,10 +13,11 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class BestFirst:
-    """Expand the ``width`` likeliest leaves ``depth`` times, then keep the ``size`` likeliest nodes of all.
+    """Expand the ``width`` likeliest leaves ``depth`` times, then keep the ``size`` likeliest nodes
+    of all.
 
-    EAGLE-2 (Li et al. 2024, arXiv:2406.16858). A node's likelihood is the product of its path's probabilities under the
-    drafter, never above its parent's, so what is kept is connected.
+    EAGLE-2 (Li et al. 2024, arXiv:2406.16858). A node's likelihood is the product of its path's
+    probabilities under the drafter, never above its parent's, so what is kept is connected.
     """
 
     name: ClassVar[str] = "best-first"
@@ -35,18 +36,29 @@ class BestFirst:
         candidates = DraftTree.of([root], [-1])  # every node seen
         expanded = candidates  # those the drafter ran
         scores = torch.zeros(1, dtype=torch.float32)  # of all candidates
-        leaves = torch.tensor([0])  # candidates at the frontier, in the order in which they stand in `expanded`
+        # candidates at the frontier, in the order in which they stand in `expanded`
+        leaves = torch.tensor([0])
         depth = min(self.depth, room)
         for level in range(depth):
             probs = expand(expanded, len(expanded) - len(leaves))
             best = probs.topk(min(self.width, probs.shape[-1]), dim=-1)
             device, fan = probs.device, best.values.shape[-1]
-            leaves, scores = leaves.to(device, non_blocking=True), scores.to(device, non_blocking=True)
+            leaves, scores = (
+                leaves.to(device, non_blocking=True),
+                scores.to(device, non_blocking=True),
+            )
             values = (scores[leaves, None] + best.values.float().clamp(min=1e-30).log()).flatten()
             first = len(candidates)
             candidates = DraftTree(
-                torch.cat([candidates.tokens.to(device, non_blocking=True), best.indices.flatten()]),
-                torch.cat([candidates.parents.to(device, non_blocking=True), leaves.repeat_interleave(fan)]),
+                torch.cat(
+                    [candidates.tokens.to(device, non_blocking=True), best.indices.flatten()]
+                ),
+                torch.cat(
+                    [
+                        candidates.parents.to(device, non_blocking=True),
+                        leaves.repeat_interleave(fan),
+                    ]
+                ),
             )
             scores = torch.cat([scores, values])
             if level + 1 == depth:
@@ -54,10 +66,13 @@ class BestFirst:
             chosen = values.topk(min(self.width, len(values))).indices.sort().values
             above = len(expanded) - len(leaves)
             expanded = DraftTree(
-                torch.cat([expanded.tokens.to(device, non_blocking=True), best.indices.flatten()[chosen]]),
+                torch.cat(
+                    [expanded.tokens.to(device, non_blocking=True), best.indices.flatten()[chosen]]
+                ),
                 torch.cat([expanded.parents.to(device, non_blocking=True), above + chosen // fan]),
             )
             leaves = first + chosen
         scores[0] = torch.inf
-        order = scores.sort(descending=True, stable=True).indices  # of equal nodes the earlier, hence the parent
+        # of equal nodes the earlier, hence the parent
+        order = scores.sort(descending=True, stable=True).indices
         return candidates.keep(order[: self.size + 1].sort().values)

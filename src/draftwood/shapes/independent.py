@@ -12,10 +12,11 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class Independent:
-    """``chains`` chains of ``length`` tokens, each drawn on its own from the root: the drafts of SpecTr.
+    """``chains`` chains of ``length`` tokens, each drawn on its own from the root: the drafts of
+    SpecTr.
 
-    Sun et al. 2023, arXiv:2310.15141. Chains that begin alike stay separate nodes; verifiers treat them as one place
-    in the sequence.
+    Sun et al. 2023, arXiv:2310.15141. Chains that begin alike stay separate nodes; verifiers treat
+    them as one place in the sequence.
     """
 
     name: ClassVar[str] = "independent"

@@ -17,9 +17,11 @@ from draftwood.tree import UNBOUNDED, DraftTree
 
 @dataclass(frozen=True)
 class Paths:
-    """The same tree every time; a node is a path of ranks, (0, 2) being the third likeliest after the likeliest.
+    """The same tree every time; a node is a path of ranks, (0, 2) being the third likeliest after
+    the likeliest.
 
-    Medusa (Cai et al. 2024, arXiv:2401.10774) and Token Recycling (Luo et al. 2024, arXiv:2408.08696) use such trees.
+    Medusa (Cai et al. 2024, arXiv:2401.10774) and Token Recycling (Luo et al. 2024,
+    arXiv:2408.08696) use such trees.
 
     Args:
         paths: every node of the tree, the root excluded.
@@ -42,8 +44,11 @@ class Paths:
 
     @cached_property
     def levels(self) -> list[Level]:
-        # a parent and an elder sibling always have a smaller sum, so any beginning of this order is a tree
-        return levels_of(sorted(self.paths, key=lambda path: (sum(path) + len(path), path))[: self.nodes])
+        # a parent and an elder sibling always have a smaller sum, so any beginning of this order is
+        # a tree
+        return levels_of(
+            sorted(self.paths, key=lambda path: (sum(path) + len(path), path))[: self.nodes]
+        )
 
     @cached_property
     def _places(self) -> list[tuple[Tensor, Tensor]]:
@@ -54,19 +59,25 @@ class Paths:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
             wanted = self.levels[level]
             ranked = probs.topk(max(wanted.ranks) + 1, dim=-1).indices
-            return ranked[list(wanted.parents), list(wanted.ranks)], torch.tensor(wanted.parents, device=probs.device)
+            return ranked[list(wanted.parents), list(wanted.ranks)], torch.tensor(
+                wanted.parents, device=probs.device
+            )
 
         return grow_by_levels(root, expand, min(len(self.levels), room), pick, "chosen", None)
 
     def fill(
-        self, root: int, successors: Callable[[Tensor], Int[Tensor, "nodes ranks"]], room: int = UNBOUNDED
+        self,
+        root: int,
+        successors: Callable[[Tensor], Int[Tensor, "nodes ranks"]],
+        room: int = UNBOUNDED,
     ) -> DraftTree:
         """The tree whose nodes take their tokens from a table of ranked successors.
 
         Args:
             root: token of the root.
-            successors: for tokens [nodes], the tokens that may follow each, best first, -1 where none is known; nodes
-                without a token are left out, and so is what would stand below them.
+            successors: for tokens [nodes], the tokens that may follow each, best first, -1 where
+                none is known; nodes without a token are left out, and so is what would stand below
+                them.
             room: most nodes in a row.
         """
         tokens, parents, first = [torch.tensor([root])], [torch.tensor([-1])], 0

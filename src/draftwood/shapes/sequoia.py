@@ -20,16 +20,19 @@ from draftwood.validation import positive
 class Sequoia:
     """A fixed tree found by dynamic programming, its siblings drawn without replacement.
 
-    Chen et al. 2024, arXiv:2402.12374. The plan depends on measured numbers only, never on drawn tokens.
+    Chen et al. 2024, arXiv:2402.12374. The plan depends on measured numbers only, never on drawn
+    tokens.
 
     Args:
-        acceptance: probability that the b-th child is the accepted one, given that its parent is reached; measured
-            with ``measured_acceptance`` or by a benchmark. Its length bounds the children of a node.
+        acceptance: probability that the b-th child is the accepted one, given that its parent is
+            reached; measured with ``measured_acceptance`` or by a benchmark. Its length bounds the
+            children of a node.
         budget: most nodes to draft.
         depth: most levels.
         draft_cost: seconds (or any unit) to draft one level.
-        target_cost: cost of a target run by number of nodes, the root included: entry n - 1 for n nodes. The size with
-            the best expected tokens per cost is taken; empty takes the whole budget.
+        target_cost: cost of a target run by number of nodes, the root included: entry n - 1 for n
+            nodes. The size with the best expected tokens per cost is taken; empty takes the whole
+            budget.
     """
 
     name: ClassVar[str] = "sequoia"
@@ -42,9 +45,13 @@ class Sequoia:
     def __post_init__(self) -> None:
         positive("budget and depth", (self.budget, self.depth))
         if not self.acceptance or min(self.acceptance) < 0 or sum(self.acceptance) > 1 + 1e-9:
-            raise ValueError(f"acceptance must hold probabilities that sum to at most 1, got {self.acceptance}")
+            raise ValueError(
+                f"acceptance must hold probabilities that sum to at most 1, got {self.acceptance}"
+            )
         if self.target_cost and len(self.target_cost) < self.budget + 1:
-            raise ValueError(f"target_cost must cover trees of up to {self.budget + 1} nodes, root included")
+            raise ValueError(
+                f"target_cost must cover trees of up to {self.budget + 1} nodes, root included"
+            )
 
     @property
     def nodes(self) -> int:
@@ -53,7 +60,9 @@ class Sequoia:
     @cached_property
     def paths(self) -> tuple[tuple[int, ...], ...]:
         """Rank paths of the planned tree."""
-        return tuple(plan(self.acceptance, self.budget, self.depth, self.draft_cost, self.target_cost))
+        return tuple(
+            plan(self.acceptance, self.budget, self.depth, self.draft_cost, self.target_cost)
+        )
 
     @cached_property
     def levels(self) -> list[Level]:
@@ -63,8 +72,13 @@ class Sequoia:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
             wanted = self.levels[level]
             drawn = rng.draw_distinct(probs, min(max(wanted.ranks) + 1, probs.shape[-1]))
-            # a vocabulary smaller than the plan's widest node leaves the ranks it does not have undrawn
-            places = [(p, r) for p, r in zip(wanted.parents, wanted.ranks, strict=True) if r < drawn.shape[-1]]
+            # a vocabulary smaller than the plan's widest node leaves the ranks it does not have
+            # undrawn
+            places = [
+                (p, r)
+                for p, r in zip(wanted.parents, wanted.ranks, strict=True)
+                if r < drawn.shape[-1]
+            ]
             parents = torch.tensor([p for p, _ in places], device=probs.device)
             return drawn[parents, [r for _, r in places]], parents
 
@@ -72,31 +86,44 @@ class Sequoia:
 
 
 def plan(
-    acceptance: Sequence[float], budget: int, depth: int, draft_cost: float = 0.0, target_cost: Sequence[float] = ()
+    acceptance: Sequence[float],
+    budget: int,
+    depth: int,
+    draft_cost: float = 0.0,
+    target_cost: Sequence[float] = (),
 ) -> list[tuple[int, ...]]:
-    """Rank paths of the tree with the most expected emitted tokens, per cost where costs are given."""
+    """Rank paths of the tree with the most expected emitted tokens, per cost where costs are
+    given."""
     table = _Table(acceptance, budget + 1, depth)
     sizes = [(nodes, levels) for nodes in range(2, budget + 2) for levels in range(1, depth + 1)]
     costed = bool(target_cost) or draft_cost > 0
 
     def worth(size: tuple[int, int]) -> float:
         nodes, levels = size
-        cost = levels * draft_cost + (target_cost[nodes - 1] if target_cost else 0.0) if costed else 1.0
+        cost = (
+            levels * draft_cost + (target_cost[nodes - 1] if target_cost else 0.0)
+            if costed
+            else 1.0
+        )
         return table.best(nodes, levels)[0] / cost
 
     return table.paths(*max(sizes, key=worth), ())
 
 
 class _Table:
-    """Best subtrees by nodes (their top included), levels below the top, and exact number of children of the top.
+    """Best subtrees by nodes (their top included), levels below the top, and exact number of
+    children of the top.
 
-    A subtree with b children is one with b - 1 children and fewer nodes, plus a last child that takes the others.
+    A subtree with b children is one with b - 1 children and fewer nodes, plus a last child that
+    takes the others.
     """
 
     def __init__(self, acceptance: Sequence[float], nodes: int, depth: int) -> None:
         self.ranks = len(acceptance)
         # (expected emitted tokens, nodes of the last child's subtree) at [levels][nodes][children]
-        self.cells = [[[(-inf, 0)] * (self.ranks + 1) for _ in range(nodes + 1)] for _ in range(depth + 1)]
+        self.cells = [
+            [[(-inf, 0)] * (self.ranks + 1) for _ in range(nodes + 1)] for _ in range(depth + 1)
+        ]
         for levels in range(depth + 1):
             self.cells[levels][1][0] = (1.0, 0)
             for count in range(2, nodes + 1) if levels else ():
@@ -111,7 +138,9 @@ class _Table:
                     )
 
     def best(self, nodes: int, levels: int) -> tuple[float, int]:
-        """Most expected tokens and the number of children that give them; minus infinity for too flat a tree."""
+        """Most expected tokens and the number of children that give them; minus infinity for too
+        flat a tree.
+        """
         values = self.cells[levels][nodes]
         children = max(range(self.ranks + 1), key=lambda count: values[count][0])
         return values[children][0], children

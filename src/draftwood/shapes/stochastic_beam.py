@@ -16,15 +16,18 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class StochasticBeam:
-    """Keep at each level the ``width`` continuations of largest perturbed log-probability: the tree of RSD-S.
+    """Keep at each level the ``width`` continuations of largest perturbed log-probability: the tree
+    of RSD-S.
 
-    Jeon et al. 2024, arXiv:2402.14160; Stochastic Beam Search by Kool et al. 2019, arXiv:1903.06059. A beam may end
-    with 0 to ``width`` children; beams that lose stay in the tree as leaves. Siblings stand in falling perturbed value,
-    which is their drawing order, so recursive rejection stays exact although their number is random.
+    Jeon et al. 2024, arXiv:2402.14160; Stochastic Beam Search by Kool et al. 2019,
+    arXiv:1903.06059. A beam may end with 0 to ``width`` children; beams that lose stay in the tree
+    as leaves. Siblings stand in falling perturbed value, which is their drawing order, so recursive
+    rejection stays exact although their number is random.
 
-    Differs from the paper: perturbed values are drawn from the largest downwards, each a Gumbel truncated at the one
-    before, instead of one for every vocabulary entry that is then shifted to its parent's maximum. The law is the same
-    and a beam needs ``width`` random numbers instead of two per vocabulary entry.
+    Differs from the paper: perturbed values are drawn from the largest downwards, each a Gumbel
+    truncated at the one before, instead of one for every vocabulary entry that is then shifted to
+    its parent's maximum. The law is the same and a beam needs ``width`` random numbers instead of
+    two per vocabulary entry.
     """
 
     name: ClassVar[str] = "stochastic-beam"
@@ -49,9 +52,13 @@ class StochasticBeam:
             width = min(self.width, probs.shape[-1])
             drawn = rng.draw_distinct(probs, width)
             chance = probs.gather(-1, drawn).double()
-            log_prob, perturbed = (beams.to(probs.device, non_blocking=True) for beams in (log_prob, perturbed))
+            log_prob, perturbed = (
+                beams.to(probs.device, non_blocking=True) for beams in (log_prob, perturbed)
+            )
             child_log_prob = log_prob[:, None] + chance.log()
-            values = perturbed_values(log_prob, perturbed, chance, rng) if rng.noise else child_log_prob
+            values = (
+                perturbed_values(log_prob, perturbed, chance, rng) if rng.noise else child_log_prob
+            )
             perturbed, best = values.flatten().topk(min(self.width, values.numel()))
             log_prob = child_log_prob.take(best)
             return drawn.take(best), best // width
@@ -67,10 +74,10 @@ def perturbed_values(
 ) -> Float[Tensor, "beams width"]:
     """Gumbel-perturbed log-probabilities of children drawn without replacement, in falling order.
 
-    The largest among a beam's children equals the beam's own value. Each next one is Gumbel with location
-    log_prob + log(mass not drawn yet), truncated at the one before: exp(-v') = exp(-v) + E exp(-location) with E
-    standard exponential, so all are one cumulative sum, here of exp(log_prob - v). A child without mass gets minus
-    infinity.
+    The largest among a beam's children equals the beam's own value. Each next one is Gumbel with
+    location log_prob + log(mass not drawn yet), truncated at the one before: exp(-v') = exp(-v) + E
+    exp(-location) with E standard exponential, so all are one cumulative sum, here of exp(log_prob
+    - v). A child without mass gets minus infinity.
     """
     left = (1.0 - chance.cumsum(-1) + chance).maximum(chance)  # before each draw
     delays = rng.exponential(*chance.shape).to(chance.device, non_blocking=True) / left

@@ -19,9 +19,9 @@ from draftwood.validation import positive
 class Widths:
     """Give every node at depth d ``widths[d]`` children. (1, 1, 1) is a chain of three.
 
-    Drawn without replacement this is RSD-C (Jeon et al. 2024, arXiv:2402.14160), drawn independently the expansion
-    tree of SpecInfer (Miao et al. 2024, arXiv:2305.09781), drawn greedy-plus-one the draft that Hu et al. (2025) pair
-    with their verifier.
+    Drawn without replacement this is RSD-C (Jeon et al. 2024, arXiv:2402.14160), drawn
+    independently the expansion tree of SpecInfer (Miao et al. 2024, arXiv:2305.09781), drawn
+    greedy-plus-one the draft that Hu et al. (2025) pair with their verifier.
 
     Args:
         widths: children per node, level by level.
@@ -37,7 +37,9 @@ class Widths:
     def __post_init__(self) -> None:
         positive("widths", self.widths)
         if self.draw == "greedy-plus-one" and self.budget is not None:
-            raise ValueError("a budget would cut off the drawn sibling that greedy-plus-one ends with; use none")
+            raise ValueError(
+                "a budget would cut off the drawn sibling that greedy-plus-one ends with; use none"
+            )
 
     @property
     def nodes(self) -> int:
@@ -51,9 +53,13 @@ class Widths:
             parents = torch.arange(len(probs), device=probs.device).repeat_interleave(width)
             return drawn.flatten(), parents
 
-        return grow_by_levels(root, expand, min(len(self.widths), room), pick, self.draw, self.budget)
+        return grow_by_levels(
+            root, expand, min(len(self.widths), room), pick, self.draw, self.budget
+        )
 
-    def _draw(self, probs: Float[Tensor, "rows vocab"], width: int, rng: Rng) -> Int[Tensor, "rows {width}"]:
+    def _draw(
+        self, probs: Float[Tensor, "rows vocab"], width: int, rng: Rng
+    ) -> Int[Tensor, "rows {width}"]:
         if self.draw == "independent":
             return rng.draw_independent(probs, width)
         if self.draw == "distinct" or width == 1:

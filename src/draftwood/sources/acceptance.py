@@ -1,4 +1,6 @@
-"""How likely the target is to accept a guess: opinions of several sources made one estimate, and learnt online."""
+"""How likely the target is to accept a guess: opinions of several sources made one estimate, and
+learnt online.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +12,9 @@ from draftwood.interfaces.source import Kind, Opinion
 FINE = 4  # buckets per doubling of the odds
 BUCKETS = 10 * FINE + 1
 
-# What the defaults of this file hold was learnt by its own rules, starting from equal trust, over 26 texts of 128
-# tokens that SmolLM2-135M-Instruct wrote to Spec-Bench prompts which no benchmark here uses, at temperatures 0 and 1.
+# What the defaults of this file hold was learnt by its own rules, starting from equal trust, over
+# 26 texts of 128 tokens that SmolLM2-135M-Instruct wrote to Spec-Bench prompts which no benchmark
+# here uses, at temperatures 0 and 1.
 TRUST = {
     Kind("bigram-prior", 1): -2.1,
     **{Kind("n-grams", tokens): trust for tokens, trust in enumerate((-0.4, -0.3, -0.6), start=1)},
@@ -26,7 +29,9 @@ Noise = Callable[[Sequence[int]], Sequence[float]]
 """Exponential numbers of tokens; see ``Rng.arrivals``."""
 
 Line = tuple[float, float]
-"""Acceptance before evidence: its log odds are the first number plus the second times the log odds of the mean."""
+"""Acceptance before evidence: its log odds are the first number plus the second times the log odds
+of the mean.
+"""
 
 
 class Prediction(NamedTuple):
@@ -35,8 +40,8 @@ class Prediction(NamedTuple):
     Attributes:
         opinions: with the weight each had.
         mixed: weighted mean of the probabilities, by token.
-        means: of the likelier tokens what their acceptance is estimated by: this mean, or what it came to once the
-            noise of the draw was known.
+        means: of the likelier tokens what their acceptance is estimated by: this mean, or what it
+            came to once the noise of the draw was known.
         estimates: estimated acceptance of these.
         deep: whether guesses led here.
     """
@@ -49,22 +54,25 @@ class Prediction(NamedTuple):
 
     def sources(self, token: int) -> tuple[str, ...]:
         """Names of the sources that proposed this token."""
-        return tuple(dict.fromkeys(kind.source for kind, guesses, _ in self.opinions if token in guesses))
+        return tuple(
+            dict.fromkeys(kind.source for kind, guesses, _ in self.opinions if token in guesses)
+        )
 
 
 @dataclass(frozen=True)
 class Estimator:
     """A weighted mean of opinions, then what such means turned out to be worth.
 
-    An opinion weighs the exponential of its kind's trust, relative to the other opinions on the same text. Trust is
-    learnt by exponentiated gradient (Kivinen and Warmuth 1997) on the likelihood of the tokens that came. The mean
-    falls into a bucket, and the estimate is the share of accepted guesses in this bucket so far, with a prior:
-    (strength * prior + hits) / (strength + trials), both counts fading with each trial.
+    An opinion weighs the exponential of its kind's trust, relative to the other opinions on the
+    same text. Trust is learnt by exponentiated gradient (Kivinen and Warmuth 1997) on the
+    likelihood of the tokens that came. The mean falls into a bucket, and the estimate is the share
+    of accepted guesses in this bucket so far, with a prior: (strength * prior + hits) / (strength +
+    trials), both counts fading with each trial.
 
-    Trials are counted given that the parent was accepted: every guess considered at a node that the text went through
-    is one, whether it was run or not. So a source that was given up recovers by itself once its guesses come true.
-    Buckets at the root are apart from those below it: the root is the token that earlier guesses missed, and text goes
-    on less predictably after a surprise.
+    Trials are counted given that the parent was accepted: every guess considered at a node that the
+    text went through is one, whether it was run or not. So a source that was given up recovers by
+    itself once its guesses come true. Buckets at the root are apart from those below it: the root
+    is the token that earlier guesses missed, and text goes on less predictably after a surprise.
 
     Args:
         trust: of each kind before evidence; kinds that are not named start at 0.
@@ -87,13 +95,15 @@ class Estimator:
     def __post_init__(self) -> None:
         if self.rate < 0 or self.strength <= 0 or not 0 < self.decay <= 1 or not 0 < self.floor < 1:
             raise ValueError(
-                "rate must be at least 0, strength above 0, decay above 0 and at most 1, floor between 0 and 1, got "
-                f"{self.rate}, {self.strength}, {self.decay} and {self.floor}"
+                "rate must be at least 0, strength above 0, decay above 0 and at most 1, floor"
+                f" between 0 and 1, got {self.rate}, {self.strength}, {self.decay} and {self.floor}"
             )
 
     @classmethod
     def for_sampling(cls) -> "Estimator":
-        """For texts that are drawn: the likeliest token comes less often than where it is always taken."""
+        """For texts that are drawn: the likeliest token comes less often than where it is always
+        taken.
+        """
         return cls(root=(-1.29, 0.69), deep=(-0.85, 0.85))
 
     def start(self) -> "Estimates":
@@ -121,13 +131,18 @@ def middle_of(bucket: int) -> float:
 
 
 def raced(mixed: Mapping[int, float], noise: Noise) -> dict[int, float]:
-    """Each token's share of the haste with which all come: its probability over its exponential number.
+    """Each token's share of the haste with which all come: its probability over its exponential
+    number.
 
-    The token of greatest haste is drawn, so where the probabilities are the target's own the largest share is right.
-    All that is not expected comes with the haste of one token that holds what is left of the probability.
+    The token of greatest haste is drawn, so where the probabilities are the target's own the
+    largest share is right. All that is not expected comes with the haste of one token that holds
+    what is left of the probability.
     """
     times = noise(list(mixed))
-    haste = {token: mean / max(time, 1e-12) for (token, mean), time in zip(mixed.items(), times, strict=True)}
+    haste = {
+        token: mean / max(time, 1e-12)
+        for (token, mean), time in zip(mixed.items(), times, strict=True)
+    }
     total = sum(haste.values()) + max(0.0, 1.0 - sum(mixed.values()))
     return {token: value / total for token, value in haste.items()}
 
@@ -139,7 +154,9 @@ def before_evidence(line: Line) -> list[float]:
 
 
 class Estimates:
-    """What one request has shown. Entry 0 of each pair of lists is for the root, entry 1 for nodes below it."""
+    """What one request has shown. Entry 0 of each pair of lists is for the root, entry 1 for nodes
+    below it.
+    """
 
     def __init__(self, config: Estimator) -> None:
         self.config = config
@@ -149,7 +166,9 @@ class Estimates:
         self.hits = [[0.0] * BUCKETS for _ in range(2)]
         self.trials = [[0.0] * BUCKETS for _ in range(2)]
 
-    def predict(self, opinions: Sequence[Opinion], deep: bool, noise: Noise | None = None) -> Prediction:
+    def predict(
+        self, opinions: Sequence[Opinion], deep: bool, noise: Noise | None = None
+    ) -> Prediction:
         """What comes next, and how likely each guess is to be accepted.
 
         Args:
@@ -171,7 +190,11 @@ class Estimates:
         means = mixed if noise is None or not mixed else raced(mixed, noise)
         means = {token: mean for token, mean in means.items() if mean > floor}
         return Prediction(
-            weighed, mixed, means, {token: values[bucket_of(mean)] for token, mean in means.items()}, deep
+            weighed,
+            mixed,
+            means,
+            {token: values[bucket_of(mean)] for token, mean in means.items()},
+            deep,
         )
 
     def learn(self, prediction: Prediction, token: int) -> None:
@@ -183,7 +206,12 @@ class Estimates:
                 share = weight * guesses.get(token, 0.0) / mean
                 trust[kind] = trust.get(kind, 0.0) + rate * (share - weight)
         deep, decay, strength = prediction.deep, self.config.decay, self.config.strength
-        hits, trials, values, prior = self.hits[deep], self.trials[deep], self.values[deep], self.prior[deep]
+        hits, trials, values, prior = (
+            self.hits[deep],
+            self.trials[deep],
+            self.values[deep],
+            self.prior[deep],
+        )
         for guess, mean in prediction.means.items():
             bucket = bucket_of(mean)
             hits[bucket] = hits[bucket] * decay + (guess == token)

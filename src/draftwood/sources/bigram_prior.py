@@ -24,13 +24,16 @@ LEAST_STAR, STAR = 8, 256  # tokens run at once when a prior is measured, at fir
 
 @dataclass(frozen=True, eq=False)
 class BigramPrior:
-    """A table of the target's likeliest successors of every token, computed once per model and never changed.
+    """A table of the target's likeliest successors of every token, computed once per model and
+    never changed.
 
-    The bigrams of N-Grammys (Stewart et al. 2024, arXiv:2411.03786): where nothing was learnt yet of a token, what the
-    model says after it in no context at all is right more often than silence. ``BigramPrior.of`` measures it.
+    The bigrams of N-Grammys (Stewart et al. 2024, arXiv:2411.03786): where nothing was learnt yet
+    of a token, what the model says after it in no context at all is right more often than silence.
+    ``BigramPrior.of`` measures it.
 
     Args:
-        tokens: successors of each token, likeliest first; -1 where there is none. Tokens beyond the table have none.
+        tokens: successors of each token, likeliest first; -1 where there is none. Tokens beyond the
+            table have none.
         probs: their probabilities.
 
     Raises:
@@ -40,7 +43,8 @@ class BigramPrior:
     name: ClassVar[str] = "bigram-prior"
     tokens: Int[Tensor, "known ranks"]
     probs: Float[Tensor, "known ranks"]
-    _rows: dict[int, dict[int, float]] = field(default_factory=dict, init=False, repr=False)  # read so far
+    # read so far
+    _rows: dict[int, dict[int, float]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.tokens.shape != self.probs.shape or self.tokens.dim() != 2:
@@ -60,17 +64,21 @@ class BigramPrior:
     ) -> "BigramPrior":
         """Run the model on single tokens; takes as long as a prompt of so many tokens.
 
-        The tokens hang side by side behind one text, as a tree in which none sees another. A text such as the model
-        usually writes makes better guesses than none.
+        The tokens hang side by side behind one text, as a tree in which none sees another. A text
+        such as the model usually writes makes better guesses than none.
 
         Args:
             model: whose prior.
             before: the tokens before each, at least one.
-            known: only for the first so many tokens; vocabularies made by merging stand in order of frequency.
+            known: only for the first so many tokens; vocabularies made by merging stand in order of
+                frequency.
             ranks: successors of each token.
             seconds: stop before this time is over; a few tokens are run however long they take.
         """
-        known, ranks = min(known or model.vocab_size, model.vocab_size), min(ranks, model.vocab_size)
+        known, ranks = (
+            min(known or model.vocab_size, model.vocab_size),
+            min(ranks, model.vocab_size),
+        )
         session = model.start()
         try:
             tokens, probs = _successors(session, before, known, ranks, seconds)
@@ -113,7 +121,8 @@ class BigramPrior:
 def _successors(
     session: ModelSession, before: Sequence[int], known: int, ranks: int, seconds: float
 ) -> tuple[Int[Tensor, "known ranks"], Float[Tensor, "known ranks"]]:
-    """The likeliest successors of the first ``known`` tokens, or of as many as there is time for."""
+    """The likeliest successors of the first ``known`` tokens, or of as many as there is time
+    for."""
     tokens, probs = [], []
     *earlier, root = before
     if earlier:

@@ -6,19 +6,30 @@ from typing import ClassVar
 
 from draftwood.interfaces.drafter import Request
 from draftwood.interfaces.source import News, Opinion, SourceSession
-from draftwood.sources.suffix import BREAK, DEEPEST, Match, SuffixAutomaton, deepest, kinds_of, opinions_on
+from draftwood.sources.suffix import (
+    BREAK,
+    DEEPEST,
+    Match,
+    SuffixAutomaton,
+    deepest,
+    kinds_of,
+    opinions_on,
+)
 from draftwood.validation import positive
 
 
 class Memory:
-    """Texts of requests in one automaton. Each request reads the one that was there when the request started.
+    """Texts of requests in one automaton. Each request reads the one that was there when the
+    request started.
 
     Args:
-        most: tokens remembered; beyond, the automaton is built anew of the newest half, about 3 s per million tokens.
+        most: tokens remembered; beyond, the automaton is built anew of the newest half, about 3 s
+            per million tokens.
         deepest: tokens of the longest match.
 
     Attributes:
-        lock: for whoever reads or writes the automaton or the texts, as requests may run in several threads.
+        lock: for whoever reads or writes the automaton or the texts, as requests may run in several
+            threads.
     """
 
     def __init__(self, most: int, deepest: int = DEEPEST) -> None:
@@ -62,10 +73,12 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class EarlierTexts:
-    """What followed the longest match of the newest tokens in prompts and answers of earlier requests.
+    """What followed the longest match of the newest tokens in prompts and answers of earlier
+    requests.
 
-    The global tree of SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975). Tokens stay exact, but how fast they come
-    then depends on earlier requests; and their texts stay in memory, so give each user a drafter of their own.
+    The global tree of SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975). Tokens stay exact, but
+    how fast they come then depends on earlier requests; and their texts stay in memory, so give
+    each user a drafter of their own.
 
     Args:
         most: tokens remembered, about 1 kB each.

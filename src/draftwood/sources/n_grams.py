@@ -15,7 +15,8 @@ Tail = tuple[int, ...]
 
 
 class NGramTables:
-    """For every context of 1, 2, ... tokens its successors and their probabilities, averaged over runs that saw it.
+    """For every context of 1, 2, ... tokens its successors and their probabilities, averaged over
+    runs that saw it.
 
     Args:
         order: most tokens of context.
@@ -32,30 +33,37 @@ class NGramTables:
         for length in range(1, len(tail) + 1):
             table, context = self.tables[length - 1], tail[-length:]
             seen = table.get(context)
-            table[context] = row if seen is None or self.fresh == 1.0 else _average(seen, row, self.fresh)
+            table[context] = (
+                row if seen is None or self.fresh == 1.0 else _average(seen, row, self.fresh)
+            )
             if len(table) > self.most:
                 for old in list(table)[: 1 + self.most // 4]:
                     table.pop(old, None)  # a request of another thread may have been faster
 
     def rows(self, tail: Tail) -> list[tuple[int, dict[int, float]]]:
         """(length, successors) of every context known that ends the text, longest first."""
-        found = [(length, self.tables[length - 1].get(tail[-length:])) for length in range(len(tail), 0, -1)]
+        found = [
+            (length, self.tables[length - 1].get(tail[-length:]))
+            for length in range(len(tail), 0, -1)
+        ]
         return [(length, row) for length, row in found if row is not None]
 
 
 @dataclass(frozen=True, eq=False)
 class NGrams:
-    """Tables from the newest tokens to the target's own likeliest successors, filled at every node of every run.
+    """Tables from the newest tokens to the target's own likeliest successors, filled at every node
+    of every run.
 
-    Each context length states an opinion of its own. One token of context is the table of Token Recycling (Luo et al.
-    2024, arXiv:2408.08696) with probabilities; longer ones are those of STAND (Song et al. 2025, arXiv:2506.04708).
+    Each context length states an opinion of its own. One token of context is the table of Token
+    Recycling (Luo et al. 2024, arXiv:2408.08696) with probabilities; longer ones are those of STAND
+    (Song et al. 2025, arXiv:2506.04708).
 
     Args:
         order: most tokens of context.
         fresh: weight of the newest run where a context was seen before; 1 forgets what was there.
         most: contexts kept of each length.
-        keep: carry the tables over from request to request. Faster on like texts; the tokens stay exact, but how fast
-            they come then depends on earlier requests.
+        keep: carry the tables over from request to request. Faster on like texts; the tokens stay
+            exact, but how fast they come then depends on earlier requests.
     """
 
     name: ClassVar[str] = "n-grams"

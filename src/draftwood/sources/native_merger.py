@@ -1,7 +1,7 @@
 """The merged tree of ``merged_sources`` grown in C++, for the sources that ``auto`` takes.
 
-Python's objects lie all over memory, and a run of the target has just pushed them out of the caches; in C++ the same
-guesses take a third of the time.
+Python's objects lie all over memory, and a run of the target has just pushed them out of the
+caches; in C++ the same guesses take a third of the time.
 """
 
 from collections.abc import Sequence
@@ -35,12 +35,16 @@ def known(sources: Sequence[Source]) -> bool:
 
 
 class NativeSources:
-    """Implements ``Merged`` for sources that are ``known``; the arguments are those of ``MergedSources``."""
+    """Implements ``Merged`` for sources that are ``known``; the arguments are those of
+    ``MergedSources``.
+    """
 
     def __init__(self, sources: Sequence[Source], estimator: Estimator, request: Request) -> None:
         self.sources = sources  # the library reads the prior's memory
         self.names = {_NUMBERS[type(source)]: source.name for source in sources}
-        tables = next((source.native_tables() for source in sources if isinstance(source, NGrams)), None)
+        tables = next(
+            (source.native_tables() for source in sources if isinstance(source, NGrams)), None
+        )
         self.reads_rows = tables is not None
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
@@ -61,7 +65,10 @@ class NativeSources:
         if self.reads_rows and not quiet:
             best, probs = News(accepted, self.sampling).likeliest
             if len(best) != len(tree):
-                raise ValueError(f"there must be logits of every node, got {len(best)} rows for {len(tree)} nodes")
+                raise ValueError(
+                    f"there must be logits of every node, got {len(best)} rows for {len(tree)}"
+                    " nodes"
+                )
             rows = (best.cpu(), probs.float().cpu().contiguous())
         self.drafting.learn(tree.tokens, tree.parents, accepted.path, rows)
 
@@ -94,12 +101,18 @@ def _settings(sources: Sequence[Source], estimator: Estimator) -> Settings:
             kinds += [Kind(source.name, length) for length in range(source.order + 1)]
         elif isinstance(source, BigramPrior):
             settings.prior_kind = first
-            settings.prior_tokens, settings.prior_probs = source.tokens.data_ptr(), source.probs.data_ptr()
+            settings.prior_tokens, settings.prior_probs = (
+                source.tokens.data_ptr(),
+                source.probs.data_ptr(),
+            )
             settings.prior_known, settings.prior_ranks = source.tokens.shape
             kinds.append(Kind(source.name, 1))
     prior = [value for line in (estimator.root, estimator.deep) for value in before_evidence(line)]
     settings.before_evidence, settings.buckets = library.doubles(prior), len(prior) // 2
-    settings.trust, settings.kinds = library.doubles([estimator.trust.get(kind, 0.0) for kind in kinds]), len(kinds)
+    settings.trust, settings.kinds = (
+        library.doubles([estimator.trust.get(kind, 0.0) for kind in kinds]),
+        len(kinds),
+    )
     return settings
 
 

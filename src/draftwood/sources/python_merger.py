@@ -13,11 +13,14 @@ from draftwood.sources.acceptance import Estimator, Prediction
 from draftwood.sources.base import sampling_of_rows
 from draftwood.tree import UNBOUNDED
 
-LIKELIEST_CHILD = 0.95  # a node is expanded once a child of this acceptance would be the best guess left
+# a node is expanded once a child of this acceptance would be the best guess left
+LIKELIEST_CHILD = 0.95
 
 
 class Grown(NamedTuple):
-    """A tree in falling order of its nodes' chances of being accepted, all their ancestors included; the root first."""
+    """A tree in falling order of its nodes' chances of being accepted, all their ancestors
+    included; the root first.
+    """
 
     tokens: list[int]
     parents: list[int]
@@ -28,26 +31,32 @@ class Merged(Protocol):
     """What several sources of one request guess together."""
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
-        """Guesses below ``root``, the newest token, until no further one could pay by this budget; at most ``room`` of
-        them in a row."""
+        """Guesses below ``root``, the newest token, until no further one could pay by this budget;
+        at most ``room`` of them in a row."""
         ...
 
     def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
-        """For the first ``size`` nodes of the last tree the names of the sources that proposed them."""
+        """For the first ``size`` nodes of the last tree the names of the sources that proposed
+        them.
+        """
         ...
 
     def learn(self, accepted: Accepted, quiet: bool) -> None:
-        """Take in what became of the tree; only its accepted tokens where ``quiet``, since nobody guesses then."""
+        """Take in what became of the tree; only its accepted tokens where ``quiet``, since nobody
+        guesses then.
+        """
         ...
 
 
 class MergedSources:
-    """Any sources, in Python; ``native_sources`` does the same in C++ for those that ``auto`` takes.
+    """Any sources, in Python; ``native_sources`` does the same in C++ for those that ``auto``
+    takes.
 
     Args:
         sources: what proposes.
         estimator: how opinions become estimates.
-        request: whose text it is; texts that are drawn are guessed with the noise of the draw in view.
+        request: whose text it is; texts that are drawn are guessed with the noise of the draw in
+            view.
     """
 
     def __init__(self, sources: Sequence[Source], estimator: Estimator, request: Request) -> None:
@@ -67,8 +76,8 @@ class MergedSources:
         self.expected: dict[int, Prediction] = {}  # by node
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
-        """See ``Merged``. The heap holds guesses, and nodes to expand as token -1: a guess that barely enters is never
-        expanded."""
+        """See ``Merged``. The heap holds guesses, and nodes to expand as token -1: a guess that
+        barely enters is never expanded."""
         if self.open is not None:
             self.estimates.learn(self.open, root)
         self._clear()

@@ -23,8 +23,8 @@ PASSING_SECONDS = 1.0  # for one that is forgotten with the process
 class Prior:
     """A model's bigram prior, made when it is first asked for: read from disk or measured.
 
-    Nothing but time depends on it, so a file that cannot be read is measured anew and one that cannot be written is
-    not.
+    Nothing but time depends on it, so a file that cannot be read is measured anew and one that
+    cannot be written is not.
 
     Args:
         model: whose prior.
@@ -32,7 +32,9 @@ class Prior:
         folder: of the weights; None for a model that came from memory, whose prior is not stored.
     """
 
-    def __init__(self, model: Model, before: Sequence[int] = (0,), folder: Path | None = None) -> None:
+    def __init__(
+        self, model: Model, before: Sequence[int] = (0,), folder: Path | None = None
+    ) -> None:
         self.model, self.before, self.folder = model, tuple(before), folder
         self._table: BigramPrior | None = None
         self._making = threading.Lock()
@@ -56,17 +58,27 @@ class Prior:
 
     @property
     def path(self) -> Path | None:
-        """Where the prior lies, if there is one; other weights in the same folder give another path."""
+        """Where the prior lies, if there is one; other weights in the same folder give another
+        path.
+        """
         if self.folder is None:
             return None
         files = sorted(file for pattern in WEIGHTS for file in self.folder.glob(pattern))
-        stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        stamps = [
+            (str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files
+        ]
         identity = (str(self.folder.resolve()), self.before, PRIOR_RANKS, stamps)
         digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:12]
-        return home() / "priors" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.folder.name)[:60]}-{digest}.safetensors"
+        return (
+            home()
+            / "priors"
+            / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.folder.name)[:60]}-{digest}.safetensors"
+        )
 
     def measure(self, seconds: float = float("inf")) -> BigramPrior:
-        """Take the prior from the model, the first tokens first, and store it; from now on this one is used."""
+        """Take the prior from the model, the first tokens first, and store it; from now on this one
+        is used.
+        """
         with progress(f"asking the model what follows each token, at most {seconds:.0f} s"):
             table = BigramPrior.of(self.model, self.before, seconds=seconds)
         if (path := self.path) is not None:

@@ -1,4 +1,6 @@
-"""Guess that the text goes on as it did where its newest tokens occurred before, however many they are."""
+"""Guess that the text goes on as it did where its newest tokens occurred before, however many they
+are.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +10,8 @@ from draftwood.interfaces.drafter import Request
 from draftwood.interfaces.source import Kind, News, Opinion, SourceSession
 from draftwood.validation import positive
 
-DEEPEST = 64  # tokens of a match; longer ones count as their last so many, as in SuffixDecoding's trees
+# tokens of a match; longer ones count as their last so many, as in SuffixDecoding's trees
+DEEPEST = 64
 BREAK = -1  # stands between texts that do not follow each other; never guessed
 VARIED = 32  # a match followed by more different tokens than this says nothing
 WIDEST = 4  # continuations of a match that are guessed
@@ -19,10 +22,11 @@ UNSEEN = 0.2  # occurrences that all the continuations not seen are worth
 class SuffixAutomaton:
     """All substrings of a text that grows at its end, each with the number of places where it ends.
 
-    A state stands for substrings that end in the same places; ``links`` leads to the longest shorter suffix that ends
-    in more places. Appending a token takes constant time on average (Blumer et al. 1985) plus a walk along the links
-    that counts the new place, of at most ``deepest`` + 1 steps: places are counted of the substrings that a match and
-    its continuation may be.
+    A state stands for substrings that end in the same places; ``links`` leads to the longest
+    shorter suffix that ends in more places. Appending a token takes constant time on average
+    (Blumer et al. 1985) plus a walk along the links that counts the new place, of at most
+    ``deepest`` + 1 steps: places are counted of the substrings that a match and its continuation
+    may be.
 
     Args:
         deepest: tokens of the longest match.
@@ -82,7 +86,11 @@ class SuffixAutomaton:
                 return 0, 0
             matched = self.lengths[state]
         state = following[state][token]
-        return (state, matched + 1) if matched < self.deepest else (self._cut(state, self.deepest), self.deepest)
+        return (
+            (state, matched + 1)
+            if matched < self.deepest
+            else (self._cut(state, self.deepest), self.deepest)
+        )
 
     def _split(self, before: int, token: int) -> int:
         """The state of exactly the longest substring of ``before`` and the token."""
@@ -112,10 +120,11 @@ Match = tuple[int, int]
 
 @dataclass(frozen=True)
 class Suffix:
-    """What followed the longest match of the newest tokens in prompt and answer, by how often and how recently it did.
+    """What followed the longest match of the newest tokens in prompt and answer, by how often and
+    how recently it did.
 
-    The search of SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975) with the automaton of SAM-Decoding (Hu et al.
-    2024, arXiv:2411.10666).
+    The search of SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975) with the automaton of
+    SAM-Decoding (Hu et al. 2024, arXiv:2411.10666).
 
     Args:
         longest: matches of so many tokens and more count alike.
@@ -163,8 +172,12 @@ def kinds_of(source: str, longest: int) -> list[Kind]:
     return [Kind(source, length) for length in range(longest + 1)]
 
 
-def opinions_on(automaton: SuffixAutomaton, match: Match, kinds: Sequence[Kind], shortest: int) -> list[Opinion]:
-    """The likeliest continuations of a match; none of one that is too short, or that nearly anything follows."""
+def opinions_on(
+    automaton: SuffixAutomaton, match: Match, kinds: Sequence[Kind], shortest: int
+) -> list[Opinion]:
+    """The likeliest continuations of a match; none of one that is too short, or that nearly
+    anything follows.
+    """
     state, matched = match
     following = automaton.following[state]
     if matched < shortest or not 0 < len(following) <= VARIED:

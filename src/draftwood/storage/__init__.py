@@ -1,1 +1,3 @@
-"""The ground of everything kept on disk: the home folder, atomic writes, names of machines, progress."""
+"""The ground of everything kept on disk: the home folder, atomic writes, names of machines,
+progress.
+"""

@@ -40,11 +40,12 @@ def sha256(path: Path) -> str:
 
 
 def publish(destination: Path, source: str, build: Callable[[Path], Facts | None]) -> Path:
-    """Make the folder `destination` by letting `build` fill an empty folder, then renaming that folder in one step.
+    """Make the folder `destination` by letting `build` fill an empty folder, then renaming that
+    folder in one step.
 
-    `source` is what the manifest says about the origin; what `build` returns it says of the weights. Only one process
-    builds a destination at a time; the others wait and take what the first one made. Raises OSError when the disk
-    cannot take the folder.
+    `source` is what the manifest says about the origin; what `build` returns it says of the
+    weights. Only one process builds a destination at a time; the others wait and take what the
+    first one made. Raises OSError when the disk cannot take the folder.
     """
     with explain_write_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +90,9 @@ def _locked(destination: Path) -> Iterator[None]:
 
 
 def _remove_leftovers(destination: Path) -> None:
-    """Remove half-made folders whose maker is dead; its lock being free proves that. Our own lock is held by us."""
+    """Remove half-made folders whose maker is dead; its lock being free proves that. Our own lock
+    is held by us.
+    """
     from filelock import FileLock, Timeout
 
     for partial in destination.parent.glob(".*.partial"):
@@ -111,17 +114,29 @@ def explain_write_errors(destination: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         code = getattr(error, "errno", None)
-        if code is None and "os error" in str(error):  # safetensors reports the number only inside its text
-            code = next((number for number in CANNOT_WRITE if f"os error {number})" in str(error)), None)
+        # safetensors reports the number only inside its text
+        if code is None and "os error" in str(error):
+            code = next(
+                (number for number in CANNOT_WRITE if f"os error {number})" in str(error)), None
+            )
         if code not in CANNOT_WRITE:
             raise
-        cure = "free some space" if code in (errno.ENOSPC, errno.EDQUOT) else "make that folder writable"
-        reason = f"cannot write {destination}: {CANNOT_WRITE[code]}; {cure}, or set DRAFTWOOD_HOME to another folder"
+        cure = (
+            "free some space"
+            if code in (errno.ENOSPC, errno.EDQUOT)
+            else "make that folder writable"
+        )
+        reason = (
+            f"cannot write {destination}: {CANNOT_WRITE[code]}; {cure}, or set DRAFTWOOD_HOME to"
+            " another folder"
+        )
         raise OSError(reason) from error
 
 
 def write_manifest(folder: Path, source: str, facts: Facts) -> None:
-    """Write `draftwood.json`: the origin, the size and SHA-256 of every file, and the versions that made them."""
+    """Write `draftwood.json`: the origin, the size and SHA-256 of every file, and the versions that
+    made them.
+    """
     files = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in sorted(folder.rglob("*"))

@@ -1,4 +1,6 @@
-"""What the user sees of long work: one spinner on a terminal, and nothing of other libraries' own bars."""
+"""What the user sees of long work: one spinner on a terminal, and nothing of other libraries' own
+bars.
+"""
 
 import io
 import sys
@@ -8,26 +10,32 @@ from contextlib import contextmanager, redirect_stderr
 
 @contextmanager
 def progress(message: str) -> Iterator[None]:
-    """Show a spinner with `message` on stderr while the body runs; nothing when stderr is not a terminal."""
+    """Show a spinner with `message` on stderr while the body runs; nothing when stderr is not a
+    terminal.
+    """
     if not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
 
-    # The stream is fixed here, so that the spinner survives the body redirecting stderr to silence a library.
+    # The stream is fixed here, so that the spinner survives the body redirecting stderr to silence
+    # a library.
     with Console(file=sys.stderr).status(message):
         yield
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep Transformers' progress bars and warnings away while the body runs, then restore its settings."""
+    """Keep Transformers' progress bars and warnings away while the body runs, then restore its
+    settings.
+    """
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        with redirect_stderr(io.StringIO()):  # the bars write here; the one of the GGUF reader obeys no setting
+        # the bars write here; the one of the GGUF reader obeys no setting
+        with redirect_stderr(io.StringIO()):
             yield
     finally:
         logging.set_verbosity(verbosity)
@@ -35,9 +43,15 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextmanager
 def quiet_downloads() -> Iterator[None]:
-    """Keep huggingface_hub's progress bars away while the body runs, unless stderr is a terminal or the user chose."""
+    """Keep huggingface_hub's progress bars away while the body runs, unless stderr is a terminal or
+    the user chose.
+    """
     from huggingface_hub import constants
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
 
     chosen = constants.HF_HUB_DISABLE_PROGRESS_BARS is not None
     if chosen or sys.stderr.isatty() or are_progress_bars_disabled():

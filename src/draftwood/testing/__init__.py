@@ -1,4 +1,6 @@
-"""For people who add methods: exact laws by enumeration, models of known law, and the checks every method must pass."""
+"""For people who add methods: exact laws by enumeration, models of known law, and the checks every
+method must pass.
+"""
 
 from draftwood.testing.axes import check_drafter, check_shape
 from draftwood.testing.checks import check_verifier

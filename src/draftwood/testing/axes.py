@@ -25,20 +25,24 @@ TREES, LEVEL = 4000, 1e-4
 def check_shape(shape: Shape) -> None:
     """Prove on small tables that a shape's trees are what they say they are.
 
-    Structure, budget and stored rows are looked at; then the law of the text that an exact verifier makes of the trees
-    is compared with the target's: by enumeration, or by chi-square where the shape draws continuous noise. A tree whose
-    label, order or rows do not tell the truth fails.
+    Structure, budget and stored rows are looked at; then the law of the text that an exact verifier
+    makes of the trees is compared with the target's: by enumeration, or by chi-square where the
+    shape draws continuous noise. A tree whose label, order or rows do not tell the truth fails.
 
     Raises:
         AssertionError: saying what is wrong.
     """
     rng = torch.Generator().manual_seed(8)
-    target, draft = ((torch.randn(3, 3, dtype=torch.float64, generator=rng) * 1.3).softmax(-1) for _ in range(2))
+    target, draft = (
+        (torch.randn(3, 3, dtype=torch.float64, generator=rng) * 1.3).softmax(-1) for _ in range(2)
+    )
     grow = drafting(shape, draft)
     trees = [grow(Rng(seed)) for seed in range(50)]
     for tree in trees:
         assert tree.token_list[0] == 0, "the root of a tree must be the token it was grown from"
-        assert len(tree) - 1 <= shape.nodes, f"{len(tree) - 1} nodes drafted, but nodes says {shape.nodes}"
+        assert len(tree) - 1 <= shape.nodes, (
+            f"{len(tree) - 1} nodes drafted, but nodes says {shape.nodes}"
+        )
         _check_rows(tree, draft)
     verifier = _exact_verifier(trees[0])
     try:
@@ -48,7 +52,9 @@ def check_shape(shape: Shape) -> None:
         assert value > LEVEL, f"texts do not follow the target's law: p = {value:.2g}"
         return
     off = distance(law, target_law(target, 2))
-    assert off < 1e-9, f"the law of the text is {off:.6g} from the target's: label, order or rows are not true"
+    assert off < 1e-9, (
+        f"the law of the text is {off:.6g} from the target's: label, order or rows are not true"
+    )
 
 
 def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
@@ -67,11 +73,17 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
 
     def text(guesser: Drafter, prompt: list[int], temperature: float) -> list[int]:
         options = Options(Sampling(temperature), 24, seed=3)
-        return [t for step in generate(target, guesser, Match(), prompt, options) for t in step.tokens]
+        return [
+            t for step in generate(target, guesser, Match(), prompt, options) for t in step.tokens
+        ]
 
     for prompt in prompts:
-        assert text(drafter, prompt, 0.0) == text(Nothing(), prompt, 0.0), "the greedy text is not the model's own"
-        assert text(drafter, prompt, 1.0) == text(drafter, prompt, 1.0), "the same seed gives different texts"
+        assert text(drafter, prompt, 0.0) == text(Nothing(), prompt, 0.0), (
+            "the greedy text is not the model's own"
+        )
+        assert text(drafter, prompt, 1.0) == text(drafter, prompt, 1.0), (
+            "the same seed gives different texts"
+        )
     together: list[list[int]] = [[] for _ in prompts]
     options = Options(Sampling(1.0), 24, seed=3)
     decodings = [Decoding(target, drafter, Match(), prompt, options) for prompt in prompts]
@@ -85,11 +97,15 @@ def _check_rows(tree: DraftTree, draft: torch.Tensor) -> None:
     inner = [node for node, children in enumerate(tree.children) if children]
     if tree.draw == "chosen" or not inner:
         return
-    assert tree.probs is not None, f"a tree with {tree.draw} draws must carry the rows it was drawn from"
+    assert tree.probs is not None, (
+        f"a tree with {tree.draw} draws must carry the rows it was drawn from"
+    )
     assert max(inner) < len(tree.probs), f"inner node {max(inner)} has no row of probabilities"
     true = at_nodes(draft, tree)
     for node in inner:
-        assert torch.allclose(tree.probs[node], true[node]), f"row {node} is not what expand gave for that node"
+        assert torch.allclose(tree.probs[node], true[node]), (
+            f"row {node} is not what expand gave for that node"
+        )
 
 
 def _exact_verifier(tree: DraftTree) -> Verifier:

@@ -20,10 +20,10 @@ LARGE = ((2, 2), (3, 1), (1, 1, 1))
 def check_verifier(verifier: Verifier) -> None:
     """Prove on small tables that a verifier loses nothing on the draws it is exact for.
 
-    Chains and trees are drafted in every possible way and verified in every possible way; the law of the emitted
-    tokens must be the target's to 1e-9. The tables include zeros, rows where target and draft agree or have nothing
-    in common, and certain rows. A verifier may refuse trees that branch, with ValueError. A lossy one, exact for no
-    draw, is only held to walk properly.
+    Chains and trees are drafted in every possible way and verified in every possible way; the law
+    of the emitted tokens must be the target's to 1e-9. The tables include zeros, rows where target
+    and draft agree or have nothing in common, and certain rows. A verifier may refuse trees that
+    branch, with ValueError. A lossy one, exact for no draw, is only held to walk properly.
 
     Raises:
         AssertionError: naming the draw, the tree's widths, the tables and what went wrong.
@@ -42,19 +42,27 @@ def check_verifier(verifier: Verifier) -> None:
                 raise AssertionError(f"{case}: {error}") from error
             for length in range(1, len(widths) + 2) if verifier.exact_for else ():
                 off = distance(law_of(found, target, length), target_law(target, length))
-                assert off <= TOLERANCE, f"{case}: the law of the first {length} tokens is {off:.6g} from the target's"
+                assert off <= TOLERANCE, (
+                    f"{case}: the law of the first {length} tokens is {off:.6g} from the target's"
+                )
 
 
-def _watched_walks(verifier: Verifier, grow: Grow, target: Float[Tensor, "vocab vocab"]) -> list[Walk]:
+def _watched_walks(
+    verifier: Verifier, grow: Grow, target: Float[Tensor, "vocab vocab"]
+) -> list[Walk]:
     """Every walk, each of them looked at."""
     found = []
     for drafted, tree in outcomes(grow):
         rows = at_nodes(target, tree)
         read = [rows] if tree.probs is None else [rows, tree.probs]
         before = torch.cat(read)
-        for decided, verdict in outcomes(lambda rng, tree=tree, rows=rows: verifier(tree, rows, rng)):
+        for decided, verdict in outcomes(
+            lambda rng, tree=tree, rows=rows: verifier(tree, rows, rng)
+        ):
             path, token = verdict.path, verdict.next_token
-            assert path == (tree.path_to(path[-1]) if path else []), f"{path} is no path from the root of {tree}"
+            assert path == (tree.path_to(path[-1]) if path else []), (
+                f"{path} is no path from the root of {tree}"
+            )
             assert type(token) is int, f"next_token must be an int, got {token!r}"
             assert 0 <= token < len(target), f"{token} is no token"
             found.append(Walk(drafted * decided, tree, verdict))
@@ -83,7 +91,9 @@ def _cases(draw: Draw) -> Iterator[Case]:
             yield widths, kind, target, draft
     vocab = 2 if draw == "independent" else 3  # independent trees are too many otherwise
     for widths in LARGE:
-        target, draft = (torch.stack([_law(seed + row, vocab) for row in range(vocab)]) for seed in (40, 50))
+        target, draft = (
+            torch.stack([_law(seed + row, vocab) for row in range(vocab)]) for seed in (40, 50)
+        )
         yield widths, f"random rows of {vocab} tokens", target, draft
 
 
@@ -93,10 +103,15 @@ def _law(seed: int, vocab: int = 3) -> Float[Tensor, " vocab"]:
 
 
 def _tables() -> dict[str, list[tuple[Float[Tensor, " vocab"], Float[Tensor, " vocab"]]]]:
-    """By kind, (target, draft) after each of three tokens. The root is token 0, so its row counts most."""
+    """By kind, (target, draft) after each of three tokens. The root is token 0, so its row counts
+    most.
+    """
     certain, same = torch.eye(3, dtype=torch.float64), _law(1)
     random = [(_law(seed), _law(seed + 1)) for seed in range(20, 26, 2)]
-    narrow = torch.tensor([0.4, 0.6, 0.0], dtype=torch.float64), torch.tensor([0.0, 0.3, 0.7], dtype=torch.float64)
+    narrow = (
+        torch.tensor([0.4, 0.6, 0.0], dtype=torch.float64),
+        torch.tensor([0.0, 0.3, 0.7], dtype=torch.float64),
+    )
     equal, apart = (same, same), (certain[0], narrow[1])
     sure_target, sure_draft = (certain[2], _law(2)), (_law(3), certain[1])
     return {

@@ -34,11 +34,16 @@ class Walk:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        return (*(self.tree.token_list[node] for node in self.verdict.path), self.verdict.next_token)
+        return (
+            *(self.tree.token_list[node] for node in self.verdict.path),
+            self.verdict.next_token,
+        )
 
 
 def after(table: Table, tokens: tuple[int, ...]) -> Float[Tensor, " vocab"]:
-    """The table's row after these tokens; before the first of them the same token is taken to stand."""
+    """The table's row after these tokens; before the first of them the same token is taken to
+    stand.
+    """
     order = table.ndim - 1
     return table[((tokens[0],) * order + tokens)[-order:]]
 
@@ -62,7 +67,9 @@ def drafting(shape: Shape, draft: Table, root: int = 0) -> Grow:
 
 
 def plain_tree(widths: tuple[int, ...], draw: Draw, draft: Table, root: int = 0) -> Grow:
-    """The plainest way to grow a tree of given widths, with any draw; what is not drawn is the likeliest."""
+    """The plainest way to grow a tree of given widths, with any draw; what is not drawn is the
+    likeliest.
+    """
 
     def grow(rng: Rng) -> DraftTree:
         tokens, parents, level, rows = [root], [-1], [0], []
@@ -74,7 +81,9 @@ def plain_tree(widths: tuple[int, ...], draw: Draw, draft: Table, root: int = 0)
                 level += range(len(tokens), len(tokens) + width)
                 tokens += _children(row, width, draw, rng)
                 parents += [node] * width
-        return DraftTree(torch.tensor(tokens), torch.tensor(parents), torch.cat(rows) if rows else None, draw)
+        return DraftTree(
+            torch.tensor(tokens), torch.tensor(parents), torch.cat(rows) if rows else None, draw
+        )
 
     return grow
 
@@ -95,7 +104,9 @@ def walks(verifier: Rule, grow: Grow, target: Table) -> list[Walk]:
     found = []
     for drafted, tree in outcomes(grow):
         rows = at_nodes(target, tree)
-        for decided, verdict in outcomes(lambda rng, tree=tree, rows=rows: verifier(tree, rows, rng)):
+        for decided, verdict in outcomes(
+            lambda rng, tree=tree, rows=rows: verifier(tree, rows, rng)
+        ):
             found.append(Walk(drafted * decided, tree, verdict))
     return found
 
@@ -114,10 +125,11 @@ def target_law(target: Table, length: int, start: tuple[int, ...] = (0,)) -> Law
 
 
 def sampled_law(model: Model, sampler: Sampler, context: Context, length: int) -> Law:
-    """Exact law of the ``length`` tokens that a model writes behind a context under sampling options.
+    """Exact law of the ``length`` tokens that a model writes behind a context under sampling
+    options.
 
-    The model reads each text anew and as a whole, and each text is a context of its own, so that penalties are counted
-    as in plain decoding.
+    The model reads each text anew and as a whole, and each text is a context of its own, so that
+    penalties are counted as in plain decoding.
     """
     law: Law = {(): 1.0}
     for _ in range(length):
@@ -128,7 +140,9 @@ def sampled_law(model: Model, sampler: Sampler, context: Context, length: int) -
             row = session.extend(text.tokens, "last").logits
             session.close()
             chances = enumerate(sampler.probs(row, [text])[0].tolist())
-            longer |= {(*tokens, token): probability * chance for token, chance in chances if chance > 0.0}
+            longer |= {
+                (*tokens, token): probability * chance for token, chance in chances if chance > 0.0
+            }
         law = longer
     return law
 
@@ -136,8 +150,8 @@ def sampled_law(model: Model, sampler: Sampler, context: Context, length: int) -
 def emitted_law(verifier: Rule, grow: Grow, target: Table, length: int) -> Law:
     """Exact law of the first ``length`` tokens after the root: one block, then the target itself.
 
-    Equals ``target_law`` for every length exactly if the verifier loses nothing. Lengths up to one more than the
-    tree is deep see all of the verifier's work.
+    Equals ``target_law`` for every length exactly if the verifier loses nothing. Lengths up to one
+    more than the tree is deep see all of the verifier's work.
     """
     return law_of(walks(verifier, grow, target), target, length)
 

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A language model whose next token depends on the last few alone: ``logits[..., i, j]`` are the logits after i, j.
+    """A language model whose next token depends on the last few alone: ``logits[..., i, j]`` are
+    the logits after i, j.
 
-    It has no layers and no cache, but its sessions insist on the order of calls that models with a cache need.
+    It has no layers and no cache, but its sessions insist on the order of calls that models with a
+    cache need.
 
     Args:
-        logits: one axis for each token that is looked at, the newest last, then one for the next token. Where a text
-            is shorter, its first token is taken to stand before it too.
+        logits: one axis for each token that is looked at, the newest last, then one for the next
+            token. Where a text is shorter, its first token is taken to stand before it too.
     """
 
     logits: Float[Tensor, "*before vocab"]
@@ -82,7 +84,9 @@ class TableSession:
     def length(self) -> int:
         return len(self.tokens)
 
-    def extend(self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()) -> Output:
+    def extend(
+        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+    ) -> Output:
         _no_hidden(hidden)
         if len(tokens) == 0:
             raise ValueError("extend needs at least one token")
@@ -97,7 +101,9 @@ class TableSession:
         _no_hidden(hidden)
         nodes = list(zip(tree.token_list, tree.parent_list, strict=True))
         if nodes[:first] != self.run[:first]:
-            raise ValueError(f"nodes before {first} must have been run since the last commit, {self.run} were")
+            raise ValueError(
+                f"nodes before {first} must have been run since the last commit, {self.run} were"
+            )
         self.run = nodes
         tails: list[tuple[int, ...]] = []
         for token, parent in nodes:
@@ -109,7 +115,9 @@ class TableSession:
         chosen = [self.run[node] for node in path]
         before = [-1, *path[:-1]]
         if [parent for _, parent in chosen] != before:
-            raise ValueError(f"a commit keeps a path from the root down, got nodes {list(path)} of {self.run}")
+            raise ValueError(
+                f"a commit keeps a path from the root down, got nodes {list(path)} of {self.run}"
+            )
         self.tokens += [token for token, _ in chosen]
         self.run = []
 
@@ -121,7 +129,9 @@ class TableSession:
         self.run = [(token, place - 1) for place, token in enumerate(taken)]
 
     def skipping(self, layers: frozenset[int]) -> "TableSession":
-        raise ValueError(f"a table has no decoder layers to leave out, asked to skip {sorted(layers)}")
+        raise ValueError(
+            f"a table has no decoder layers to leave out, asked to skip {sorted(layers)}"
+        )
 
     def close(self) -> None:
         self.tokens, self.run = [], []
@@ -138,9 +148,16 @@ def _no_hidden(layers: Sequence[int]) -> None:
 
 
 def tiny_llama(
-    seed: int = 0, layers: int = 2, vocab: int = 64, dim: int = 32, heads: int = 4, context: int = 512
+    seed: int = 0,
+    layers: int = 2,
+    vocab: int = 64,
+    dim: int = 32,
+    heads: int = 4,
+    context: int = 512,
 ) -> "LlamaForCausalLM":
-    """A random Llama that runs in a millisecond and writes varied text, for tests. Nothing ends its text."""
+    """A random Llama that runs in a millisecond and writes varied text, for tests. Nothing ends its
+    text.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(

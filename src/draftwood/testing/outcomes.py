@@ -22,8 +22,8 @@ def outcomes(act: Callable[[Rng], T]) -> list[tuple[float, T]]:
             ``draw_independent`` of the Rng it is given, and does nothing else by chance.
 
     Returns:
-        (probability, result) pairs, one per sequence of choices; choices of probability 0 are left out. The
-        probabilities are 64-bit and sum to 1.
+        (probability, result) pairs, one per sequence of choices; choices of probability 0 are left
+        out. The probabilities are 64-bit and sum to 1.
 
     Raises:
         ValueError: if the act draws from weights that are not numbers, negative or all zero.
@@ -44,7 +44,8 @@ def outcomes(act: Callable[[Rng], T]) -> list[tuple[float, T]]:
 
 
 class ScriptedRng(Rng):
-    """Falls as the script says, then takes the first choice each time, and remembers what else was possible.
+    """Falls as the script says, then takes the first choice each time, and remembers what else was
+    possible.
 
     Attributes:
         probability: of all that happened so far.
@@ -58,10 +59,14 @@ class ScriptedRng(Rng):
         self._script = script
 
     def uniform(self) -> float:
-        raise NotImplementedError("a uniform number has too many values to enumerate; use accept or draw")
+        raise NotImplementedError(
+            "a uniform number has too many values to enumerate; use accept or draw"
+        )
 
     def exponential(self, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
-        raise NotImplementedError("exponential numbers have too many values to enumerate; test this one by sampling")
+        raise NotImplementedError(
+            "exponential numbers have too many values to enumerate; test this one by sampling"
+        )
 
     def accept(self, probability: float) -> bool:
         if math.isnan(probability):
@@ -70,29 +75,44 @@ class ScriptedRng(Rng):
         return self._choose([(probability, True), (1.0 - probability, False)])
 
     def arrivals(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
-        raise NotImplementedError("noise that is known before a draw cannot be enumerated; test this one by sampling")
+        raise NotImplementedError(
+            "noise that is known before a draw cannot be enumerated; test this one by sampling"
+        )
 
     @property
     def next_draw(self) -> tuple[int, int]:
-        raise NotImplementedError("noise that is known before a draw cannot be enumerated; test this one by sampling")
+        raise NotImplementedError(
+            "noise that is known before a draw cannot be enumerated; test this one by sampling"
+        )
 
     def draw(self, probs: Float[Tensor, " vocab"]) -> int:
         return self._choose(_support(probs))
 
-    def draw_softened(self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float) -> int:
-        return self.draw((logits[row] / temperature).softmax(-1)) if temperature else int(logits[row].argmax())
+    def draw_softened(
+        self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float
+    ) -> int:
+        return (
+            self.draw((logits[row] / temperature).softmax(-1))
+            if temperature
+            else int(logits[row].argmax())
+        )
 
-    def draw_distinct(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
+    def draw_distinct(
+        self, probs: Float[Tensor, "rows vocab"], count: int
+    ) -> Int[Tensor, "rows {count}"]:
         drawn = []
         for row in probs:
             left, tokens = row.clone(), []
             for _ in range(count):
-                tokens.append(self.draw(left) if left.sum() > 0 else len(left) - 1)  # as Rng fills up
+                # as Rng fills up
+                tokens.append(self.draw(left) if left.sum() > 0 else len(left) - 1)
                 left[tokens[-1]] = 0.0
             drawn.append(tokens)
         return torch.tensor(drawn, device=probs.device).reshape(len(probs), count)
 
-    def draw_independent(self, probs: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
+    def draw_independent(
+        self, probs: Float[Tensor, "rows vocab"], count: int
+    ) -> Int[Tensor, "rows {count}"]:
         drawn = [[self.draw(row) for _ in range(count)] for row in probs]
         return torch.tensor(drawn, device=probs.device).reshape(len(probs), count)
 

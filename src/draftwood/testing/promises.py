@@ -1,8 +1,10 @@
-"""Does a method really leave the text alone? On a real model by identity, on a known law by chi-square.
+"""Does a method really leave the text alone? On a real model by identity, on a known law by
+chi-square.
 
 * Greedy identity: every method must write exactly what plain decoding writes.
-* Output law: on a model that is a small table the law of the text is known. Long texts are written by the whole
-  engine, and the law of every token given the two before it is compared with the table's.
+* Output law: on a model that is a small table the law of the text is known. Long texts are written
+  by the whole engine, and the law of every token given the two before it is compared with the
+  table's.
 * Controls: rules known to be wrong must be caught by the same comparison, or it proves nothing.
 """
 
@@ -32,7 +34,8 @@ from draftwood.verifiers import KSeq, Rejection
 if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
 
-SIGNIFICANCE = 1e-4  # a correct program falls below this once in ten thousand runs, and the seeds are fixed
+# a correct program falls below this once in ten thousand runs, and the seeds are fixed
+SIGNIFICANCE = 1e-4
 TIE_SPACINGS = 4
 VOCABULARY, TEXTS, TEXT_LENGTH = 4, 20, 100
 
@@ -66,7 +69,9 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one check; ``passed`` is None where it could not be made, and ``detail`` says why."""
+    """The outcome of one check; ``passed`` is None where it could not be made, and ``detail`` says
+    why.
+    """
 
     check: Literal["identity", "law", "control"]
     name: str
@@ -82,10 +87,11 @@ class Finding:
 def tie_tolerance(logit: float, dtype: torch.dtype) -> float:
     """How far apart two logits of this size may stand and still change places by rounding.
 
-    A run over many tokens adds up in another order than a run over one. In 8- and 11-bit precision every layer's
-    result is rounded to the type once more, so two such runs disagree about the distance of two logits by a few
-    spacings of the type at the logit's size: for SmolLM2-135M in bfloat16 by 0.7 in the mean and 4 at most.
-    float32 has so many digits that no difference is excused: the tolerance is zero.
+    A run over many tokens adds up in another order than a run over one. In 8- and 11-bit precision
+    every layer's result is rounded to the type once more, so two such runs disagree about the
+    distance of two logits by a few spacings of the type at the logit's size: for SmolLM2-135M in
+    bfloat16 by 0.7 in the mean and 4 at most. float32 has so many digits that no difference is
+    excused: the tolerance is zero.
     """
     if dtype not in (torch.bfloat16, torch.float16):
         return 0.0
@@ -96,7 +102,9 @@ def tie_tolerance(logit: float, dtype: torch.dtype) -> float:
 def first_divergence(
     model: Model, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]
 ) -> Divergence | None:
-    """Where two greedy texts part, and how sure the target is of the token there; None if they are the same."""
+    """Where two greedy texts part, and how sure the target is of the token there; None if they are
+    the same.
+    """
     if list(plain) == list(other):
         return None
     shorter = min(len(plain), len(other))
@@ -109,14 +117,22 @@ def first_divergence(
     best = logits.float().topk(2).values.tolist()
     tolerance = tie_tolerance(best[0], logits.dtype)
     tokens = [text[position] if position < len(text) else None for text in (plain, other)]
-    tie = all(token is not None and best[0] - float(logits[token]) <= tolerance for token in tokens) and tolerance > 0
+    tie = (
+        all(token is not None and best[0] - float(logits[token]) <= tolerance for token in tokens)
+        and tolerance > 0
+    )
     return Divergence(position, *tokens, margin=best[0] - best[1], tolerance=tolerance, tie=tie)
 
 
 def check_identity(
-    plain: "LanguageModel", others: Sequence["LanguageModel"], max_new_tokens: int, prompts: Sequence[str] = ()
+    plain: "LanguageModel",
+    others: Sequence["LanguageModel"],
+    max_new_tokens: int,
+    prompts: Sequence[str] = (),
 ) -> Iterator[Finding]:
-    """Greedy texts of every method against plain decoding, prompt by prompt; a method ends at its first failure."""
+    """Greedy texts of every method against plain decoding, prompt by prompt; a method ends at its
+    first failure.
+    """
     encoded = [plain.encode(prompt) for prompt in prompts or PROMPTS]
     wanted = [plain.generate(tokens, max_new_tokens=max_new_tokens).token_ids for tokens in encoded]
     for other in others:
@@ -124,7 +140,10 @@ def check_identity(
 
 
 def _identity(
-    model: Model, other: "LanguageModel", cases: list[tuple[list[int], list[int]]], max_new_tokens: int
+    model: Model,
+    other: "LanguageModel",
+    cases: list[tuple[list[int], list[int]]],
+    max_new_tokens: int,
 ) -> Finding:
     compared, ties = 0, []
     for prompt, plain in cases:
@@ -137,23 +156,32 @@ def _identity(
     detail = f"{compared} tokens of {len(cases)} texts the same"
     if ties:
         detail = f"{len(ties)} of {len(cases)} texts part at a tie; {describe(ties[0])}"
-    return Finding("identity", other.method.name, True, detail, divergence=ties[0] if ties else None)
+    return Finding(
+        "identity", other.method.name, True, detail, divergence=ties[0] if ties else None
+    )
 
 
 def describe(found: Divergence) -> str:
     """A divergence in words."""
-    there = f"token {found.position}: {found.plain_token} in plain decoding, {found.other_token} here"
+    there = (
+        f"token {found.position}: {found.plain_token} in plain decoding, {found.other_token} here"
+    )
     margin = f"the two top logits are {found.margin:.3g} apart"
     if found.tolerance == 0:
         return f"{there}; {margin}"
-    return f"{there}; {margin}, {'a tie' if found.tie else 'no tie'} within rounding ({found.tolerance:.3g})"
+    return (
+        f"{there}; {margin}, {'a tie' if found.tie else 'no tie'} within rounding"
+        f" ({found.tolerance:.3g})"
+    )
 
 
 def check_law(recipe: Recipe) -> Finding:
     """The law of a method's text on the table model, decoded by the whole engine."""
     target, draft = tables()
     p_value = law_p_value(_on_table(recipe, target, draft), target)
-    return Finding("law", recipe.name, p_value >= SIGNIFICANCE, "chi-square over the engine", p_value)
+    return Finding(
+        "law", recipe.name, p_value >= SIGNIFICANCE, "chi-square over the engine", p_value
+    )
 
 
 def check_controls() -> Iterator[Finding]:
@@ -161,30 +189,40 @@ def check_controls() -> Iterator[Finding]:
     target, draft = tables()
     for name, shape, verifier in (
         ("siblings verified in order of probability", ProbabilityOrder(Widths((3,))), Rejection()),
-        ("likeliest tokens called drawn", Mislabelled(Widths((3,), "greedy-plus-one"), "distinct"), Rejection()),
+        (
+            "likeliest tokens called drawn",
+            Mislabelled(Widths((3,), "greedy-plus-one"), "distinct"),
+            Rejection(),
+        ),
         ("K-SEQ on distinct siblings", Mislabelled(Widths((3,)), "independent"), KSeq()),
     ):
         p_value = law_p_value(Method(DraftModel(draft, shape), verifier, name), target)
         caught = p_value < SIGNIFICANCE
-        yield Finding("control", name, caught, "caught, as it must be" if caught else "not caught", p_value)
+        yield Finding(
+            "control", name, caught, "caught, as it must be" if caught else "not caught", p_value
+        )
 
 
 CONTROLS = 3
 
 
 def tables() -> tuple[TableModel, TableModel]:
-    """A target and a draft model of known laws: far apart, so that a wrong rule shows soon, and no pair is rare."""
+    """A target and a draft model of known laws: far apart, so that a wrong rule shows soon, and no
+    pair is rare.
+    """
     laws = torch.tensor([[0.5, 0.2, 0.2, 0.1], [0.05, 0.65, 0.15, 0.15]])
-    target, draft = (torch.stack([law.roll(token) for token in range(VOCABULARY)]).log() for law in laws)
+    target, draft = (
+        torch.stack([law.roll(token) for token in range(VOCABULARY)]).log() for law in laws
+    )
     return TableModel(target), TableModel(draft)
 
 
 def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
     """Probability of a text at least this far from the target's law, if the method changes nothing.
 
-    Given the token before, a token of a table's text depends on nothing else; so for every pair of tokens, what
-    follows it is a sample of a known law, whatever blocks the text was written in. The pairs' chi-square values are
-    joined by Fisher's rule.
+    Given the token before, a token of a table's text depends on nothing else; so for every pair of
+    tokens, what follows it is a sample of a known law, whatever blocks the text was written in. The
+    pairs' chi-square values are joined by Fisher's rule.
     """
     followers: dict[tuple[int, int], Counter[Hashable]] = {}
     for text in range(TEXTS):
@@ -195,7 +233,9 @@ def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
         for first, second, third in zip(tokens, tokens[1:], tokens[2:], strict=False):
             followers.setdefault((first, second), Counter())[third] += 1
     rows = target.logits.double().softmax(-1).tolist()
-    values = [chi_square(counts, dict(enumerate(rows[pair[1]]))) for pair, counts in followers.items()]
+    values = [
+        chi_square(counts, dict(enumerate(rows[pair[1]]))) for pair, counts in followers.items()
+    ]
     if min(values) == 0.0:
         return 0.0
     joined = torch.tensor([len(values), -sum(map(math.log, values))], dtype=torch.float64)
@@ -203,7 +243,9 @@ def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
 
 
 def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
-    """The method on the table; one that skips layers, which a table lacks, drafts with the second table instead."""
+    """The method on the table; one that skips layers, which a table lacks, drafts with the second
+    table instead.
+    """
     if recipe.drafter == "token-recycling":
         return Method(TokenRecycling(Paths(), ranks=VOCABULARY), recipe.verifier, recipe.name)
     if recipe.drafter in ("draft-model", "layer-skip"):
@@ -213,7 +255,9 @@ def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
 
 @dataclass(frozen=True)
 class ProbabilityOrder:
-    """A wrong rule: drawn siblings stand in order of probability instead of drawing order. One level only."""
+    """A wrong rule: drawn siblings stand in order of probability instead of drawing order. One
+    level only.
+    """
 
     name: ClassVar[str] = "probability-order"
     shape: Widths
@@ -247,4 +291,8 @@ class Mislabelled:
 
 def lossless_names() -> list[str]:
     """Every method that claims to leave the text alone."""
-    return [recipe.name for recipe in methods.RECIPES.values() if recipe.lossless and recipe.name != "plain"]
+    return [
+        recipe.name
+        for recipe in methods.RECIPES.values()
+        if recipe.lossless and recipe.name != "plain"
+    ]

@@ -14,8 +14,9 @@ Amounts = Mapping[Any, float] | Shaped[Tensor, " outcomes"]
 def chi_square(counts: Amounts, law: Amounts) -> float:
     """Probability that a sample from ``law`` is at least this far from it, by Pearson's chi-square.
 
-    Cells that expect fewer than 5 are merged. A sample holding something of probability 0 gives 0. A correct program
-    gives any value below x with probability x, so tests compare with something like 1e-4 and use a fixed seed.
+    Cells that expect fewer than 5 are merged. A sample holding something of probability 0 gives 0.
+    A correct program gives any value below x with probability x, so tests compare with something
+    like 1e-4 and use a fixed seed.
 
     Raises:
         ValueError: for an empty sample.
@@ -26,7 +27,9 @@ def chi_square(counts: Amounts, law: Amounts) -> float:
         raise ValueError("chi_square needs at least one observation, got none")
     if any(count > 0 and law.get(outcome, 0.0) <= 0.0 for outcome, count in counts.items()):
         return 0.0
-    cells = [(total * chance, counts.get(outcome, 0)) for outcome, chance in law.items() if chance > 0.0]
+    cells = [
+        (total * chance, counts.get(outcome, 0)) for outcome, chance in law.items() if chance > 0.0
+    ]
     cells.sort(reverse=True)
     while len(cells) > 1 and cells[-1][0] < 5.0:  # the smallest goes to the next smallest
         (expected, seen), (expected_next, seen_next) = cells.pop(), cells.pop()
@@ -37,11 +40,13 @@ def chi_square(counts: Amounts, law: Amounts) -> float:
 
 
 def ranked_chi_square(tokens: Int[Tensor, " tokens"], laws: Float[Tensor, "tokens vocab"]) -> float:
-    """Probability that tokens, each drawn from a law of its own, are at least this far from their laws.
+    """Probability that tokens, each drawn from a law of its own, are at least this far from their
+    laws.
 
-    What is counted is how often the likeliest token of its law was drawn, the second likeliest, and so on: a rule that
-    takes what is likely or what was guessed too often shows there, in whatever contexts it does so. Each law may depend
-    on all tokens before, as it does in a text. Ranks that expect fewer than 5 are merged.
+    What is counted is how often the likeliest token of its law was drawn, the second likeliest, and
+    so on: a rule that takes what is likely or what was guessed too often shows there, in whatever
+    contexts it does so. Each law may depend on all tokens before, as it does in a text. Ranks that
+    expect fewer than 5 are merged.
 
     Args:
         tokens: drawn.
@@ -59,7 +64,8 @@ def ranked_chi_square(tokens: Int[Tensor, " tokens"], laws: Float[Tensor, "token
     expected_from = chances.sum(0).flip(0).cumsum(0).flip(0)  # of each rank and those behind it
     ranks = max(1, int((expected_from >= 5.0).sum()))
     drawn, chances = (
-        torch.cat([t[:, : ranks - 1], t[:, ranks - 1 :].sum(-1, keepdim=True)], -1) for t in (drawn, chances)
+        torch.cat([t[:, : ranks - 1], t[:, ranks - 1 :].sum(-1, keepdim=True)], -1)
+        for t in (drawn, chances)
     )
     off = (drawn - chances).sum(0)[:-1]  # the last rank follows from the others
     spread = torch.diag(chances.sum(0)) - chances.T @ chances

@@ -1,1 +1,2 @@
-"""Text in, text out: a model with its tokenizer, prompts, streams, and the hook into Transformers."""
+"""Text in, text out: a model with its tokenizer, prompts, streams, and the hook into
+Transformers."""

@@ -12,8 +12,8 @@ class TextBuilder:
 
     Args:
         tokenizer: decodes tokens.
-        stop: strings that end the text; they are not part of it. A special token, which has no text of its own, may be
-            one of them.
+        stop: strings that end the text; they are not part of it. A special token, which has no text
+            of its own, may be one of them.
 
     Raises:
         ValueError: for a stop string that holds a special token and more.
@@ -24,7 +24,8 @@ class TextBuilder:
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     stopped: bool = False
-    _start: int = 0  # decoding begins here, far enough back for spaces and merged bytes to come out right
+    # decoding begins here, far enough back for spaces and merged bytes to come out right
+    _start: int = 0
     _done: int = 0  # tokens whose text is in `text`
     _given: int = 0  # characters handed out
     _ends: frozenset[int] = frozenset()  # special tokens among the stop strings
@@ -35,8 +36,8 @@ class TextBuilder:
             inside = next((text for text in special if text in stop and text != stop), None)
             if inside is not None and stop not in special:
                 raise ValueError(
-                    f"the stop string {stop!r} holds the special token {inside!r} and more, but special tokens are no "
-                    f"part of the text; give {inside!r} alone"
+                    f"the stop string {stop!r} holds the special token {inside!r} and more, but"
+                    f" special tokens are no part of the text; give {inside!r} alone"
                 )
         self._ends = frozenset(special[stop] for stop in self.stop if stop in special)
 
@@ -69,12 +70,17 @@ class TextBuilder:
     def _decode(self, final: bool) -> None:
         old = self._text(self.tokens[self._start : self._done])
         new = self._text(self.tokens[self._start :])
-        if len(new) > len(old) and (final or not new.endswith("\ufffd")):  # a character may lack bytes yet
+        # a character may lack bytes yet
+        if len(new) > len(old) and (final or not new.endswith("\ufffd")):
             self.text += new[len(old) :]
             self._start, self._done = self._done, len(self.tokens)
 
     def _text(self, tokens: list[int]) -> str:
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        return str(
+            self.tokenizer.decode(
+                tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        )
 
     def _find_stop(self, before: int) -> bool:
         """Whether a stop string is complete now; cuts the text before the first of them."""
@@ -93,4 +99,6 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
 
 def _overlap(text: str, stop: str) -> int:
     """Length of the longest end of ``text`` that begins ``stop``."""
-    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)
+    return next(
+        (n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0
+    )

@@ -28,8 +28,8 @@ DEFAULT_METHOD = "auto"
 class LanguageModel(InProcess):
     """A model that writes faster and says the same.
 
-    Made by ``draftwood.load``; build it by hand to combine parts of your own. Several threads may use one at once: each
-    text is the same as alone, and the threads' runs of the model take turns.
+    Made by ``draftwood.load``; build it by hand to combine parts of your own. Several threads may
+    use one at once: each text is the same as alone, and the threads' runs of the model take turns.
 
     Args:
         model: the target.
@@ -37,7 +37,8 @@ class LanguageModel(InProcess):
         method: a drafter and a verifier.
         name: for reports.
         calibration: what runs cost, for methods that weigh it; None measures it when one asks.
-        prior: what the model says after single tokens, for methods that guess with it; None likewise.
+        prior: what the model says after single tokens, for methods that guess with it; None
+            likewise.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class LanguageModel(InProcess):
         self.calibration = calibration or Calibration(model)
         self.prior = prior or Prior(model, _usual_text(tokenizer), self.calibration.folder)
 
-    def with_method(self, method: str | Method, draft_model: Model | None = None) -> "LanguageModel":
+    def with_method(
+        self, method: str | Method, draft_model: Model | None = None
+    ) -> "LanguageModel":
         """The same model, decoded by another method."""
         if isinstance(method, Method):
             chosen = method
@@ -62,17 +65,26 @@ class LanguageModel(InProcess):
             curve = self.calibration.curve if recipe.uses_curve else None
             prior = self.prior.table if recipe.uses_prior else None
             chosen = methods.build(method, self.model, draft_model, curve=curve, prior=prior)
-        return LanguageModel(self.model, self.tokenizer, chosen, self.name, self.calibration, self.prior)
+        return LanguageModel(
+            self.model, self.tokenizer, chosen, self.name, self.calibration, self.prior
+        )
 
     def encode(self, prompt: Prompt, raw: bool = False) -> list[int]:
-        """Token ids of a prompt: as a chat where the tokenizer has a chat template, unless ``raw``."""
+        """Token ids of a prompt: as a chat where the tokenizer has a chat template, unless
+        ``raw``."""
         require_prompt(prompt)
         if not raw and self.tokenizer.chat_template is not None:
-            messages = plain_messages([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
-            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            messages = plain_messages(
+                [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            )
+            text = self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
             return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
         if not isinstance(prompt, str):
-            raise ValueError(f"{self.name} has no chat template, so it takes a text, not a list of messages")
+            raise ValueError(
+                f"{self.name} has no chat template, so it takes a text, not a list of messages"
+            )
         return list(self.tokenizer(prompt)["input_ids"])
 
     def stream(
@@ -97,10 +109,11 @@ class LanguageModel(InProcess):
         """Decode a prompt; iterate over the result for text as it is accepted.
 
         Args:
-            prompt: a text, a list of messages with ``role`` and ``content``, or the token ids of one text: numbers, a
-                tensor or an array, or what the tokenizer gives.
+            prompt: a text, a list of messages with ``role`` and ``content``, or the token ids of
+                one text: numbers, a tensor or an array, or what the tokenizer gives.
             max_new_tokens: most tokens to emit.
-            temperature: 0 is greedy decoding; see ``Sampling`` for this and the options up to ``logit_bias``.
+            temperature: 0 is greedy decoding; see ``Sampling`` for this and the options up to
+                ``logit_bias``.
             seed: the same seed gives the same text.
             stop: strings that end the text; None for none.
             raw: do not wrap the prompt in the chat template.
@@ -162,19 +175,21 @@ def load(
         tokenizer: needed with a Transformers model.
         method: a name of ``draftwood.methods`` or a ``Method`` built by hand.
         draft_model: for methods that draft with a second model, given like ``model``.
-        dtype: for instance ``float32``, or ``int8``; None takes int8 on CPUs for weights that were quantised before,
-            else the weights' own. Models given as objects keep theirs.
+        dtype: for instance ``float32``, or ``int8``; None takes int8 on CPUs for weights that were
+            quantised before, else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
-        curve: seconds of a run by number of nodes, for methods that choose the size of their trees by it, for instance
-            a ``Curve`` of ``draftwood.costs.curve``. None takes the one that ``draftwood tune`` or an earlier load
-            stored, or measures it, which takes at most 3 s, or 1 s for a model already in memory.
+        curve: seconds of a run by number of nodes, for methods that choose the size of their trees
+            by it, for instance a ``Curve`` of ``draftwood.costs.curve``. None takes the one that
+            ``draftwood tune`` or an earlier load stored, or measures it, which takes at most 3 s,
+            or 1 s for a model already in memory.
 
     Raises:
         TypeError: for a curve that is no function.
         ValueError: for unknown names, unsupported architectures and mismatched vocabularies.
     """
     if not isinstance(method, Method):
-        methods.require_parts(methods.recipe(method), draft_model is not None)  # before anything is loaded
+        # before anything is loaded
+        methods.require_parts(methods.recipe(method), draft_model is not None)
     plain = _plain(model, tokenizer, dtype, device, curve)
     if isinstance(method, Method):
         return plain.with_method(method)
@@ -216,7 +231,9 @@ def _plain(
         target, tokenizer, name = loaded.model, tokenizer or loaded.tokenizer, model
         calibration = Calibration(target, loaded.folder, loaded.dtype, curve)
     elif tokenizer is None:
-        raise ValueError("a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)")
+        raise ValueError(
+            "a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)"
+        )
     else:
         target, name = TransformersModel(model), model.config.name_or_path or type(model).__name__
         calibration = Calibration(target, curve=curve)
@@ -224,17 +241,23 @@ def _plain(
     return LanguageModel(target, tokenizer, methods.build("plain", target), name, calibration)
 
 
-QUESTION, ANSWER = "Explain it to me, please.", "Certainly! Here is what you asked for, in a few words. "
+QUESTION, ANSWER = (
+    "Explain it to me, please.",
+    "Certainly! Here is what you asked for, in a few words. ",
+)
 
 
 def _usual_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The beginning of a text such as the model usually writes: an answer in a chat where it can chat."""
+    """The beginning of a text such as the model usually writes: an answer in a chat where it can
+    chat.
+    """
     start: list[int] = []
     if tokenizer.chat_template is not None:
         turns = [{"role": "user", "content": QUESTION}]
         text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         start = list(tokenizer(str(text), add_special_tokens=False)["input_ids"])
     else:
-        edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)  # what a text starts with, or stands between texts
+        # what a text starts with, or stands between texts
+        edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)
         start = [token for token in edges if isinstance(token, int)][:1]
     return [*start, *tokenizer(ANSWER, add_special_tokens=False)["input_ids"]] or [0]

@@ -1,4 +1,6 @@
-"""What may be given as a prompt: a text, messages, or token ids in the forms in which Transformers gives them."""
+"""What may be given as a prompt: a text, messages, or token ids in the forms in which Transformers
+gives them.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,8 +21,8 @@ KINDS = "a prompt is a text, a list of messages with role and content, or the to
 def token_ids(prompt: object) -> list[int] | None:
     """The tokens of a prompt that is made of token ids; None for a text or messages.
 
-    Token ids come as a sequence, a tensor or an array [tokens] or [1 tokens], or as what ``tokenizer(...)`` and
-    ``apply_chat_template(tokenize=True)`` give, whose padding is left out.
+    Token ids come as a sequence, a tensor or an array [tokens] or [1 tokens], or as what
+    ``tokenizer(...)`` and ``apply_chat_template(tokenize=True)`` give, whose padding is left out.
 
     Raises:
         TypeError: for anything else.
@@ -32,22 +34,37 @@ def token_ids(prompt: object) -> list[int] | None:
         raise TypeError("the prompt is bytes, not text; decode it first: prompt.decode('utf-8')")
     if hasattr(prompt, "tolist") and hasattr(prompt, "shape"):  # a tensor or an array
         return _of_rows(torch.as_tensor(prompt).tolist())
-    if isinstance(prompt, Sequence) and not isinstance(prompt, str) and not isinstance(next(iter(prompt), 0), Mapping):
+    if (
+        isinstance(prompt, Sequence)
+        and not isinstance(prompt, str)
+        and not isinstance(next(iter(prompt), 0), Mapping)
+    ):
         return _of_rows(list(prompt))
     return None
 
 
 def _of_encoding(encoding: Mapping[Any, Any]) -> list[int]:
     if "input_ids" not in encoding:
-        cure = "put a single message in a list: [message]" if "role" in encoding else "it must have input_ids"
+        cure = (
+            "put a single message in a list: [message]"
+            if "role" in encoding
+            else "it must have input_ids"
+        )
         raise TypeError(f"{KINDS}, got a mapping with {', '.join(map(repr, encoding))}; {cure}")
     tokens, mask = token_ids(encoding["input_ids"]), encoding.get("attention_mask")
     if tokens is None:
         raise TypeError(f"input_ids must be token ids, got {encoding['input_ids']!r:.60}")
     kept = tokens if mask is None else token_ids(mask)
     if kept is None or len(kept) != len(tokens):
-        raise ValueError(f"attention_mask must say of each of {len(tokens)} tokens whether it counts, got {mask!r:.60}")
-    return tokens if mask is None else [token for token, seen in zip(tokens, kept, strict=True) if seen]
+        raise ValueError(
+            f"attention_mask must say of each of {len(tokens)} tokens whether it counts, got"
+            f" {mask!r:.60}"
+        )
+    return (
+        tokens
+        if mask is None
+        else [token for token, seen in zip(tokens, kept, strict=True) if seen]
+    )
 
 
 def _of_rows(rows: Any) -> list[int]:
@@ -55,7 +72,9 @@ def _of_rows(rows: Any) -> list[int]:
     rows = rows if isinstance(rows, list) else [rows]
     if rows and isinstance(rows[0], (list, tuple)):
         if len(rows) > 1:
-            raise ValueError(f"the prompt holds {len(rows)} texts; generate takes one, so call it for each")
+            raise ValueError(
+                f"the prompt holds {len(rows)} texts; generate takes one, so call it for each"
+            )
         rows = list(rows[0])
     for token in rows:
         require_whole("each token of the prompt", token, f"a whole number ({KINDS})")
@@ -72,7 +91,9 @@ def plain_messages(prompt: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     messages = []
     for number, message in enumerate(prompt):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise TypeError(f"message {number} must be a dict with role and content, got {message!r:.80}")
+            raise TypeError(
+                f"message {number} must be a dict with role and content, got {message!r:.80}"
+            )
         content = message.get("content")
         if isinstance(content, (list, tuple)):
             content = "\n".join(_text_of(part, number) for part in content)
@@ -86,12 +107,16 @@ def plain_messages(prompt: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _text_of(part: object, number: int) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
     if not isinstance(part, Mapping) or kind != "text" or not isinstance(part.get("text"), str):
-        raise ValueError(f"message {number} has a part of type {kind!r}; only parts of type 'text' can be read")
+        raise ValueError(
+            f"message {number} has a part of type {kind!r}; only parts of type 'text' can be read"
+        )
     return part["text"]
 
 
 def require_prompt(prompt: object) -> None:
-    """Raise TypeError or ValueError for what is neither a text nor a list that may hold messages, and for none."""
+    """Raise TypeError or ValueError for what is neither a text nor a list that may hold messages,
+    and for none.
+    """
     if not isinstance(prompt, (str, list, tuple)):
         raise TypeError(f"{KINDS}, got {type(prompt).__name__}")
     if not prompt:
@@ -106,6 +131,7 @@ def require_characters(text: str, what: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{what} holds a lone surrogate, U+{ord(text[error.start]):04X} at character {error.start}: half of a "
-            "character, or a byte that was no UTF-8; mend the text where it was decoded"
+            f"{what} holds a lone surrogate, U+{ord(text[error.start]):04X} at character"
+            f" {error.start}: half of a character, or a byte that was no UTF-8; mend the text where"
+            " it was decoded"
         ) from None

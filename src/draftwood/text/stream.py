@@ -47,8 +47,9 @@ class Generation:
 class Stream(InProcess):
     """A text under way: iterate for its pieces as they are accepted, then read ``result``.
 
-    A text that is left before its end is ended by ``close``, by the end of ``with lm.stream(...) as stream:``, or when
-    nothing refers to the stream any more; what it held of the cache is free from then on.
+    A text that is left before its end is ended by ``close``, by the end of ``with lm.stream(...) as
+    stream:``, or when nothing refers to the stream any more; what it held of the cache is free from
+    then on.
 
     Attributes:
         steps: the steps so far, with their trees but not the rows these were drawn from.
@@ -58,7 +59,8 @@ class Stream(InProcess):
         self.steps: list[Step] = []
         self._decoding, self._builder = decoding, builder
         self._names = (model, method)
-        self._pieces = _pieces(decoding, builder, self.steps)  # does not refer to the stream, which may so be dropped
+        # does not refer to the stream, which may so be dropped
+        self._pieces = _pieces(decoding, builder, self.steps)
         self._turn = threading.Lock()
         self._ended = False
 
@@ -74,7 +76,9 @@ class Stream(InProcess):
                 self.close()
 
     def close(self) -> None:
-        """End the text here; ``result`` stays. Another thread that runs a step just now ends it after this step."""
+        """End the text here; ``result`` stays. Another thread that runs a step just now ends it
+        after this step.
+        """
         self._ended = True
         if self._turn.acquire(blocking=False):
             try:
@@ -97,7 +101,9 @@ class Stream(InProcess):
         return Generation(self._builder.text, tokens, reason, model, method, Stats.of(self.steps))
 
 
-def _pieces(decoding: Decoding, builder: TextBuilder, steps: list[Step]) -> Generator[str, None, None]:
+def _pieces(
+    decoding: Decoding, builder: TextBuilder, steps: list[Step]
+) -> Generator[str, None, None]:
     """Text as it is accepted, and the steps it took."""
     with closing(generate_batch([decoding])) as run:
         for _, step in run:

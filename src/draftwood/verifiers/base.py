@@ -39,4 +39,6 @@ def twins(tree: DraftTree, candidates: Sequence[int], token: int) -> list[int]:
 
     Those with children come first, because a leaf may have no row in ``tree.probs``.
     """
-    return sorted((c for c in candidates if tree.token_list[c] == token), key=lambda c: not tree.children[c])
+    return sorted(
+        (c for c in candidates if tree.token_list[c] == token), key=lambda c: not tree.children[c]
+    )

@@ -13,13 +13,15 @@ from draftwood.tree import DraftTree, Draw
 
 @dataclass(frozen=True)
 class Block:
-    """Keep the longest start of a chain that passes a test of its own, whatever happened to shorter ones.
+    """Keep the longest start of a chain that passes a test of its own, whatever happened to shorter
+    ones.
 
-    A start weighs w = min(1, w(one shorter) p/q): tokens the target likes better than the draft make up for others.
-    Sun et al. 2025 (block verification, arXiv:2403.10444): no exact rule accepts more of a chain.
+    A start weighs w = min(1, w(one shorter) p/q): tokens the target likes better than the draft
+    make up for others. Sun et al. 2025 (block verification, arXiv:2403.10444): no exact rule
+    accepts more of a chain.
 
-    Differs from the paper: tests run from the long end and stop at the first success, which is the same law. Chains
-    of any length that depends only on the tokens before are allowed.
+    Differs from the paper: tests run from the long end and stop at the first success, which is the
+    same law. Chains of any length that depends only on the tokens before are allowed.
     """
 
     name: ClassVar[str] = "block"
@@ -29,8 +31,8 @@ class Block:
         widest = max(len(children) for children in tree.children)
         if widest > 1:
             raise ValueError(
-                f"block verification needs a chain, got a tree with {widest} children below one node; "
-                "use Traversal, which is the same rule for trees"
+                f"block verification needs a chain, got a tree with {widest} children below one"
+                " node; use Traversal, which is the same rule for trees"
             )
         nodes, weights = _weighted_chain(tree, target_probs)
         if rng.accept(weights[-1]):
@@ -40,7 +42,8 @@ class Block:
             total = float(rest.sum())
             if total > 0.0 and rng.accept(total / (total + (1.0 - weights[place]))):
                 return Verdict(nodes[1 : place + 1], rng.draw(rest))
-        return Verdict([], rng.draw(target_probs[0]))  # p = q at the root, so only rounding leads here
+        # p = q at the root, so only rounding leads here
+        return Verdict([], rng.draw(target_probs[0]))
 
 
 def _weighted_chain(tree: DraftTree, target_probs: NodeProbs) -> tuple[list[int], list[float]]:
@@ -56,7 +59,9 @@ def _weighted_chain(tree: DraftTree, target_probs: NodeProbs) -> tuple[list[int]
     return nodes, weights
 
 
-def _left_over(tree: DraftTree, target_probs: NodeProbs, node: int, weight: float) -> Float[Tensor, " vocab"]:
+def _left_over(
+    tree: DraftTree, target_probs: NodeProbs, node: int, weight: float
+) -> Float[Tensor, " vocab"]:
     """[w p - q]+, unnormalised."""
     assert tree.probs is not None, "a chain has inner nodes only where something was drawn"
     return (weight * target_probs[node] - tree.probs[node]).clamp(min=0.0)

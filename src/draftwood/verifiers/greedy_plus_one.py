@@ -11,14 +11,15 @@ from draftwood.verifiers.base import residual, without
 
 @dataclass(frozen=True)
 class GreedyPlusOne:
-    """Test the last sibling, which alone was drawn; what is left of p falls on the others by itself.
+    """Test the last sibling, which alone was drawn; what is left of p falls on the others by
+    itself.
 
-    The siblings before it are certain, so the proposal is q without them. A lone child is speculative sampling. Hu et
-    al. 2025 (arXiv:2502.18779): no other rule accepts more on siblings drawn this way, and it comes close to the best
-    rule for distinct ones.
+    The siblings before it are certain, so the proposal is q without them. A lone child is
+    speculative sampling. Hu et al. 2025 (arXiv:2502.18779): no other rule accepts more on siblings
+    drawn this way, and it comes close to the best rule for distinct ones.
 
-    Differs from the paper: the rule is written as speculative sampling from q without the certain tokens, which
-    attains the same optimum in one test.
+    Differs from the paper: the rule is written as speculative sampling from q without the certain
+    tokens, which attains the same optimum in one test.
     """
 
     name: ClassVar[str] = "greedy-plus-one"
@@ -39,7 +40,9 @@ class GreedyPlusOne:
                 token = last
             else:
                 token = rng.draw(residual(p, left))
-            agreeing = [child for child in children if tree.token_list[child] == token and q[token] > 0.0]
+            agreeing = [
+                child for child in children if tree.token_list[child] == token and q[token] > 0.0
+            ]
             if not agreeing:
                 return Verdict(tree.path_to(node), token)
             node = agreeing[0]

@@ -16,13 +16,16 @@ from draftwood.verifiers.base import twins
 
 @dataclass(frozen=True)
 class KSeq:
-    """Accept each of k independent siblings with the same probability min(1, p / (rho q)), in drawing order.
+    """Accept each of k independent siblings with the same probability min(1, p / (rho q)), in
+    drawing order.
 
-    The factor rho between 1 and k is the smallest for which p covers what k such tests accept. Sun et al. 2023
-    (SpecTr, arXiv:2310.15141): acceptance is at least 1 - (1 - 1/k)^k of the best possible.
+    The factor rho between 1 and k is the smallest for which p covers what k such tests accept. Sun
+    et al. 2023 (SpecTr, arXiv:2310.15141): acceptance is at least 1 - (1 - 1/k)^k of the best
+    possible.
 
-    Differs from the paper: whole sequences are drafted there; here the rule runs once per level, on the children of
-    all siblings that hold the accepted token, so k is the number of guesses still alive at that level.
+    Differs from the paper: whole sequences are drafted there; here the rule runs once per level, on
+    the children of all siblings that hold the accepted token, so k is the number of guesses still
+    alive at that level.
     """
 
     name: ClassVar[str] = "k-seq"
@@ -43,16 +46,19 @@ class KSeq:
                 if drafted > 0.0 and rng.accept(float(p[token]) / (rho * drafted)):
                     break
             else:
-                return Verdict(tree.path_to(alive[0]), rng.draw(_left_over(p, q, rho, len(candidates))))
+                return Verdict(
+                    tree.path_to(alive[0]), rng.draw(_left_over(p, q, rho, len(candidates)))
+                )
             alive = twins(tree, candidates, token)
 
 
 def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], count: int) -> float:
     """The smallest rho at which p covers what ``count`` tests accept, from above to rounding.
 
-    With beta = sum(min(p / rho, q)) one test accepts beta, all tests 1 - (1 - beta)^count, and p can give at most
-    rho * beta. The difference grows with rho and is found by false position (Illinois): about eight looks at the
-    vocabulary, where bisection needs thirty and sorting the tokens by p / q costs as much as forty.
+    With beta = sum(min(p / rho, q)) one test accepts beta, all tests 1 - (1 - beta)^count, and p
+    can give at most rho * beta. The difference grows with rho and is found by false position
+    (Illinois): about eight looks at the vocabulary, where bisection needs thirty and sorting the
+    tokens by p / q costs as much as forty.
     """
     low, high = 1.0, float(count)
     if count == 1 or (slack_low := _slack(p, q, low, count)) >= 0.0:
@@ -65,7 +71,8 @@ def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], coun
             break
         slack = _slack(p, q, rho, count)
         if slack >= 0.0:
-            slack_low = slack_low / 2 if side > 0 else slack_low  # the end that stays twice in a row is pulled in
+            # the end that stays twice in a row is pulled in
+            slack_low = slack_low / 2 if side > 0 else slack_low
             high, slack_high, side = rho, slack, 1
         else:
             slack_high = slack_high / 2 if side < 0 else slack_high
@@ -74,7 +81,11 @@ def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], coun
 
 
 def _slack(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, count: int) -> float:
-    shared = overlap(p, q, 1.0 / rho) if searchable(p) and searchable(q) else float(torch.minimum(p / rho, q).sum())
+    shared = (
+        overlap(p, q, 1.0 / rho)
+        if searchable(p) and searchable(q)
+        else float(torch.minimum(p / rho, q).sum())
+    )
     beta = min(shared, 1.0)
     return rho * beta - (1.0 - (1.0 - beta) ** count)
 
@@ -82,7 +93,9 @@ def _slack(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, c
 def _left_over(
     p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, count: int
 ) -> Float[Tensor, " vocab"]:
-    """What of p the tests do not give out, unnormalised; p itself where they can give nothing or everything."""
+    """What of p the tests do not give out, unnormalised; p itself where they can give nothing or
+    everything.
+    """
     kept = torch.minimum(p / rho, q)
     beta = min(float(kept.sum()), 1.0)
     if beta == 0.0:

@@ -13,18 +13,23 @@ from draftwood.verifiers.base import drawn, twins
 class Match:
     """Draw the target's own next token at each node and go to the child that holds it.
 
-    Exact for every tree however it was made, since each emitted token is a genuine draw from the target. Accepts with
-    probability p(children). At temperature 0 this is the greedy walk of every tree method.
+    Exact for every tree however it was made, since each emitted token is a genuine draw from the
+    target. Accepts with probability p(children). At temperature 0 this is the greedy walk of every
+    tree method.
     """
 
     name: ClassVar[str] = "match"
-    exact_for: ClassVar[frozenset[Draw]] = frozenset({"chosen", "raced", "distinct", "independent", "greedy-plus-one"})
+    exact_for: ClassVar[frozenset[Draw]] = frozenset(
+        {"chosen", "raced", "distinct", "independent", "greedy-plus-one"}
+    )
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
         alive = [0]  # a tree may hold the same token twice below one node
         while True:
             token = drawn(target_probs, alive[0], rng)
-            agreeing = twins(tree, [child for node in alive for child in tree.children[node]], token)
+            agreeing = twins(
+                tree, [child for node in alive for child in tree.children[node]], token
+            )
             if not agreeing:
                 return Verdict(tree.path_to(alive[0]), token)
             alive = agreeing

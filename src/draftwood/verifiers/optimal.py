@@ -12,14 +12,16 @@ from draftwood.tree import Draw
 def optimal_acceptance(
     p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], count: int, draw: Draw = "distinct"
 ) -> float:
-    """Largest probability with which the token after a node can be one of its ``count`` drafted children.
+    """Largest probability with which the token after a node can be one of its ``count`` drafted
+    children.
 
-    It is 1 + min over sets H of tokens of [p(H) - P(all children lie in H)] (Hu et al. 2025, arXiv:2502.18779); for
-    independent and for distinct children the best H holds the tokens with the smallest p/q, so only as many sets as
-    tokens need a look.
+    It is 1 + min over sets H of tokens of [p(H) - P(all children lie in H)] (Hu et al. 2025,
+    arXiv:2502.18779); for independent and for distinct children the best H holds the tokens with
+    the smallest p/q, so only as many sets as tokens need a look.
 
-    Costs one sort of the vocabulary, and for three or more distinct children a quadrature of some 100 points: half a
-    second for 3 and a second for 8 of 50,000 tokens on one core. Absolute error below 1e-12.
+    Costs one sort of the vocabulary, and for three or more distinct children a quadrature of some
+    100 points: half a second for 3 and a second for 8 of 50,000 tokens on one core. Absolute error
+    below 1e-12.
 
     Args:
         p: the target's distribution.
@@ -28,15 +30,17 @@ def optimal_acceptance(
         draw: how they are drawn.
 
     Raises:
-        ValueError: for a count below 1, and for children that are not drawn: these accept at most p(children), which
-            takes the children themselves.
+        ValueError: for a count below 1, and for children that are not drawn: these accept at most
+            p(children), which takes the children themselves.
     """
     if count < 1:
-        raise ValueError(f"a node needs at least 1 child for a token to be accepted, got count={count}")
+        raise ValueError(
+            f"a node needs at least 1 child for a token to be accepted, got count={count}"
+        )
     if draw in ("chosen", "raced"):
         raise ValueError(
-            "optimal_acceptance supports independent, distinct and greedy-plus-one draws; for others it is "
-            "the sum of p over the children"
+            "optimal_acceptance supports independent, distinct and greedy-plus-one draws; for"
+            " others it is the sum of p over the children"
         )
     p, q = p.double() / p.double().sum(), q.double() / q.double().sum()
     if draw == "greedy-plus-one":
@@ -65,7 +69,9 @@ def _independent(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " voca
 
 
 def _distinct(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " vocab"]:
-    """Entry n: probability that ``count`` tokens drawn without replacement are all among the first n + 1."""
+    """Entry n: probability that ``count`` tokens drawn without replacement are all among the first
+    n + 1.
+    """
     if count == 1:
         return q.cumsum(0)
     if count == 2:
@@ -74,7 +80,9 @@ def _distinct(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " vocab"]
 
 
 def _distinct_pairs(q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
-    """Sum over x in H of q(x) (q(H) - q(x)) / (1 - q(x)); the likeliest x apart, where 1 - q(x) may be all rounding."""
+    """Sum over x in H of q(x) (q(H) - q(x)) / (1 - q(x)); the likeliest x apart, where 1 - q(x) may
+    be all rounding.
+    """
     likeliest = int(q.argmax())
     others = q.clone()
     others[likeliest] = 0.0
@@ -85,20 +93,23 @@ def _distinct_pairs(q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
 
 
 def _distinct_by_race(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " vocab"]:
-    """The same for any count, as a race in which token x arrives after an exponential time of rate q(x).
+    """The same for any count, as a race in which token x arrives after an exponential time of rate
+    q(x).
 
-    The first ``count`` arrivals lie in H unless a token outside, arriving at rate r = 1 - q(H), comes while fewer of H
-    are there. The number of arrivals from H up to a time is weighed by elementary symmetric polynomials, and these
-    are nested cumulative sums over the sorted tokens. The integral over time is a trapezoid sum in log t, whose error
-    falls exponentially with the step; a Poisson process of rate 1 in the place of H, known in closed form, is taken
-    off before, so that short times need no points.
+    The first ``count`` arrivals lie in H unless a token outside, arriving at rate r = 1 - q(H),
+    comes while fewer of H are there. The number of arrivals from H up to a time is weighed by
+    elementary symmetric polynomials, and these are nested cumulative sums over the sorted tokens.
+    The integral over time is a trapezoid sum in log t, whose error falls exponentially with the
+    step; a Poisson process of rate 1 in the place of H, known in closed form, is taken off before,
+    so that short times need no points.
     """
     outside = torch.cat([q[1:].flip(0).cumsum(0).flip(0), q.new_zeros(1)])
     inside, step, start = (1.0 + outside) ** -count, 0.2, math.log(1e-5)
     ahead = torch.arange(8, dtype=q.dtype, device=q.device)[:, None]
     while True:
         time = (start + step * ahead).exp()
-        waited = (time * q).clamp(max=50.0)  # by then a token has arrived to rounding, and sums stay small enough
+        # by then a token has arrived to rounding, and sums stay small enough
+        waited = (time * q).clamp(max=50.0)
         few = (_log_weights(waited, count).logsumexp(0) - waited.cumsum(-1)).clamp(max=0.0).exp()
         poisson = torch.special.gammaincc(torch.full_like(time, count), time)
         alone = (-time * outside).exp()  # nothing from outside has come
@@ -109,8 +120,12 @@ def _distinct_by_race(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, "
         start += step * len(ahead)
 
 
-def _log_weights(waited: Float[Tensor, "times vocab"], count: int) -> Float[Tensor, "{count} times vocab"]:
-    """Logarithms of the elementary symmetric polynomials of degree below ``count``, for every prefix."""
+def _log_weights(
+    waited: Float[Tensor, "times vocab"], count: int
+) -> Float[Tensor, "{count} times vocab"]:
+    """Logarithms of the elementary symmetric polynomials of degree below ``count``, for every
+    prefix.
+    """
     log_odds = waited + torch.log(-torch.expm1(-waited))
     weights = [torch.zeros_like(log_odds)]
     for degree in range(1, count):

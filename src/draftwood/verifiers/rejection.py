@@ -1,4 +1,5 @@
-"""Rejection sampling: one draft, siblings drawn without replacement, siblings drawn independently."""
+"""Rejection sampling: one draft, siblings drawn without replacement, siblings drawn
+independently."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,10 +14,11 @@ from draftwood.verifiers.base import residual, twins, without
 class Rejection:
     """Accept a drafted token with probability min(1, p/q), otherwise go on with what is left of p.
 
-    One child per node is speculative sampling (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023,
-    arXiv:2302.01318). Distinct siblings make it the recursive rejection sampling of RSD (Jeon et al. 2024,
-    arXiv:2402.14160): after each rejection q loses the rejected token as well. Independent siblings make it the
-    multi-step rule of SpecInfer (Miao et al. 2024, arXiv:2305.09781): q stays.
+    One child per node is speculative sampling (Leviathan et al. 2023, arXiv:2211.17192; Chen et al.
+    2023, arXiv:2302.01318). Distinct siblings make it the recursive rejection sampling of RSD (Jeon
+    et al. 2024, arXiv:2402.14160): after each rejection q loses the rejected token as well.
+    Independent siblings make it the multi-step rule of SpecInfer (Miao et al. 2024,
+    arXiv:2305.09781): q stays.
     """
 
     name: ClassVar[str] = "rejection"

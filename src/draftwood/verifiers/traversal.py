@@ -15,14 +15,16 @@ from draftwood.verifiers.base import twins, without
 
 @dataclass(frozen=True)
 class Traversal:
-    """Test the first leaf with its whole path; if it fails delete it and go on, a parent after all its children.
+    """Test the first leaf with its whole path; if it fails delete it and go on, a parent after all
+    its children.
 
-    A path weighs w = min(1, w(parent) p/q), so tokens the target likes better than the draft make up for others. A
-    deleted child is taken off p and q of its parent, whose weight falls. Weng et al. 2025 (Traversal Verification,
-    arXiv:2505.12398): on a chain it is block verification.
+    A path weighs w = min(1, w(parent) p/q), so tokens the target likes better than the draft make
+    up for others. A deleted child is taken off p and q of its parent, whose weight falls. Weng et
+    al. 2025 (Traversal Verification, arXiv:2505.12398): on a chain it is block verification.
 
-    Differs from the paper: weights are computed on the way down, and below a path of weight 0 nothing is looked at.
-    Independent siblings that drew the same token share their children, which keeps the law and accepts more.
+    Differs from the paper: weights are computed on the way down, and below a path of weight 0
+    nothing is looked at. Independent siblings that drew the same token share their children, which
+    keeps the law and accepts more.
     """
 
     name: ClassVar[str] = "traversal"
@@ -49,12 +51,15 @@ class Traversal:
 
 
 class _Open:
-    """A node on the path under test, with what is left of its children, its weight and its distributions.
+    """A node on the path under test, with what is left of its children, its weight and its
+    distributions.
 
     ``nodes`` are the siblings that hold its token, those with children first.
     """
 
-    def __init__(self, tree: DraftTree, target_probs: NodeProbs, nodes: list[int], weight: float) -> None:
+    def __init__(
+        self, tree: DraftTree, target_probs: NodeProbs, nodes: list[int], weight: float
+    ) -> None:
         self.node, self.weight = nodes[0], weight
         self._tree, self._target_probs = tree, target_probs
         self._children: list[int] = []

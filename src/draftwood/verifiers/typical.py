@@ -17,12 +17,12 @@ from draftwood.tree import DraftTree, Draw
 class Typical:
     """Keep the longest path of tokens the target finds likely enough, then draw from the target.
 
-    A token passes if p(token) > min(epsilon, delta exp(-entropy of p)): where the target is unsure, less likely
-    tokens are good enough. Lossy: the law of the text is not the target's. Cai et al. 2024 (Medusa,
-    arXiv:2401.10774).
+    A token passes if p(token) > min(epsilon, delta exp(-entropy of p)): where the target is unsure,
+    less likely tokens are good enough. Lossy: the law of the text is not the target's. Cai et al.
+    2024 (Medusa, arXiv:2401.10774).
 
-    Differs from the paper: the first token of a step is drawn from p like any other and not taken greedily, and of
-    paths of equal length the first wins.
+    Differs from the paper: the first token of a step is drawn from p like any other and not taken
+    greedily, and of paths of equal length the first wins.
 
     Args:
         epsilon: probability that always suffices, between 0 and 1.
@@ -45,7 +45,10 @@ class Typical:
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
         longest, level = 0, [0]
         while level:
-            longest, level = level[0], [c for node in level for c in self._passing(tree, node, target_probs)]
+            longest, level = (
+                level[0],
+                [c for node in level for c in self._passing(tree, node, target_probs)],
+            )
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 
     def _passing(self, tree: DraftTree, node: int, target_probs: NodeProbs) -> list[int]:

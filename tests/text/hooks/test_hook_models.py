@@ -1,4 +1,6 @@
-"""Architectures inside ``generate``: what the hook accepts writes what ``generate`` writes, the rest is refused."""
+"""Architectures inside ``generate``: what the hook accepts writes what ``generate`` writes, the
+rest is refused.
+"""
 
 from contextlib import nullcontext
 from typing import Any
@@ -33,8 +35,19 @@ VISION = {
     "image_size": 16,
     "patch_size": 8,
 }
-SEES = {"text_config": {"model_type": "llama", **TEXT}, "vision_config": VISION, "image_token_id": 55}
-IMAGES = {"vocab_size": 60, "n_positions": 128, "n_embd": 32, "n_layer": 2, "n_head": 4, "pad_token_id": 0}
+SEES = {
+    "text_config": {"model_type": "llama", **TEXT},
+    "vision_config": VISION,
+    "image_token_id": 55,
+}
+IMAGES = {
+    "vocab_size": 60,
+    "n_positions": 128,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "pad_token_id": 0,
+}
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", TEXT),
     "mistral-window": ("MistralForCausalLM", "MistralConfig", {**TEXT, "sliding_window": 4}),
@@ -58,12 +71,21 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "PaliGemmaConfig",
         {
             **SEES,
-            "text_config": {"model_type": "gemma2", **TEXT, "sliding_window": 4, "query_pre_attn_scalar": 8},
+            "text_config": {
+                "model_type": "gemma2",
+                **TEXT,
+                "sliding_window": 4,
+                "query_pre_attn_scalar": 8,
+            },
             "projection_dim": 32,
         },
     ),
     "imagegpt": ("ImageGPTForCausalImageModeling", "ImageGPTConfig", IMAGES),
-    "higgs-audio": ("HiggsAudioV2ForConditionalGeneration", "HiggsAudioV2Config", {**TEXT, "num_codebooks": 4}),
+    "higgs-audio": (
+        "HiggsAudioV2ForConditionalGeneration",
+        "HiggsAudioV2Config",
+        {**TEXT, "num_codebooks": 4},
+    ),
 }
 REFUSED = ("paligemma", "paligemma2", "imagegpt")
 ALONE = ("git", "gpt-neox-japanese")
@@ -87,7 +109,9 @@ def made(name: str) -> PreTrainedModel:
 @pytest.mark.parametrize("inputs", [LONE, BATCH], ids=["alone", "batch"])
 @pytest.mark.parametrize("method", ["recycling", "lookup"])
 @pytest.mark.parametrize("name", MODELS)
-def test_texts_are_those_of_generate_or_the_model_is_refused(name: str, method: str, inputs: dict[str, Any]) -> None:
+def test_texts_are_those_of_generate_or_the_model_is_refused(
+    name: str, method: str, inputs: dict[str, Any]
+) -> None:
     model = made(name)
     wanted = model.generate(**inputs, **GREEDY)
     hook = {"custom_generate": draftwood.custom_generate(method)}
@@ -96,12 +120,18 @@ def test_texts_are_those_of_generate_or_the_model_is_refused(name: str, method: 
             model.generate(**inputs, **GREEDY, **hook)
         return
     undrafted = name == "higgs-audio" or (name in ALONE and inputs is BATCH)
-    with pytest.warns(UserWarning, match=r"several rows|DelayPattern") if undrafted else nullcontext():
+    with (
+        pytest.warns(UserWarning, match=r"several rows|DelayPattern")
+        if undrafted
+        else nullcontext()
+    ):
         assert torch.equal(model.generate(**inputs, **GREEDY, **hook), wanted)
 
 
 def test_encoder_decoders_are_refused() -> None:
-    config = transformers.T5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
+    config = transformers.T5Config(
+        vocab_size=60, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4
+    )
     model = transformers.T5ForConditionalGeneration(config).eval()
     model.generation_config.decoder_start_token_id = 0
     with pytest.raises(ValueError, match="T5ForConditionalGeneration is an encoder-decoder"):
@@ -119,7 +149,9 @@ def test_a_model_that_steps_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch
         inputs = original(input_ids, **options)
         return {**inputs, "position_ids": 2 * inputs["position_ids"]}
 
-    monkeypatch.setattr(type(other), "prepare_inputs_for_generation", lambda self, *a, **o: shifted(*a, **o))
+    monkeypatch.setattr(
+        type(other), "prepare_inputs_for_generation", lambda self, *a, **o: shifted(*a, **o)
+    )
     with pytest.raises(ValueError, match="gives other logits for a draft tree"):
         takes_batches(TransformersModel(other))
 
@@ -138,7 +170,9 @@ def test_token_types_of_a_model_that_reads_them() -> None:
     wanted = model.generate(**inputs, **GREEDY)
     assert not torch.equal(wanted, model.generate(**LONE, **GREEDY))
     with pytest.warns(UserWarning, match="token_type_ids"):
-        given = model.generate(**inputs, **GREEDY, custom_generate=draftwood.custom_generate("recycling"))
+        given = model.generate(
+            **inputs, **GREEDY, custom_generate=draftwood.custom_generate("recycling")
+        )
     assert torch.equal(given, wanted)
 
 

@@ -38,15 +38,24 @@ def same(wanted: Any, given: Any) -> bool:
     """Whether two outputs of generate hold the same: tokens exactly, numbers up to rounding."""
     if isinstance(wanted, Tensor):
         if wanted.is_floating_point():
-            return wanted.shape == given.shape and torch.allclose(wanted, given, atol=1e-4, equal_nan=True)
+            return wanted.shape == given.shape and torch.allclose(
+                wanted, given, atol=1e-4, equal_nan=True
+            )
         return torch.equal(wanted, given)
     if isinstance(wanted, DynamicCache):
         pairs = zip(wanted.layers, given.layers, strict=True)
-        return all(same(ours.keys, theirs.keys) and same(ours.values, theirs.values) for ours, theirs in pairs)
+        return all(
+            same(ours.keys, theirs.keys) and same(ours.values, theirs.values)
+            for ours, theirs in pairs
+        )
     if isinstance(wanted, dict):
-        return wanted.keys() == given.keys() and all(same(wanted[key], given[key]) for key in wanted)
+        return wanted.keys() == given.keys() and all(
+            same(wanted[key], given[key]) for key in wanted
+        )
     if isinstance(wanted, (tuple, list)):
-        return len(wanted) == len(given) and all(same(*pair) for pair in zip(wanted, given, strict=True))
+        return len(wanted) == len(given) and all(
+            same(*pair) for pair in zip(wanted, given, strict=True)
+        )
     return wanted == given
 
 
@@ -58,13 +67,19 @@ def is_made(value: object) -> bool:
 def run(hook: object = None, **options: Any) -> Any:
     """Generate with options, some of which are made anew for each call."""
     made = {
-        name: value() if callable(value) and name != "prefix_allowed_tokens_fn" and not is_made(value) else value
+        name: value()
+        if callable(value) and name != "prefix_allowed_tokens_fn" and not is_made(value)
+        else value
         for name, value in options.items()
     }
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return plain(made.pop("inputs", PROMPT), **({} if hook is None else {"custom_generate": hook}), **made)
+        return plain(
+            made.pop("inputs", PROMPT),
+            **({} if hook is None else {"custom_generate": hook}),
+            **made,
+        )
 
 
 def healing_tokenizer() -> PreTrainedTokenizerBase:
@@ -73,13 +88,19 @@ def healing_tokenizer() -> PreTrainedTokenizerBase:
     vocabulary = {letter: number for number, letter in enumerate(LETTERS)}
     vocabulary[last + LETTERS[9]] = vocabulary.pop(LETTERS[40])
     letters = Tokenizer(models.BPE(vocabulary, [(last, LETTERS[9])]))
-    letters.pre_tokenizer, letters.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=letters, pad_token=LETTERS[0], bos_token=LETTERS[1])
+    letters.pre_tokenizer, letters.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=letters, pad_token=LETTERS[0], bos_token=LETTERS[1]
+    )
 
 
 ENDS = {"eos_token_id": [3, 14], "pad_token_id": 0}
 
-# For each option: calls that make a difference, of which each must give what Transformers gives or be refused.
+# For each option: calls that make a difference, of which each must give what Transformers gives or
+# be refused.
 CASES: dict[str, list[Options]] = {
     "max_length": [{"max_new_tokens": None, "max_length": 12}],
     "max_new_tokens": [{"max_new_tokens": 5}, {"max_new_tokens": 1}],
@@ -107,9 +128,15 @@ CASES: dict[str, list[Options]] = {
     "typical_p": [{**SAMPLED, "typical_p": 1e-6}],
     "epsilon_cutoff": [{**SAMPLED, "epsilon_cutoff": 0.9999}],
     "eta_cutoff": [{**SAMPLED, "temperature": 0.02, "eta_cutoff": 0.9}],
-    "repetition_penalty": [{"repetition_penalty": 1.7}, {"repetition_penalty": 1.7, **padded_batch()}],
+    "repetition_penalty": [
+        {"repetition_penalty": 1.7},
+        {"repetition_penalty": 1.7, **padded_batch()},
+    ],
     "encoder_repetition_penalty": [{"encoder_repetition_penalty": 0.3}],
-    "no_repeat_ngram_size": [{"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 1, **padded_batch()}],
+    "no_repeat_ngram_size": [
+        {"no_repeat_ngram_size": 2},
+        {"no_repeat_ngram_size": 1, **padded_batch()},
+    ],
     "encoder_no_repeat_ngram_size": [{"encoder_no_repeat_ngram_size": 1}],
     "bad_words_ids": [{"bad_words_ids": [[14], [31, 34], [8, 31]]}],
     "renormalize_logits": [{"renormalize_logits": True}],
@@ -136,7 +163,12 @@ CASES: dict[str, list[Options]] = {
     ],
     "output_logits": [
         {"output_logits": True, "return_dict_in_generate": True, "repetition_penalty": 1.5},
-        {"output_logits": True, "return_dict_in_generate": True, "output_scores": True, **padded_batch()},
+        {
+            "output_logits": True,
+            "return_dict_in_generate": True,
+            "output_scores": True,
+            **padded_batch(),
+        },
     ],
     "return_dict_in_generate": [
         {"return_dict_in_generate": True},
@@ -166,13 +198,21 @@ IGNORED: dict[str, Any] = {  # these change nothing in Transformers either
 }
 # Options that nothing here can switch on: they need other models, libraries or modes.
 UNTRIED = {
-    *("decoder_start_token_id", "cache_config", "compile_config", "continuous_batching_config", "transformers_version"),
+    *(
+        "decoder_start_token_id",
+        "cache_config",
+        "compile_config",
+        "continuous_batching_config",
+        "transformers_version",
+    ),
     *("assistant_ensemble_weight", "speculation_type", "diversity_penalty", "is_assistant"),
 }
 
 
 class Counts(StoppingCriteria):
-    """Ends every text once it has been asked so many times, in the third call with one row's number alone."""
+    """Ends every text once it has been asked so many times, in the third call with one row's number
+    alone.
+    """
 
     def __init__(self, calls: int, row: int | None) -> None:
         self.calls, self.row = calls, row
@@ -202,7 +242,11 @@ class Remembers(LogitsProcessor):
         self.seen = torch.zeros(50)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
-        self.seen = self.seen[: scores.shape[1]] if len(self.seen) >= scores.shape[1] else torch.zeros(scores.shape[1])
+        self.seen = (
+            self.seen[: scores.shape[1]]
+            if len(self.seen) >= scores.shape[1]
+            else torch.zeros(scores.shape[1])
+        )
         self.seen.index_add_(0, scores.argmax(-1), torch.ones(len(scores)))
         return scores - 3.0 * self.seen
 
@@ -239,7 +283,9 @@ def embedded() -> Tensor:
 
 ARGUMENT_CASES: dict[str, list[Options]] = {
     "inputs": [{"inputs": PROMPT[:, :3]}],
-    "generation_config": [{"generation_config": GenerationConfig(repetition_penalty=1.5, do_sample=False)}],
+    "generation_config": [
+        {"generation_config": GenerationConfig(repetition_penalty=1.5, do_sample=False)}
+    ],
     "logits_processor": [
         {"logits_processor": lambda: LogitsProcessorList([Remembers()])},
         {"logits_processor": lambda: LogitsProcessorList([Remembers()]), **padded_batch()},
@@ -249,17 +295,34 @@ ARGUMENT_CASES: dict[str, list[Options]] = {
         {"stopping_criteria": lambda: criteria(Counts(5, None))},
         {"stopping_criteria": lambda: criteria(Counts(5, None)), **padded_batch()},
         {"stopping_criteria": lambda: criteria(Counts(5, 1)), **padded_batch()},
-        {"stopping_criteria": lambda: criteria(Counts(5, 1)), "eos_token_id": 63, "pad_token_id": 0, **padded_batch()},
-        {"stopping_criteria": lambda: criteria(EndsAllWithOne(answer(plain())[4])), **padded_batch()},
+        {
+            "stopping_criteria": lambda: criteria(Counts(5, 1)),
+            "eos_token_id": 63,
+            "pad_token_id": 0,
+            **padded_batch(),
+        },
+        {
+            "stopping_criteria": lambda: criteria(EndsAllWithOne(answer(plain())[4])),
+            **padded_batch(),
+        },
         {"stopping_criteria": lambda: criteria(MaxLengthCriteria(10)), "max_new_tokens": 14},
     ],
     "prefix_allowed_tokens_fn": [
-        {"prefix_allowed_tokens_fn": lambda row, tokens: [3 * row + 1, 20 - row, int(tokens[-1])], **padded_batch()}
+        {
+            "prefix_allowed_tokens_fn": lambda row, tokens: [
+                3 * row + 1,
+                20 - row,
+                int(tokens[-1]),
+            ],
+            **padded_batch(),
+        }
     ],
     "synced_gpus": [{"synced_gpus": True}],
     "assistant_model": [{"assistant_model": target}],
     "streamer": [{"streamer": Recorder}],
-    "negative_prompt_ids": [{"guidance_scale": 2.5, "negative_prompt_ids": torch.tensor([[4, 4, 8]])}],
+    "negative_prompt_ids": [
+        {"guidance_scale": 2.5, "negative_prompt_ids": torch.tensor([[4, 4, 8]])}
+    ],
     "negative_prompt_attention_mask": [
         {
             "guidance_scale": 2.5,
@@ -283,14 +346,23 @@ ARGUMENT_CASES: dict[str, list[Options]] = {
         {"past_key_values": cached},
         {"past_key_values": cached, "inputs": PROMPT[:, 4:], "attention_mask": ONE},
         {"past_key_values": cached, "inputs": PROMPT[:, 4:], "attention_mask": HOLES},
-        {"past_key_values": cached, "inputs": PROMPT[:, 4:], "attention_mask": ONE, "return_dict_in_generate": True},
-        {"past_key_values": lambda: DynamicCache(config=target().config), "return_dict_in_generate": True},
+        {
+            "past_key_values": cached,
+            "inputs": PROMPT[:, 4:],
+            "attention_mask": ONE,
+            "return_dict_in_generate": True,
+        },
+        {
+            "past_key_values": lambda: DynamicCache(config=target().config),
+            "return_dict_in_generate": True,
+        },
     ],
     "inputs_embeds": [{"inputs_embeds": embedded, "inputs": None}, {"inputs_embeds": embedded}],
 }
 UNTRIED_ARGUMENTS = {
     *("custom_generate", "assistant_tokenizer", "trust_remote_code"),
-    *("token_type_ids", "pixel_values and other inputs of a model"),  # below, on models that have them
+    # below, on models that have them
+    *("token_type_ids", "pixel_values and other inputs of a model"),
 }
 
 
@@ -339,7 +411,11 @@ def test_an_option_does_what_the_table_says(option: Option, case: Options, metho
             run(hook, **options)
         return
     streamers = [options[name]() for name in ("streamer",) if name in options for _ in range(2)]
-    caches = [made() for made in [options["past_key_values"]] for _ in range(2)] if "past_key_values" in options else []
+    caches = (
+        [made() for made in [options["past_key_values"]] for _ in range(2)]
+        if "past_key_values" in options
+        else []
+    )
     here, there = dict(options), dict(options)
     for pair, name in ((streamers, "streamer"), (caches, "past_key_values")):
         if pair:
@@ -357,4 +433,6 @@ def test_an_option_does_what_the_table_says(option: Option, case: Options, metho
 
 @pytest.mark.parametrize("name", IGNORED)
 def test_options_that_transformers_does_not_read_here_change_nothing(name: str) -> None:
-    assert torch.equal(run(draftwood.custom_generate("recycling"), **{name: IGNORED[name]}), plain())
+    assert torch.equal(
+        run(draftwood.custom_generate("recycling"), **{name: IGNORED[name]}), plain()
+    )

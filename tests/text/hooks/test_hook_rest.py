@@ -49,11 +49,16 @@ def always_resting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_greedy_batches_that_rest_write_what_generate_writes(
     method: str, end: int | None, always_resting: list[int]
 ) -> None:
-    model, options = tiny_llama(layers=4), {"do_sample": False, "max_new_tokens": LONG, "pad_token_id": 0}
+    model, options = (
+        tiny_llama(layers=4),
+        {"do_sample": False, "max_new_tokens": LONG, "pad_token_id": 0},
+    )
     for inputs in ({"inputs": rows()}, padded()):
         wanted = model.generate(**inputs, eos_token_id=end, **options)
         hook = draftwood.custom_generate(method)
-        assert torch.equal(model.generate(**inputs, eos_token_id=end, custom_generate=hook, **options), wanted)
+        assert torch.equal(
+            model.generate(**inputs, eos_token_id=end, custom_generate=hook, **options), wanted
+        )
     assert sum(always_resting) > 40
 
 
@@ -70,7 +75,8 @@ def test_a_seeds_text_does_not_depend_on_rest(method: str, always_resting: list[
 
 
 def test_rejection_sampling_never_rests(always_resting: list[int]) -> None:
-    """Its draws depend on what was guessed, so that a text for a seed would change with the batch."""
+    """Its draws depend on what was guessed, so that a text for a seed would change with the
+    batch."""
     model = tiny_llama(layers=3)
     hook = draftwood.custom_generate("rsd-s", draft_model=tiny_llama(seed=1, layers=1))
     model.generate(rows(), do_sample=True, max_new_tokens=30, custom_generate=hook)
@@ -86,7 +92,9 @@ def test_a_run_of_single_tokens_is_a_run_of_lone_roots(name: str) -> None:
         session.extend([(5 * number + 3 * place) % 50 + 2 for place in range(3 + 5 * number)])
     for tokens in ([4, 9, 7], [8, 8, 3]):
         pairs = zip(sessions, tokens, strict=True)
-        wanted = [session.forward(DraftTree.of([token], [-1])).logits[0] for session, token in pairs]
+        wanted = [
+            session.forward(DraftTree.of([token], [-1])).logits[0] for session, token in pairs
+        ]
         given = run_alone(target, sessions, tokens)
         assert (given - torch.stack(wanted)).abs().max() <= 1e-4 * given.std()
         for session in sessions:

@@ -86,7 +86,9 @@ PROCESSORS: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("method", ["recycling", "rsd-s"])
 @pytest.mark.parametrize("options", PROCESSORS, ids=lambda options: next(iter(options)))
-def test_logits_processors_see_each_nodes_own_context(method: str, options: dict[str, object]) -> None:
+def test_logits_processors_see_each_nodes_own_context(
+    method: str, options: dict[str, object]
+) -> None:
     wanted = plain(**options)
     assert torch.equal(drafted(method, **options), wanted)
     assert not torch.equal(wanted, plain())  # otherwise the option did nothing
@@ -131,7 +133,10 @@ def test_stopping_criteria_are_asked_after_every_token(method: str) -> None:
 def tokenizer() -> PreTrainedTokenizerFast:
     """One letter per token."""
     letters = Tokenizer(models.BPE({letter: number for number, letter in enumerate(LETTERS)}, []))
-    letters.pre_tokenizer, letters.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    letters.pre_tokenizer, letters.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     return PreTrainedTokenizerFast(tokenizer_object=letters)
 
 
@@ -216,7 +221,8 @@ def test_the_report_holds_the_calls_numbers() -> None:
 
 def test_methods_built_by_hand() -> None:
     model = TransformersModel(target())
-    method = Method(DraftModel(model, Widths((2, 1, 1))), Rejection())  # the target drafts for itself
+    # the target drafts for itself
+    method = Method(DraftModel(model, Widths((2, 1, 1))), Rejection())
     reports: list[Stats] = []
     hook = draftwood.custom_generate(method, report=reports.append)
     assert torch.equal(plain(custom_generate=hook), plain())
@@ -236,7 +242,9 @@ def test_methods_built_by_hand() -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_options_that_ask_for_another_loop_are_refused(options: dict[str, object], message: str) -> None:
+def test_options_that_ask_for_another_loop_are_refused(
+    options: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         drafted(**options)
 
@@ -262,16 +270,23 @@ def test_a_model_that_changes_its_type_under_the_same_hook() -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float32):
         model.to(dtype)
         options = {"do_sample": False, "max_new_tokens": 3 if dtype == torch.bfloat16 else 12}
-        assert torch.equal(model.generate(PROMPT, custom_generate=hook, **options), model.generate(PROMPT, **options))
+        assert torch.equal(
+            model.generate(PROMPT, custom_generate=hook, **options),
+            model.generate(PROMPT, **options),
+        )
 
 
-@pytest.mark.parametrize("options", [{"max_new_tokens": 40}, {"max_new_tokens": 40, "do_sample": True, "top_k": 1}])
+@pytest.mark.parametrize(
+    "options", [{"max_new_tokens": 40}, {"max_new_tokens": 40, "do_sample": True, "top_k": 1}]
+)
 def test_texts_go_on_beyond_the_context_where_transformers_does(options: dict[str, object]) -> None:
     model = tiny_llama(layers=2, context=16)
     wanted = model.generate(PROMPT, **{"do_sample": False, **options})
     assert wanted.shape[1] == 47
     hook = draftwood.custom_generate("recycling")
-    assert torch.equal(model.generate(PROMPT, custom_generate=hook, **{"do_sample": False, **options}), wanted)
+    assert torch.equal(
+        model.generate(PROMPT, custom_generate=hook, **{"do_sample": False, **options}), wanted
+    )
 
 
 @pytest.mark.parametrize("virtual", [True, False])
@@ -283,7 +298,9 @@ def test_prompt_tuning_is_seen(virtual: bool) -> None:
     class Tuned:
         active_peft_config = SimpleNamespace(is_prompt_learning=virtual)
 
-        def prepare(self, input_ids: Tensor, is_first_iteration: bool = False, **options: object) -> dict[str, object]:
+        def prepare(
+            self, input_ids: Tensor, is_first_iteration: bool = False, **options: object
+        ) -> dict[str, object]:
             inputs = original(input_ids, is_first_iteration=is_first_iteration, **options)
             if virtual and is_first_iteration:
                 embedded = model.get_input_embeddings()(inputs.pop("input_ids"))
@@ -310,8 +327,13 @@ class Bans(LogitsProcessor):
 
 
 @pytest.mark.parametrize("batch", [False, True])
-def test_processors_of_ones_own_run_with_drafts_where_they_are_said_to_be_stateless(batch: bool) -> None:
-    options = {"logits_processor": LogitsProcessorList([Bans()]), **(padded_batch() if batch else {"inputs": PROMPT})}
+def test_processors_of_ones_own_run_with_drafts_where_they_are_said_to_be_stateless(
+    batch: bool,
+) -> None:
+    options = {
+        "logits_processor": LogitsProcessorList([Bans()]),
+        **(padded_batch() if batch else {"inputs": PROMPT}),
+    }
     wanted = plain(**options)
     reports: list[Stats] = []
     with pytest.warns(UserWarning, match=r"Bans may keep something .*stateless"):
@@ -362,7 +384,12 @@ def sampled_with(method: Method, **options: object) -> Tensor:
     prompt = torch.tensor([[1, 2, 1]])
     hook = draftwood.custom_generate(method)
     return tiny(0).generate(
-        prompt, do_sample=True, max_new_tokens=LENGTH, num_return_sequences=ROWS, custom_generate=hook, **options
+        prompt,
+        do_sample=True,
+        max_new_tokens=LENGTH,
+        num_return_sequences=ROWS,
+        custom_generate=hook,
+        **options,
     )[:, 3:]
 
 
@@ -377,7 +404,9 @@ def sampling_law(temperature: float, repetition_penalty: float) -> dict[tuple[in
         for place in range(3, 3 + LENGTH):
             row = logits[place - 1].clone()
             seen = list(set(tokens[:place]))
-            row[seen] = torch.where(row[seen] < 0, row[seen] * repetition_penalty, row[seen] / repetition_penalty)
+            row[seen] = torch.where(
+                row[seen] < 0, row[seen] * repetition_penalty, row[seen] / repetition_penalty
+            )
             chance *= float((row / temperature).softmax(-1)[tokens[place]])
         law[text] = chance
     assert sum(law.values()) == pytest.approx(1.0, abs=1e-5)
@@ -389,9 +418,13 @@ def by_draft_model(verifier: Match | Rejection) -> Method:
 
 
 @pytest.mark.parametrize(
-    ("verifier", "temperature", "penalty"), [(Match(), 1.4, 1.6), (Rejection(), 1.0, 1.0)], ids=["match", "rejection"]
+    ("verifier", "temperature", "penalty"),
+    [(Match(), 1.4, 1.6), (Rejection(), 1.0, 1.0)],
+    ids=["match", "rejection"],
 )
-def test_the_law_of_sampled_text_is_the_models(verifier: Match | Rejection, temperature: float, penalty: float) -> None:
+def test_the_law_of_sampled_text_is_the_models(
+    verifier: Match | Rejection, temperature: float, penalty: float
+) -> None:
     options = {"temperature": temperature, "repetition_penalty": penalty, "top_k": 0}
     texts = sampled_with(by_draft_model(verifier), **options)
     counts = Counter(tuple(text) for text in texts.tolist())

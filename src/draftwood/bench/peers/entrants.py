@@ -1,4 +1,5 @@
-"""Peers as the runner sees them: systems that answer the same prompts, or are absent for a reason."""
+"""Peers as the runner sees them: systems that answer the same prompts, or are absent for a
+reason."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,9 @@ WARM_UP_TOKENS = 16
 
 @dataclass(eq=False)
 class Peer:
-    """One mode of a system under way. ``answer`` gives fields of a record, none from the moment it failed."""
+    """One mode of a system under way. ``answer`` gives fields of a record, none from the moment it
+    failed.
+    """
 
     system: System
     mode: str
@@ -35,11 +38,15 @@ class Peer:
         return self.adapter.process.poll() is None
 
     def answer(self, tokens: Sequence[int], key: Key) -> dict[str, Any]:
-        """What it answered, for the record of this key; nothing where it failed or had failed before."""
+        """What it answered, for the record of this key; nothing where it failed or had failed
+        before.
+        """
         if not self.alive:
             return {}
         try:
-            answer = self.adapter.ask(Request(list(tokens), self.max_new_tokens, self.mode, self.ignore_eos))
+            answer = self.adapter.ask(
+                Request(list(tokens), self.max_new_tokens, self.mode, self.ignore_eos)
+            )
         except AdapterError as error:
             self.failed(self.system.name, f"{self.system.modes[self.mode]}: {error}", key)
             return {}
@@ -56,7 +63,11 @@ class Peer:
 
 def stats_of(answer: Answer) -> dict[str, Any]:
     """The numbers that a peer tells, under the names that ``Stats.as_json`` has for them."""
-    later, seconds, runs = len(answer.token_ids) - answer.first_tokens, answer.decode_seconds, answer.target_runs
+    later, seconds, runs = (
+        len(answer.token_ids) - answer.first_tokens,
+        answer.decode_seconds,
+        answer.target_runs,
+    )
     return {
         "tokens": len(answer.token_ids),
         "first_tokens": answer.first_tokens,
@@ -72,7 +83,8 @@ class Peers:
     """All peers of a run.
 
     Attributes:
-        known: by name what a peer said of itself, where it failed, and ``absent``: why it is left out.
+        known: by name what a peer said of itself, where it failed, and ``absent``: why it is left
+            out.
         entrants: those that answer.
     """
 
@@ -88,7 +100,10 @@ class Peers:
     def failed(self, name: str, reason: str, key: Key) -> None:
         """Note the record that a peer failed to give, too."""
         earlier = self.known[name].get("failed", [])
-        self.known[name] = {**self.known[name], "failed": [*earlier, {"key": list(key), "reason": reason}]}
+        self.known[name] = {
+            **self.known[name],
+            "failed": [*earlier, {"key": list(key), "reason": reason}],
+        }
         self.absent(name, f"at prompt {key[2]}, {reason}")
 
 
@@ -124,14 +139,21 @@ def started(
                 peers.absent(system.name, " ".join(str(error).split()))
                 continue
             peers.known[system.name] = {**adapter.description, "weights_sha256": system.weights}
-            peers.entrants += [Peer(system, mode, adapter, *settings, peers.failed) for mode in system.modes]
+            peers.entrants += [
+                Peer(system, mode, adapter, *settings, peers.failed) for mode in system.modes
+            ]
         yield peers
 
 
 def environment(threads: int) -> dict[str, str]:
     """Variables for adapters.
 
-    Threads may wait actively while they work: to wait passively (OMP_WAIT_POLICY=PASSIVE) costs llama.cpp two thirds of
-    its speed, and it is not needed, for between requests the whole adapter is stopped.
+    Threads may wait actively while they work: to wait passively (OMP_WAIT_POLICY=PASSIVE) costs
+    llama.cpp two thirds of its speed, and it is not needed, for between requests the whole adapter
+    is stopped.
     """
-    return {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONWARNINGS": "ignore",
+    }

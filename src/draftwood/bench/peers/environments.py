@@ -1,4 +1,6 @@
-"""Environments for peers: made on demand under `home()/peers/NAME` from pinned packages, with pip alone."""
+"""Environments for peers: made on demand under `home()/peers/NAME` from pinned packages, with pip
+alone.
+"""
 
 import os
 import subprocess
@@ -11,7 +13,8 @@ from pathlib import Path
 
 from draftwood.storage.home import home
 
-# The source of llama.cpp travels in this package; its own build of it is for any processor, ours for this one.
+# The source of llama.cpp travels in this package; its own build of it is for any processor, ours
+# for this one.
 LLAMA_CPP_SOURCE = "xllamacpp==2026.10.11549"
 LLAMA_CPP_OPTIONS = (
     *("-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=OFF"),
@@ -34,12 +37,22 @@ class Recipe:
 
     @property
     def text(self) -> str:
-        return "\n".join((*self.packages, *((LLAMA_CPP_SOURCE, *LLAMA_CPP_OPTIONS) if self.llama_cpp else ()))) + "\n"
+        return (
+            "\n".join(
+                (
+                    *self.packages,
+                    *((LLAMA_CPP_SOURCE, *LLAMA_CPP_OPTIONS) if self.llama_cpp else ()),
+                )
+            )
+            + "\n"
+        )
 
 
 RECIPES = {
     "llama.cpp": Recipe(("cmake==4.4.4", "ninja==1.13.2"), llama_cpp=True),
-    "openvino": Recipe(("openvino-genai==2026.4.1.0", "openvino-tokenizers==2026.4.1.0", "openvino==2026.4.1")),
+    "openvino": Recipe(
+        ("openvino-genai==2026.4.1.0", "openvino-tokenizers==2026.4.1.0", "openvino==2026.4.1")
+    ),
     "vllm": Recipe(("vllm==0.33.0",)),
 }
 
@@ -52,8 +65,8 @@ def folder(name: str) -> Path:
 def prepare(name: str) -> Path:
     """Make the environment of a peer, or find it there; returns its Python.
 
-    A peer without a recipe runs in this environment. Raises OSError with the reason when a package cannot be had or
-    compiled; the log stands beside the environment.
+    A peer without a recipe runs in this environment. Raises OSError with the reason when a package
+    cannot be had or compiled; the log stands beside the environment.
     """
     if name not in RECIPES:
         return Path(sys.executable)
@@ -74,11 +87,22 @@ def prepare(name: str) -> Path:
 
 def _compile_llama_cpp(place: Path, log: Path) -> None:
     package, _, version = LLAMA_CPP_SOURCE.partition("==")
-    pip = [str(place / "bin" / "python"), "-m", "pip", "download", "--no-deps", "--no-binary", package]
+    pip = [
+        str(place / "bin" / "python"),
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--no-binary",
+        package,
+    ]
     _command([*pip, "--dest", str(place / "source"), LLAMA_CPP_SOURCE], log)
     with tarfile.open(place / "source" / f"{package}-{version}.tar.gz") as archive:
         archive.extractall(place / "source", filter="data")
-    source, build = place / "source" / f"{package}-{version}" / "thirdparty" / "llama.cpp", place / "build"
+    source, build = (
+        place / "source" / f"{package}-{version}" / "thirdparty" / "llama.cpp",
+        place / "build",
+    )
     cmake = str(place / "bin" / "cmake")
     _command([cmake, "-S", str(source), "-B", str(build), "-G", "Ninja", *LLAMA_CPP_OPTIONS], log)
     # Only what the benchmark needs, and llama-bench to see whether the adapter loses anything.
@@ -86,8 +110,10 @@ def _compile_llama_cpp(place: Path, log: Path) -> None:
 
 
 def _command(command: Sequence[str], log: Path) -> None:
-    """Run politely, with all output in the log. Raises OSError that ends with the log's last error."""
-    path = f"{Path(command[0]).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # cmake must find ninja
+    """Run politely, with all output in the log. Raises OSError that ends with the log's last
+    error."""
+    # cmake must find ninja
+    path = f"{Path(command[0]).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     parallel = {"CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
     with log.open("a") as file:
         done = subprocess.run(
@@ -99,6 +125,14 @@ def _command(command: Sequence[str], log: Path) -> None:
             check=False,
         )
     if done.returncode:
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        told = [line for line in lines if "error" in line.lower()] or lines or [f"exit status {done.returncode}"]
-        raise OSError(f"`{' '.join(command[:4])} ...` failed ({told[-1][:300]}); the whole log is {log}")
+        lines = [
+            line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()
+        ]
+        told = (
+            [line for line in lines if "error" in line.lower()]
+            or lines
+            or [f"exit status {done.returncode}"]
+        )
+        raise OSError(
+            f"`{' '.join(command[:4])} ...` failed ({told[-1][:300]}); the whole log is {log}"
+        )

@@ -1,8 +1,9 @@
-"""A model in 8-bit integers for OpenVINO: the graph of its GGUF reader with matrices of a model folder's own values.
+"""A model in 8-bit integers for OpenVINO: the graph of its GGUF reader with matrices of a model
+folder's own values.
 
-The reader rounds the minimum of every Q4_1 block to a whole zero point, an error as large as that of the four bits.
-Integers with one scale per row keep the values to a 254th of the row's greatest, and run faster than exact fractional
-zero points, which are the other way to mend it.
+The reader rounds the minimum of every Q4_1 block to a whole zero point, an error as large as that
+of the four bits. Integers with one scale per row keep the values to a 254th of the row's greatest,
+and run faster than exact fractional zero points, which are the other way to mend it.
 """
 
 import json
@@ -17,7 +18,8 @@ STORED = {"BF16": np.uint16, "F32": np.float32}
 
 
 def convert(read: Path, folder: Path, destination: Path) -> None:
-    """Write the graph `read` (an .xml file) with matrices from the model `folder` to `destination` (an .xml file).
+    """Write the graph `read` (an .xml file) with matrices from the model `folder` to `destination`
+    (an .xml file).
 
     Raises ValueError when a matrix of the graph is none of the folder's.
     """
@@ -28,9 +30,15 @@ def convert(read: Path, folder: Path, destination: Path) -> None:
             rough, step = found
             exact = recognised(rough, step, known)
             scales = (np.abs(exact).max(axis=1, keepdims=True) / 127).astype(np.float16)
-            rows = np.round(exact / np.maximum(scales.astype(np.float32), 1e-8)).clip(-127, 127).astype(np.int8)
+            rows = (
+                np.round(exact / np.maximum(scales.astype(np.float32), 1e-8))
+                .clip(-127, 127)
+                .astype(np.int8)
+            )
             converted = operations.convert(operations.constant(rows), np.float16)
-            scaled = operations.convert(operations.multiply(converted, operations.constant(scales)), np.float32)
+            scaled = operations.convert(
+                operations.multiply(converted, operations.constant(scales)), np.float32
+            )
             node.input(1).replace_source_output(scaled.output(0))
     openvino.save_model(graph, destination, compress_to_fp16=False)
 
@@ -40,9 +48,17 @@ def matrix_bytes(file: Path) -> int:
     constants = {}
     for node in openvino.Core().read_model(file).get_ops():
         if node.get_type_name() == "MatMul":
-            constants |= {each.get_name(): each for each in _constants(node.input_value(1).get_node())}
+            constants |= {
+                each.get_name(): each for each in _constants(node.input_value(1).get_node())
+            }
     outputs = [node.output(0) for node in constants.values()]
-    return sum(output.get_element_type().bitwidth * int(np.prod(output.get_shape())) for output in outputs) // 8
+    return (
+        sum(
+            output.get_element_type().bitwidth * int(np.prod(output.get_shape()))
+            for output in outputs
+        )
+        // 8
+    )
 
 
 def matrices(file: Path) -> dict[str, np.ndarray]:
@@ -60,7 +76,8 @@ def matrices(file: Path) -> dict[str, np.ndarray]:
 
 
 def grouped_weights(product: openvino.Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """A product's matrix as the reader rounded it, and the greatest error of every row; None for other products.
+    """A product's matrix as the reader rounded it, and the greatest error of every row; None for
+    other products.
 
     The reader writes (integers - zero point) x scale in groups of 32, then a reshape.
     """
@@ -87,7 +104,9 @@ def recognised(rough: np.ndarray, step: np.ndarray, known: dict[str, np.ndarray]
 
 
 def _float(stored: np.ndarray) -> np.ndarray:
-    return stored if stored.dtype == np.float32 else (stored.astype(np.uint32) << 16).view(np.float32)
+    return (
+        stored if stored.dtype == np.float32 else (stored.astype(np.uint32) << 16).view(np.float32)
+    )
 
 
 def _constants(node: openvino.Node) -> list[openvino.Node]:
@@ -106,7 +125,9 @@ def _sources(node: openvino.Node) -> Iterator[openvino.Node]:
 
 
 def _constant(node: openvino.Node) -> np.ndarray:
-    """The values of a constant behind conversions; 4-bit ones are stored two to a byte, the low one first."""
+    """The values of a constant behind conversions; 4-bit ones are stored two to a byte, the low one
+    first.
+    """
     while node.get_type_name() != "Constant":
         node = node.input_value(0).get_node()
     values = node.data

@@ -1,4 +1,6 @@
-"""An adapter as the benchmark sees it: a process that answers lines, and that stands still unless it is asked."""
+"""An adapter as the benchmark sees it: a process that answers lines, and that stands still unless
+it is asked.
+"""
 
 import contextlib
 import json
@@ -21,7 +23,8 @@ class AdapterError(Exception):
 class Adapter:
     """A running adapter; use it in a ``with`` statement.
 
-    Between requests its whole process group is stopped, so that nothing of it can spin while others are measured.
+    Between requests its whole process group is stopped, so that nothing of it can spin while others
+    are measured.
 
     Args:
         command: what to run.
@@ -46,7 +49,8 @@ class Adapter:
         self._unread = b""
         with log.open("wb") as errors:
             try:
-                # A group of its own in this session: should this process be killed, the system ends the stopped group.
+                # A group of its own in this session: should this process be killed, the system ends
+                # the stopped group.
                 self.process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
@@ -65,7 +69,9 @@ class Adapter:
         self._signal(signal.SIGSTOP)
 
     def ask(self, request: Request) -> Answer:
-        """The answer to one request. Raises AdapterError when none comes, and then the adapter is ended."""
+        """The answer to one request. Raises AdapterError when none comes, and then the adapter is
+        ended.
+        """
         try:
             answer = self._answer(request)
         except BaseException:
@@ -105,7 +111,9 @@ class Adapter:
         try:
             fields = json.loads(line)
         except ValueError:
-            raise AdapterError(f"began with a line that is no description: {line.strip()[:80]!r}") from None
+            raise AdapterError(
+                f"began with a line that is no description: {line.strip()[:80]!r}"
+            ) from None
         if "error" in fields:
             raise AdapterError(fields["error"])
         missing = {"weights", "weight_bytes", "versions"} - set(fields)
@@ -135,8 +143,15 @@ class Adapter:
             status = self.process.wait(5)
         except subprocess.TimeoutExpired:  # it closed its output and lives on
             return f"stopped answering; its log is {self.log}"
-        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return f"ended with status {status}: {lines[-1][:300] if lines else 'without a word'}; its log is {self.log}"
+        lines = [
+            line.strip()
+            for line in self.log.read_text(errors="replace").splitlines()
+            if line.strip()
+        ]
+        return (
+            f"ended with status {status}: {lines[-1][:300] if lines else 'without a word'}; its log"
+            f" is {self.log}"
+        )
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,10 +1,11 @@
-"""What the benchmark and an adapter say to each other: one JSON object per line. Needs nothing but Python.
+"""What the benchmark and an adapter say to each other: one JSON object per line. Needs nothing but
+Python.
 
-An adapter is started with ``--weights PATH --threads N`` and options of its own. Its first line describes it:
-``{"weights": "...", "weight_bytes": n, "versions": {...}}``. Then every request
-``{"prompt_ids": [...], "max_new_tokens": n, "mode": "plain" | "speculation", "ignore_eos": false}`` gets one answer
-``{"token_ids": [...], "prefill_seconds": s, "decode_seconds": s, "target_runs": n | null, "first_tokens": n}``, or
-``{"error": "..."}``, which a bad line gets too.
+An adapter is started with ``--weights PATH --threads N`` and options of its own. Its first line
+describes it: ``{"weights": "...", "weight_bytes": n, "versions": {...}}``. Then every request
+``{"prompt_ids": [...], "max_new_tokens": n, "mode": "plain" | "speculation", "ignore_eos": false}``
+gets one answer ``{"token_ids": [...], "prefill_seconds": s, "decode_seconds": s, "target_runs": n |
+null, "first_tokens": n}``, or ``{"error": "..."}``, which a bad line gets too.
 """
 
 import argparse
@@ -40,11 +41,18 @@ class Request:
         try:
             request = cls(**json.loads(line))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"a request needs prompt_ids, max_new_tokens and mode in one object: {error}") from None
+            raise ValueError(
+                f"a request needs prompt_ids, max_new_tokens and mode in one object: {error}"
+            ) from None
         if not _are_tokens(request.prompt_ids) or not request.prompt_ids:
-            raise ValueError(f"prompt_ids must be a list of token ids, not {str(request.prompt_ids)[:40]}")
+            raise ValueError(
+                f"prompt_ids must be a list of token ids, not {str(request.prompt_ids)[:40]}"
+            )
         if not isinstance(request.max_new_tokens, int) or request.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be a whole number of at least 1, not {request.max_new_tokens!r}")
+            raise ValueError(
+                "max_new_tokens must be a whole number of at least 1, not"
+                f" {request.max_new_tokens!r}"
+            )
         if request.mode not in MODES:
             raise ValueError(f"mode is one of {', '.join(MODES)}, not {request.mode!r}")
         return request
@@ -59,7 +67,8 @@ class Answer:
         prefill_seconds: until the first token was known.
         decode_seconds: from then to the end.
         target_runs: runs of the model after that, where the peer tells.
-        first_tokens: tokens known when ``decode_seconds`` begins; more than 1 where guesses ride on the prompt's run.
+        first_tokens: tokens known when ``decode_seconds`` begins; more than 1 where guesses ride on
+            the prompt's run.
     """
 
     token_ids: list[int]
@@ -70,17 +79,27 @@ class Answer:
 
     @classmethod
     def read(cls, line: str) -> "Answer":
-        """Raises ValueError for what is no answer, and RuntimeError with the adapter's own words for an error."""
+        """Raises ValueError for what is no answer, and RuntimeError with the adapter's own words
+        for an error.
+        """
         try:
             fields = json.loads(line)
             if "error" in fields:
                 raise RuntimeError(fields["error"])
             answer = cls(**fields)
-            numbers = (answer.prefill_seconds + 0.0, answer.decode_seconds + 0.0, answer.first_tokens + 0)
+            numbers = (
+                answer.prefill_seconds + 0.0,
+                answer.decode_seconds + 0.0,
+                answer.first_tokens + 0,
+            )
         except (ValueError, TypeError) as error:
-            raise ValueError(f"answered with a line that is no answer ({error}): {line.strip()[:80]!r}") from None
+            raise ValueError(
+                f"answered with a line that is no answer ({error}): {line.strip()[:80]!r}"
+            ) from None
         if not _are_tokens(answer.token_ids) or min(numbers) < 0:
-            raise ValueError(f"answered with tokens or seconds that cannot be: {line.strip()[:80]!r}")
+            raise ValueError(
+                f"answered with tokens or seconds that cannot be: {line.strip()[:80]!r}"
+            )
         return answer
 
 
@@ -126,7 +145,9 @@ def serve(load: Callable[[], Loaded]) -> None:
 
 
 def _claim_stdout() -> TextIO:
-    """The real stdout, for the protocol alone; whatever libraries print there goes to stderr from now on."""
+    """The real stdout, for the protocol alone; whatever libraries print there goes to stderr from
+    now on.
+    """
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return channel

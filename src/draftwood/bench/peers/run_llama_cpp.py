@@ -1,4 +1,6 @@
-"""Adapter for llama.cpp's server, one per mode; speculation is one of its n-gram methods. Needs nothing but Python."""
+"""Adapter for llama.cpp's server, one per mode; speculation is one of its n-gram methods. Needs
+nothing but Python.
+"""
 
 import argparse
 import atexit
@@ -24,8 +26,24 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         threads = str(arguments.threads)
-        command = [arguments.server, "--model", arguments.weights, "--threads", threads, "--threads-batch", threads]
-        command += ["--parallel", "1", "--no-cache-prompt", "--cache-ram", "0", "--flash-attn", "on"]
+        command = [
+            arguments.server,
+            "--model",
+            arguments.weights,
+            "--threads",
+            threads,
+            "--threads-batch",
+            threads,
+        ]
+        command += [
+            "--parallel",
+            "1",
+            "--no-cache-prompt",
+            "--cache-ram",
+            "0",
+            "--flash-attn",
+            "on",
+        ]
         command += ["--host", "127.0.0.1", "--port", str(self.port), *options]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
         atexit.register(self.stop)
@@ -57,13 +75,23 @@ class Server:
 
 
 def load(arguments: argparse.Namespace) -> Loaded:
-    @cache  # the method of speculation is fixed when a server starts, which its first request waits for
+    # the method of speculation is fixed when a server starts, which its first request waits for
+    @cache
     def server(mode: str) -> Server:
         return Server(arguments, arguments.speculation.split() if mode == "speculation" else [])
 
     def answer(request: Request) -> Answer:
-        body = {"prompt": request.prompt_ids, "n_predict": request.max_new_tokens, "ignore_eos": request.ignore_eos}
-        body |= {"temperature": 0.0, "samplers": ["temperature"], "return_tokens": True, "cache_prompt": False}
+        body = {
+            "prompt": request.prompt_ids,
+            "n_predict": request.max_new_tokens,
+            "ignore_eos": request.ignore_eos,
+        }
+        body |= {
+            "temperature": 0.0,
+            "samplers": ["temperature"],
+            "return_tokens": True,
+            "cache_prompt": False,
+        }
         status, result = server(request.mode).ask("POST", "/completion", body)
         if status != 200:
             raise RuntimeError(f"llama-server answered {status}: {result}")
@@ -72,13 +100,17 @@ def load(arguments: argparse.Namespace) -> Loaded:
         return Answer(result["tokens"], times["prompt_ms"] / 1e3, times["predicted_ms"] / 1e3, runs)
 
     versions = {"llama.cpp": f"as in {arguments.package}, compiled for this processor"}
-    return Loaded(answer, f"the GGUF itself, {Path(arguments.weights).name}", arguments.weight_bytes, versions)
+    return Loaded(
+        answer, f"the GGUF itself, {Path(arguments.weights).name}", arguments.weight_bytes, versions
+    )
 
 
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--server", required=True, help="path of llama-server")
-    options.add_argument("--speculation", required=True, help="options of the server that speculates")
+    options.add_argument(
+        "--speculation", required=True, help="options of the server that speculates"
+    )
     options.add_argument("--weight-bytes", type=int, required=True)
     options.add_argument("--package", required=True, help="where the source of llama.cpp came from")
     arguments = options.parse_args()

@@ -1,7 +1,7 @@
 """Adapter for OpenVINO GenAI, which reads the GGUF file itself; speculation is its prompt lookup.
 
-Its reader rounds the minima of Q4_1, so texts differ; with --folder-of-values the matrices are 8-bit integers of the
-others' values instead, see openvino_int8.py.
+Its reader rounds the minima of Q4_1, so texts differ; with --folder-of-values the matrices are
+8-bit integers of the others' values instead, see openvino_int8.py.
 """
 
 import argparse
@@ -33,7 +33,10 @@ def load(arguments: argparse.Namespace) -> Loaded:
         config.max_new_tokens, config.do_sample = request.max_new_tokens, False
         config.eos_token_id, config.ignore_eos = end, request.ignore_eos
         if request.mode == "speculation":
-            config.num_assistant_tokens, config.max_ngram_size = arguments.assistant_tokens, arguments.ngram
+            config.num_assistant_tokens, config.max_ngram_size = (
+                arguments.assistant_tokens,
+                arguments.ngram,
+            )
         prompt = openvino.Tensor(np.array([request.prompt_ids], dtype=np.int64))
         result = pipeline(request.mode).generate(prompt, config)
         measured = result.perf_metrics.raw_metrics
@@ -42,13 +45,19 @@ def load(arguments: argparse.Namespace) -> Loaded:
         decode = max(0.0, measured.generate_durations[0] / 1e6 - first)
         return Answer(list(result.tokens[0]), first, decode, len(per_run) - 1, per_run[0])
 
-    weights = "int8 of the GGUF's values, a scale per row" if arguments.folder_of_values else "u4 and u8 by its reader"
+    weights = (
+        "int8 of the GGUF's values, a scale per row"
+        if arguments.folder_of_values
+        else "u4 and u8 by its reader"
+    )
     size = openvino_int8.matrix_bytes(folder / GRAPH)
     return Loaded(answer, weights, size, {"openvino-genai": openvino_genai.__version__})
 
 
 def converted(gguf: Path, folder: Path, values: str | None) -> Path:
-    """The model as OpenVINO saves it after reading the GGUF file, with other matrices where asked; made once."""
+    """The model as OpenVINO saves it after reading the GGUF file, with other matrices where asked;
+    made once.
+    """
     if not (folder / ".ready").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         link = folder / gguf.name  # it saves beside the file it read
@@ -58,7 +67,9 @@ def converted(gguf: Path, folder: Path, values: str | None) -> Path:
         if values:
             openvino_int8.convert(folder / GRAPH, Path(values), folder / f"int8_{GRAPH}")
             for suffix in (".xml", ".bin"):
-                (folder / f"int8_{GRAPH}").with_suffix(suffix).replace((folder / GRAPH).with_suffix(suffix))
+                (folder / f"int8_{GRAPH}").with_suffix(suffix).replace(
+                    (folder / GRAPH).with_suffix(suffix)
+                )
         (folder / ".ready").touch()
     return folder
 
@@ -66,7 +77,9 @@ def converted(gguf: Path, folder: Path, values: str | None) -> Path:
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--folder", required=True, help="where the converted model is kept")
-    options.add_argument("--folder-of-values", help="a model folder with bfloat16 values to hold as 8-bit integers")
+    options.add_argument(
+        "--folder-of-values", help="a model folder with bfloat16 values to hold as 8-bit integers"
+    )
     options.add_argument("--assistant-tokens", type=int, default=5)
     options.add_argument("--ngram", type=int, default=3)
     arguments = options.parse_args()

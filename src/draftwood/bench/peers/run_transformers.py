@@ -33,7 +33,9 @@ def load(arguments: argparse.Namespace) -> Loaded:
 
     def answer(request: Request) -> Answer:
         model.generation_config.eos_token_id = None if request.ignore_eos else ends
-        lookup = {"prompt_lookup_num_tokens": arguments.lookup} if request.mode == "speculation" else {}
+        lookup = (
+            {"prompt_lookup_num_tokens": arguments.lookup} if request.mode == "speculation" else {}
+        )
         prompt, clock, since = torch.tensor([request.prompt_ids]), Clock(), time.perf_counter()
         output = model.generate(  # pyright: ignore[reportAttributeAccessIssue]
             prompt,
@@ -44,7 +46,8 @@ def load(arguments: argparse.Namespace) -> Loaded:
             **lookup,
         )
         done = time.perf_counter()
-        tokens, first = output[0, len(request.prompt_ids) :].tolist(), clock.times[1]  # the prompt is put first
+        # the prompt is put first
+        tokens, first = output[0, len(request.prompt_ids) :].tolist(), clock.times[1]
         return Answer(tokens, first - since, done - first, len(clock.times) - 2, clock.counts[1])
 
     size = bytes_read_per_token(Path(arguments.weights), arguments.dtype)
@@ -55,7 +58,9 @@ def load(arguments: argparse.Namespace) -> Loaded:
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--dtype", default="bfloat16")
-    options.add_argument("--lookup", type=int, default=10, help="guesses per run; 10 is the documentation's example")
+    options.add_argument(
+        "--lookup", type=int, default=10, help="guesses per run; 10 is the documentation's example"
+    )
     arguments = options.parse_args()
     serve(lambda: load(arguments))
 

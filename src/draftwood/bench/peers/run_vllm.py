@@ -1,7 +1,7 @@
 """Adapter for vLLM's offline engine; speculation is its n-gram method. Needs a GPU.
 
-vLLM tells no time of the first token that holds for all its versions, so every request is made twice: for one token,
-and whole. The difference is the time of decoding.
+vLLM tells no time of the first token that holds for all its versions, so every request is made
+twice: for one token, and whole. The difference is the time of decoding.
 """
 
 import argparse
@@ -28,9 +28,13 @@ def load(arguments: argparse.Namespace) -> Loaded:
         )
 
     def timed(request: Request, tokens: int) -> tuple[list[int], float]:
-        options = vllm.SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=request.ignore_eos)
+        options = vllm.SamplingParams(
+            temperature=0.0, max_tokens=tokens, ignore_eos=request.ignore_eos
+        )
         since = time.perf_counter()
-        result = engine(request.mode).generate({"prompt_token_ids": request.prompt_ids}, options, use_tqdm=False)
+        result = engine(request.mode).generate(
+            {"prompt_token_ids": request.prompt_ids}, options, use_tqdm=False
+        )
         return list(result[0].outputs[0].token_ids), time.perf_counter() - since
 
     def answer(request: Request) -> Answer:

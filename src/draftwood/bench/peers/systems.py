@@ -11,7 +11,8 @@ from draftwood.bench.peers.environments import LLAMA_CPP_SOURCE
 
 HERE = Path(__file__).parent
 PEERS = ("transformers", "llama.cpp", "llama.cpp-lookup", "openvino", "openvino-int8", "vllm")
-# Its own default guesses 48 or more tokens after 24 that match, the other eight after three, nearest to prompt lookup.
+# Its own default guesses 48 or more tokens after 24 that match, the other eight after three,
+# nearest to prompt lookup.
 NGRAM_DEFAULT = "--spec-type ngram-mod"
 NGRAM_LOOKUP = "--spec-type ngram-map-k --spec-ngram-map-k-size-n 3 --spec-ngram-map-k-size-m 8"
 
@@ -23,8 +24,9 @@ class System:
     Attributes:
         name: in the table.
         modes: what the table calls each mode, by the protocol's name for it.
-        command: gives the adapter's command line; fetches and compiles what is missing, so it may raise OSError, and
-            ValueError for a model that this peer cannot run, or only with other weights.
+        command: gives the adapter's command line; fetches and compiles what is missing, so it may
+            raise OSError, and ValueError for a model that this peer cannot run, or only with other
+            weights.
         weights: digest of those that it runs, the same as draftwood's.
     """
 
@@ -73,8 +75,12 @@ def _peer(name: str, target: Target) -> System:
     plain, lookup = {"plain": "plain"}, {"speculation": "prompt lookup"}
     system = {
         "transformers": System(name, plain | lookup, lambda: _own_folder("transformers", target)),
-        "llama.cpp": System(name, plain | {"speculation": "n-gram, its default"}, lambda: _llama_cpp(target)),
-        "llama.cpp-lookup": System(name, {"speculation": "n-gram, 3 find 8"}, lambda: _llama_cpp(target, NGRAM_LOOKUP)),
+        "llama.cpp": System(
+            name, plain | {"speculation": "n-gram, its default"}, lambda: _llama_cpp(target)
+        ),
+        "llama.cpp-lookup": System(
+            name, {"speculation": "n-gram, 3 find 8"}, lambda: _llama_cpp(target, NGRAM_LOOKUP)
+        ),
         "openvino": System(name, plain | lookup, lambda: _openvino(target)),
         "openvino-int8": System(name, plain | lookup, lambda: _openvino_int8(target)),
         "vllm": System(name, plain | {"speculation": "n-gram"}, lambda: _vllm(target)),
@@ -83,7 +89,14 @@ def _peer(name: str, target: Target) -> System:
 
 
 def _command(python: Path, adapter: str, place: Path, threads: int) -> list[str]:
-    return [str(python), str(HERE / f"run_{adapter}.py"), "--weights", str(place), "--threads", str(threads)]
+    return [
+        str(python),
+        str(HERE / f"run_{adapter}.py"),
+        "--weights",
+        str(place),
+        "--threads",
+        str(threads),
+    ]
 
 
 def _own_folder(name: str, target: Target) -> list[str]:

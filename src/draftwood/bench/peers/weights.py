@@ -1,4 +1,5 @@
-"""The same weights for every peer: the GGUF file itself, and the folder that draftwood made of it."""
+"""The same weights for every peer: the GGUF file itself, and the folder that draftwood made of
+it."""
 
 import json
 import shutil
@@ -16,20 +17,24 @@ BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 
 def gguf_file(model: str, digest: str | None) -> Path:
-    """The GGUF file under `home()/peers/weights` that a model was converted from, fetched when it is not there.
+    """The GGUF file under `home()/peers/weights` that a model was converted from, fetched when it
+    is not there.
 
-    `digest` is that of the weights which draftwood runs. Raises OSError, and ValueError where there is no such file or
-    it holds other weights.
+    `digest` is that of the weights which draftwood runs. Raises OSError, and ValueError where there
+    is no such file or it holds other weights.
     """
     known = {name: builtin for name, builtin in packages.builtins().items() if builtin.quantisation}
     if model not in known:
         raise ValueError(f"the peers share the weights of {' or '.join(known)}, not of {model!r}")
     builtin = known[model]
     if digest != builtin.weights:
-        others, cure = "unknown" if digest is None else digest[:12], f"delete {builtin.folder(torch.bfloat16)}"
+        others, cure = (
+            "unknown" if digest is None else digest[:12],
+            f"delete {builtin.folder(torch.bfloat16)}",
+        )
         raise ValueError(
-            f"it would run the pinned weights of {model} ({builtin.weights[:12]}) and draftwood runs others under that "
-            f"name ({others}); {cure} to get the pinned ones"
+            f"it would run the pinned weights of {model} ({builtin.weights[:12]}) and draftwood"
+            f" runs others under that name ({others}); {cure} to get the pinned ones"
         )
 
     def build(folder: Path) -> None:
@@ -49,9 +54,13 @@ def gguf_bytes_read_per_token(file: Path) -> int:
 
 
 def bytes_read_per_token(folder: Path, dtype: str) -> int:
-    """Bytes of a model's weights in `dtype` that one token needs: an embedding of its own is not read, only one row."""
+    """Bytes of a model's weights in `dtype` that one token needs: an embedding of its own is not
+    read, only one row.
+    """
     if dtype not in BYTES:
-        raise ValueError(f"the size of weights in {dtype!r} is not known; known are {', '.join(BYTES)}")
+        raise ValueError(
+            f"the size of weights in {dtype!r} is not known; known are {', '.join(BYTES)}"
+        )
     with (folder / "model.safetensors").open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     shapes = {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}

@@ -77,7 +77,11 @@ class Cell:
     @property
     def draft_steps(self) -> int | None:
         """Runs of the draft model per tree; None where there is no draft model."""
-        return depth_of(self.tree) if self.drafts_with == "draft-model" and self.tree is not None else None
+        return (
+            depth_of(self.tree)
+            if self.drafts_with == "draft-model" and self.tree is not None
+            else None
+        )
 
 
 def depth_of(shape: Shape) -> int:
@@ -107,7 +111,9 @@ RSD_METHODS: dict[str, tuple[str, Verifier]] = {  # what they are made of: a rec
 }
 
 
-def rsd_cell(name: str, at: str, vector: tuple[int, ...], beams: tuple[int, int], chain: tuple[int, ...]) -> Cell:
+def rsd_cell(
+    name: str, at: str, vector: tuple[int, ...], beams: tuple[int, int], chain: tuple[int, ...]
+) -> Cell:
     recipe, verifier = RSD_METHODS[name]
     shapes: dict[str, Shape] = {
         "speculative": Widths(chain),
@@ -124,23 +130,43 @@ def urgency(cell: Cell) -> tuple[int, int, int, int]:
     kind, size = cell.at.split()
     long_chain = kind == "budget" and cell.recipe in ("speculative", "block")
     slow = isinstance(cell.verifier, Traversal)
-    return int(slow), 0 if kind == "length" else 2 if long_chain else 1, int(size), -breadth(cell.tree)
+    return (
+        int(slow),
+        0 if kind == "length" else 2 if long_chain else 1,
+        int(size),
+        -breadth(cell.tree),
+    )
 
 
 def breadth(shape: Shape | None) -> int:
     """Children of the root."""
     if isinstance(shape, Widths):
         return shape.widths[0]
-    return shape.chains if isinstance(shape, Independent) else shape.width if isinstance(shape, StochasticBeam) else 1
+    return (
+        shape.chains
+        if isinstance(shape, Independent)
+        else shape.width
+        if isinstance(shape, StochasticBeam)
+        else 1
+    )
 
 
 def other_verifiers(recipe: methods.Recipe) -> list[Cell]:
     """The method under every rule that is exact for its tree; under its own it keeps its name."""
     if recipe.shape is None:
-        raise ValueError(f"{recipe.name} grows its own trees; vary the verifier of a method that takes a shape")
+        raise ValueError(
+            f"{recipe.name} grows its own trees; vary the verifier of a method that takes a shape"
+        )
     draw = draw_of(recipe.shape)
     chain = depth_of(recipe.shape) == recipe.shape.nodes
-    rules = [Match(), Rejection(), KSeq(), GreedyPlusOne(), Traversal(), *([Block()] if chain else [])]
+    rules = [
+        Match(),
+        Rejection(),
+        KSeq(),
+        GreedyPlusOne(),
+        Traversal(),
+        *([Block()] if chain else []),
+    ]
     labels = {rule: f"{recipe.name} + {rule.name}" for rule in rules if draw in rule.exact_for}
     labels[recipe.verifier] = recipe.name
     return [Cell(label, recipe=recipe.name, verifier=rule) for rule, label in labels.items()]
@@ -149,14 +175,19 @@ def other_verifiers(recipe: methods.Recipe) -> list[Cell]:
 def other_shapes(recipe: methods.Recipe, budget: int) -> list[Cell]:
     if recipe.drafter not in ("draft-model", "layer-skip"):
         raise ValueError(
-            f"{recipe.name} takes no other shapes; vary those of a method with a draft model or layer-skip"
+            f"{recipe.name} takes no other shapes; vary those of a method with a draft model or"
+            " layer-skip"
         )
     pairs, vectors = BUDGET_SHAPES[budget]
     shapes: list[Shape] = [Widths((1,) * budget)]
     for vector in vectors:
         shapes += [Widths(vector), Widths(vector, "independent"), Widths(vector, "greedy-plus-one")]
     for count, length in pairs:
-        shapes += [StochasticBeam(count, length), Independent(count, length), BestFirst(length, count, budget)]
+        shapes += [
+            StochasticBeam(count, length),
+            Independent(count, length),
+            BestFirst(length, count, budget),
+        ]
     shapes.append(Sequoia(budget=budget))
     fit = [shape for shape in shapes if draw_of(shape) in recipe.verifier.exact_for]
     return [Cell(recipe.name, f"budget {budget}", recipe.name, shape) for shape in fit]
@@ -169,7 +200,9 @@ def other_drafters(recipe: methods.Recipe) -> list[Cell]:
     elif recipe.verifier == Match():
         names = ("prompt-lookup", "suffix", "aded", "combined")
     else:
-        raise ValueError(f"no other drafter makes trees for {recipe.name}; vary its verifier instead")
+        raise ValueError(
+            f"no other drafter makes trees for {recipe.name}; vary its verifier instead"
+        )
     labels: dict[DrafterName, str] = {name: f"{recipe.name}, drafter {name}" for name in names}
     labels[recipe.drafter] = recipe.name
     return [Cell(label, recipe=recipe.name, drafter=name) for name, label in labels.items()]

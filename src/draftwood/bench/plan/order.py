@@ -35,8 +35,12 @@ class Order:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
         if self.peers and (self.workers > 1 or self.ray_address):
             raise ValueError("peers are measured in turns with draftwood, so they need --workers 1")
-        if self.peers and (0.0 not in self.protocol.settings.temperatures or not _in_turns(self.protocol)):
-            raise ValueError("peers decode greedily, prompt by prompt: add --temperature 0, or leave --peers out")
+        if self.peers and (
+            0.0 not in self.protocol.settings.temperatures or not _in_turns(self.protocol)
+        ):
+            raise ValueError(
+                "peers decode greedily, prompt by prompt: add --temperature 0, or leave --peers out"
+            )
 
 
 @dataclass(frozen=True)

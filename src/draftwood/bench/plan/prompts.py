@@ -1,4 +1,6 @@
-"""What is asked: a set of prompts that comes with draftwood, data sets where they are present, and any JSONL file."""
+"""What is asked: a set of prompts that comes with draftwood, data sets where they are present, and
+any JSONL file.
+"""
 
 import gzip
 import json
@@ -27,7 +29,8 @@ class Prompt:
         before: messages before the first turn.
         reference: an answer by hand, which the quality score compares with.
         answer: the number that a right answer ends with.
-        first_tokens: not a question but the beginning of a text, cut to so many tokens and continued as it stands.
+        first_tokens: not a question but the beginning of a text, cut to so many tokens and
+            continued as it stands.
     """
 
     id: str
@@ -62,7 +65,10 @@ class PromptSet:
 
 
 def load_prompts(
-    source: str, per_category: int | None = None, categories: Sequence[str] = (), limit: int | None = None
+    source: str,
+    per_category: int | None = None,
+    categories: Sequence[str] = (),
+    limit: int | None = None,
 ) -> PromptSet:
     """A set by name, or the prompts of a JSONL file.
 
@@ -77,8 +83,14 @@ def load_prompts(
         ValueError: for an unknown name, a broken line, or a category without prompts.
     """
     if source == BUILT_IN:
-        text = resources.files("draftwood.bench.plan").joinpath("prompts.jsonl").read_text(encoding="utf-8")
-        found = PromptSet(source, tuple(_from_lines(text.splitlines(), "prompts.jsonl")), "written for draftwood")
+        text = (
+            resources.files("draftwood.bench.plan")
+            .joinpath("prompts.jsonl")
+            .read_text(encoding="utf-8")
+        )
+        found = PromptSet(
+            source, tuple(_from_lines(text.splitlines(), "prompts.jsonl")), "written for draftwood"
+        )
     elif source in DATA_SETS:
         known = DATA_SETS[source]
         found = PromptSet(source, tuple(known.read(data_folder() / known.file)), known.note)
@@ -97,16 +109,21 @@ def data_folder() -> Path:
     path = Path(os.environ.get("DRAFTWOOD_DATA") or beside)
     if not path.is_dir():
         raise FileNotFoundError(
-            f"there are no data sets at {path}; set DRAFTWOOD_DATA to their folder, or take --prompts {BUILT_IN}"
+            f"there are no data sets at {path}; set DRAFTWOOD_DATA to their folder, or take"
+            f" --prompts {BUILT_IN}"
         )
     return path
 
 
-def _chosen(found: PromptSet, per_category: int | None, categories: Sequence[str], limit: int | None) -> PromptSet:
+def _chosen(
+    found: PromptSet, per_category: int | None, categories: Sequence[str], limit: int | None
+) -> PromptSet:
     there = list(dict.fromkeys(prompt.category for prompt in found.prompts))
     for category in categories:
         if category not in there:
-            raise ValueError(f"{found.source} has no prompts of category {category!r}; it has {', '.join(there)}")
+            raise ValueError(
+                f"{found.source} has no prompts of category {category!r}; it has {', '.join(there)}"
+            )
     taken: Counter[str] = Counter()
     chosen: list[Prompt] = []
     for prompt in found.prompts:
@@ -127,11 +144,15 @@ def _chosen(found: PromptSet, per_category: int | None, categories: Sequence[str
 def _from_file(path: Path) -> Iterator[Prompt]:
     if not path.is_file():
         known = ", ".join((BUILT_IN, *DATA_SETS))
-        raise FileNotFoundError(f"there is no file {path}; --prompts takes a JSONL file or one of {known}")
+        raise FileNotFoundError(
+            f"there is no file {path}; --prompts takes a JSONL file or one of {known}"
+        )
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text; give JSON Lines, one prompt per line") from None
+        raise ValueError(
+            f"{path} is not UTF-8 text; give JSON Lines, one prompt per line"
+        ) from None
     return _from_lines(lines, str(path))
 
 
@@ -150,11 +171,20 @@ def _from_json(line: str, place: str, number: str) -> Prompt:
         before, turns = _conversation(fields)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise ValueError(f"{place}: no prompt ({reason}); a line is an object with prompt, messages or turns") from None
+        raise ValueError(
+            f"{place}: no prompt ({reason}); a line is an object with prompt, messages or turns"
+        ) from None
     if not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
-        raise ValueError(f"{place}: a turn is empty or no text; every prompt needs at least one turn of text")
-    id, category = fields.get("id", fields.get("question_id", number)), fields.get("category", "all")
-    reference, answer = (None if fields.get(n) is None else str(fields[n]) for n in ("reference", "answer"))
+        raise ValueError(
+            f"{place}: a turn is empty or no text; every prompt needs at least one turn of text"
+        )
+    id, category = (
+        fields.get("id", fields.get("question_id", number)),
+        fields.get("category", "all"),
+    )
+    reference, answer = (
+        None if fields.get(n) is None else str(fields[n]) for n in ("reference", "answer")
+    )
     return Prompt(str(id), str(category), tuple(turns), before, reference, answer)
 
 
@@ -184,7 +214,9 @@ class DataSet:
 
 def _lines(path: Path) -> list[str]:
     data = path.read_bytes()
-    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode().strip("\n").split("\n")
+    return (
+        (gzip.decompress(data) if path.suffix == ".gz" else data).decode().strip("\n").split("\n")
+    )
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -203,23 +235,34 @@ def _spec_bench(path: Path) -> Iterator[Prompt]:
 def _gsm8k(path: Path) -> Iterator[Prompt]:
     for number, row in enumerate(_rows(path)):
         answer = row["answer"].rpartition("####")[2].strip().replace(",", "")
-        yield Prompt(f"gsm8k-{number}", "math", (row["question"] + " End with the number.",), answer=answer)
+        yield Prompt(
+            f"gsm8k-{number}", "math", (row["question"] + " End with the number.",), answer=answer
+        )
 
 
 def _xsum(path: Path) -> Iterator[Prompt]:
     for number, row in enumerate(_rows(path)):
-        yield Prompt(f"xsum-{number}", "summarization", (row["prompt"],), reference=row["completion"].strip())
+        yield Prompt(
+            f"xsum-{number}", "summarization", (row["prompt"],), reference=row["completion"].strip()
+        )
 
 
 def _multi30k(path: Path) -> Iterator[Prompt]:
     english = path.with_name(path.name.replace(".de.", ".en."))
     for number, (source, reference) in enumerate(zip(_lines(path), _lines(english), strict=True)):
-        yield Prompt(f"de-en-{number}", "translation", (f"Translate into English: {source}",), reference=reference)
+        yield Prompt(
+            f"de-en-{number}",
+            "translation",
+            (f"Translate into English: {source}",),
+            reference=reference,
+        )
 
 
 def _stories(path: Path) -> Iterator[Prompt]:
     """Beginnings of stories, all of one length in tokens, in a fixed random order."""
-    stories = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 200]
+    stories = [
+        line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 200
+    ]
     for number, story in enumerate(random.Random(0).sample(stories, 40)):
         yield Prompt(f"story-{number}", "story", (story,), first_tokens=STORY_TOKENS)
 
@@ -231,11 +274,16 @@ DATA_SETS = {
         "the even half of Spec-Bench: the 240 questions with an even id",
     ),
     "gsm8k": DataSet("gsm8k/train.jsonl.gz", _gsm8k, "training questions of GSM8K"),
-    "xsum": DataSet("p3_summarize/xsum_summarize_DOC.jsonl", _xsum, "200 articles of XSum as P3 words them"),
-    "de-en": DataSet("multi30k/test_2016_flickr.de.gz", _multi30k, "captions of Multi30k, German to English"),
+    "xsum": DataSet(
+        "p3_summarize/xsum_summarize_DOC.jsonl", _xsum, "200 articles of XSum as P3 words them"
+    ),
+    "de-en": DataSet(
+        "multi30k/test_2016_flickr.de.gz", _multi30k, "captions of Multi30k, German to English"
+    ),
     "stories": DataSet(
         "tinystories_sample/tiny_stories.txt",
         _stories,
-        f"the first {STORY_TOKENS} tokens of 40 stories of tinystories_sample, continued without a chat template",
+        f"the first {STORY_TOKENS} tokens of 40 stories of tinystories_sample, continued without a"
+        " chat template",
     ),
 }

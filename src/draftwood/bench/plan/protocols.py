@@ -1,4 +1,6 @@
-"""What is measured: each protocol is a small frozen dataclass that goes to JSON and back, and lists its cells."""
+"""What is measured: each protocol is a small frozen dataclass that goes to JSON and back, and lists
+its cells.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -32,9 +34,10 @@ class Settings:
         ignore_eos: go on after the model's own end of text.
         prompts: see ``prompts.load_prompts``; so are the next three.
         max_prompt_tokens: longer prompts are left out; None leaves out what does not fit the model.
-        law_prompts: at a temperature above 0, on how many prompts the law of the next token is tested, of methods that
-            do not match.
-        law_samples: how many tokens are drawn for that at each place; of fewer than 1,000 no p-value is told.
+        law_prompts: at a temperature above 0, on how many prompts the law of the next token is
+            tested, of methods that do not match.
+        law_samples: how many tokens are drawn for that at each place; of fewer than 1,000 no
+            p-value is told.
         bound_prompts: on how many prompts the greatest possible acceptance is computed.
         bound_tokens: over how many tokens of each.
 
@@ -59,14 +62,24 @@ class Settings:
     bound_tokens: int = 8
 
     def __post_init__(self) -> None:
-        least = {"max_new_tokens": 1, "rounds": 1, "per_category": 1, "limit": 1, "max_prompt_tokens": 1}
+        least = {
+            "max_new_tokens": 1,
+            "rounds": 1,
+            "per_category": 1,
+            "limit": 1,
+            "max_prompt_tokens": 1,
+        }
         least |= {"law_prompts": 0, "law_samples": 2, "bound_prompts": 0, "bound_tokens": 1}
         for name, lowest in least.items():
             value = getattr(self, name)
             if value is not None and value < lowest:
                 raise ValueError(f"{name} must be at least {lowest}, got {value}")
-        if not self.temperatures or not all(isfinite(each) and each >= 0 for each in self.temperatures):
-            raise ValueError(f"temperatures must be 0 or above and at least one, got {listed(self.temperatures)}")
+        if not self.temperatures or not all(
+            isfinite(each) and each >= 0 for each in self.temperatures
+        ):
+            raise ValueError(
+                f"temperatures must be 0 or above and at least one, got {listed(self.temperatures)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -90,8 +103,8 @@ class SpecBench:
 class Rsd:
     """The protocol of Recursive Speculative Decoding (Jeon et al. 2024, arXiv:2402.14160).
 
-    Every method at fixed draft lengths, and at fixed budgets of drafted tokens with several shapes each, of which the
-    best counts.
+    Every method at fixed draft lengths, and at fixed budgets of drafted tokens with several shapes
+    each, of which the best counts.
 
     Args:
         methods: names of ``RSD_METHODS``.
@@ -107,36 +120,52 @@ class Rsd:
     budgets: tuple[int, ...] = tuple(BUDGET_SHAPES)
     breadth: int = 3
     thrifty: bool = False
-    settings: Settings = field(default_factory=lambda: Settings(temperatures=(1.0,), max_new_tokens=64))
+    settings: Settings = field(
+        default_factory=lambda: Settings(temperatures=(1.0,), max_new_tokens=64)
+    )
 
     def __post_init__(self) -> None:
         for budget in self.budgets:
             if budget not in BUDGET_SHAPES:
-                raise ValueError(f"budgets are of {', '.join(map(str, BUDGET_SHAPES))}, got {budget}")
+                raise ValueError(
+                    f"budgets are of {', '.join(map(str, BUDGET_SHAPES))}, got {budget}"
+                )
         if self.breadth < 1 or min(self.lengths, default=1) < 1:
-            raise ValueError(f"breadth and lengths must be at least 1, got {self.breadth} and {self.lengths}")
+            raise ValueError(
+                f"breadth and lengths must be at least 1, got {self.breadth} and {self.lengths}"
+            )
         for name in _named(self.methods):
             if name not in RSD_METHODS:
-                raise ValueError(f"rsd compares trees of a draft model: {', '.join(RSD_METHODS)}; not {name!r}")
+                raise ValueError(
+                    f"rsd compares trees of a draft model: {', '.join(RSD_METHODS)}; not {name!r}"
+                )
 
     @property
     def growing(self) -> frozenset[str]:
-        """Options that may change when a run goes on: what is not timed need not be measured at one moment."""
+        """Options that may change when a run goes on: what is not timed need not be measured at one
+        moment.
+        """
         return frozenset({"methods", "lengths", "budgets", "temperatures"} if self.thrifty else ())
 
     def cells(self) -> list[Cell]:
-        """What fills the tables comes first: fixed lengths, then budgets, broad trees before narrow ones."""
+        """What fills the tables comes first: fixed lengths, then budgets, broad trees before narrow
+        ones.
+        """
         found: dict[str, Cell] = {}
         for length in self.lengths:
             vector = (self.breadth,) + (1,) * (length - 1)
             for name in _named(self.methods):
-                cell = rsd_cell(name, f"length {length}", vector, (self.breadth, length), (1,) * length)
+                cell = rsd_cell(
+                    name, f"length {length}", vector, (self.breadth, length), (1,) * length
+                )
                 found[cell.key] = cell
         for budget in self.budgets:
             pairs, vectors = BUDGET_SHAPES[budget]
             for place, vector in enumerate(vectors):
                 for name in _named(self.methods):
-                    cell = rsd_cell(name, f"budget {budget}", vector, pairs[min(place, 1)], (1,) * budget)
+                    cell = rsd_cell(
+                        name, f"budget {budget}", vector, pairs[min(place, 1)], (1,) * budget
+                    )
                     found[cell.key] = cell
         ordered = sorted(found.values(), key=urgency)
         return ordered if self.thrifty else [Cell(PLAIN), *ordered]
@@ -144,7 +173,8 @@ class Rsd:
 
 @dataclass(frozen=True)
 class Axes:
-    """One question at a time: another drafter, another shape or another verifier, everything else as it was.
+    """One question at a time: another drafter, another shape or another verifier, everything else
+    as it was.
 
     Args:
         methods: the methods to start from.
@@ -163,14 +193,18 @@ class Axes:
         if self.vary not in ("drafter", "shape", "verifier"):
             raise ValueError(f"vary is drafter, shape or verifier, not {self.vary!r}")
         if self.budget not in BUDGET_SHAPES:
-            raise ValueError(f"budget is one of {', '.join(map(str, BUDGET_SHAPES))}, got {self.budget}")
+            raise ValueError(
+                f"budget is one of {', '.join(map(str, BUDGET_SHAPES))}, got {self.budget}"
+            )
 
     def cells(self) -> list[Cell]:
         vary = {"drafter": other_drafters, "verifier": other_verifiers}
         found = [Cell(PLAIN)]
         for name in _named(self.methods):
             recipe = methods.recipe(name)
-            found += vary[self.vary](recipe) if self.vary in vary else other_shapes(recipe, self.budget)
+            found += (
+                vary[self.vary](recipe) if self.vary in vary else other_shapes(recipe, self.budget)
+            )
         return found
 
 
@@ -206,7 +240,9 @@ class Load:
         found = []
         for name in (PLAIN, *_named(self.methods)):
             found += [Cell(name, f"batch {batch}", batch=batch) for batch in self.batches]
-            found += [Cell(name, f"rate {rate:g}", batch=self.most, rate=rate) for rate in self.rates]
+            found += [
+                Cell(name, f"rate {rate:g}", batch=self.most, rate=rate) for rate in self.rates
+            ]
         return sorted(found, key=lambda cell: (cell.rate or 0.0, cell.batch or 0))
 
 
@@ -247,7 +283,9 @@ def _named(names: Sequence[str]) -> list[str]:
     """Methods beside plain decoding, which is measured anyway."""
     found = [name for name in dict.fromkeys(names) if name != PLAIN]
     if not found:
-        raise ValueError("there is nothing to compare with plain decoding; name at least one other method")
+        raise ValueError(
+            "there is nothing to compare with plain decoding; name at least one other method"
+        )
     return found
 
 
@@ -257,4 +295,6 @@ def listed(values: Sequence[object]) -> str:
 
 
 def _tuples(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+    }

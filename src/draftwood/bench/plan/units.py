@@ -18,8 +18,8 @@ class Unit:
     """One piece of a run.
 
     Attributes:
-        kind: ``turns``: every cell on one prompt, in turns; ``thrifty``: one cell on all prompts in shared runs, not
-            timed; ``load``: one cell on all prompts, several at once.
+        kind: ``turns``: every cell on one prompt, in turns; ``thrifty``: one cell on all prompts in
+            shared runs, not timed; ``load``: one cell on all prompts, several at once.
         cells: what is measured.
         prompts: on what, each with its number in the set.
         temperature: 0 is greedy.
@@ -36,7 +36,9 @@ class Unit:
     def keys(self) -> list[Key]:
         """Of the first turns; the others are recorded with them."""
         return [
-            (cell.key, self.temperature, prompt.id, 0, self.round) for cell in self.cells for _, prompt in self.prompts
+            (cell.key, self.temperature, prompt.id, 0, self.round)
+            for cell in self.cells
+            for _, prompt in self.prompts
         ]
 
     def key(self, cell: str, turn: int = 0) -> Key:
@@ -44,7 +46,9 @@ class Unit:
         return (cell, self.temperature, self.prompts[0][1].id, turn, self.round)
 
     def lacks(self, cell: str, done: Container[Key]) -> bool:
-        """Whether a cell has not answered the first prompt, with all turns that plain decoding has answered."""
+        """Whether a cell has not answered the first prompt, with all turns that plain decoding has
+        answered.
+        """
         turns = range(len(self.prompts[0][1].turns))
         answered = [turn for turn in turns if self.key(Cell(PLAIN).key, turn) in done]
         return any(self.key(cell, turn) not in done for turn in answered or [0])
@@ -55,7 +59,9 @@ class Unit:
 
 
 class Rival(Protocol):
-    """Another system that answers the same prompts; ``answer`` gives the fields in which a key's record differs."""
+    """Another system that answers the same prompts; ``answer`` gives the fields in which a key's
+    record differs.
+    """
 
     @property
     def key(self) -> str: ...

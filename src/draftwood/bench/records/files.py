@@ -1,7 +1,7 @@
 """What a benchmark leaves behind: one folder with ``run.json`` and ``records.jsonl``.
 
-``records.jsonl`` only grows, by whole lines: a process killed at any moment leaves at most one line without its end,
-which the next run takes away. One process at a time writes a folder.
+``records.jsonl`` only grows, by whole lines: a process killed at any moment leaves at most one line
+without its end, which the next run takes away. One process at a time writes a folder.
 """
 
 import errno
@@ -42,10 +42,12 @@ class Record:
         prompt_tokens: length of the prompt with what was said before.
         token_ids: of the answer; None where an old record did not keep them.
         text: of the answer; None likewise.
-        stats: ``Stats.as_json()``; of a peer at least ``tokens`` and ``tokens_per_second``. Numbers that were not
-            measured are missing or None.
-        seconds_end_to_end: of the whole request, prompt included; None where several requests shared runs.
-        identical_to_plain: whether a greedy text is plain decoding's; None where texts are drawn or nothing is known.
+        stats: ``Stats.as_json()``; of a peer at least ``tokens`` and ``tokens_per_second``. Numbers
+            that were not measured are missing or None.
+        seconds_end_to_end: of the whole request, prompt included; None where several requests
+            shared runs.
+        identical_to_plain: whether a greedy text is plain decoding's; None where texts are drawn or
+            nothing is known.
         divergence: where it is not: the fields of ``checking.Divergence``.
         law: two-sample test of next-token laws: ``samples``, ``position``, ``p_value``.
         quality: ``{"name": ..., "value": ...}``, see ``bench.quality``.
@@ -53,8 +55,9 @@ class Record:
         nodes: most guesses per run, where a shape says so.
         draft_steps: levels of the tree, each a run of the draft model; None where there is none.
         load: for the protocol ``load``: batch, rate, seconds waited and to the first token.
-        beside: of a peer that answered when the run went on: ``stats`` and ``seconds_end_to_end`` of plain decoding,
-            measured once more at that moment; ratios of this record are to these.
+        beside: of a peer that answered when the run went on: ``stats`` and ``seconds_end_to_end``
+            of plain decoding, measured once more at that moment; ratios of this record are to
+            these.
     """
 
     cell: str
@@ -110,17 +113,18 @@ class RunInfo:
         model: name of the target.
         draft_model: name of the draft model.
         dtype: how the target's weights are multiplied.
-        curve: measured seconds of a run by nodes, and per node and token of context: ``{"nodes": [], "seconds": [],
-            "per_place": [one]}``.
+        curve: measured seconds of a run by nodes, and per node and token of context: ``{"nodes":
+            [], "seconds": [], "per_place": [one]}``.
         bandwidth: bytes per second that memory gives; the roofline is this over ``weight_bytes``.
         weight_bytes: read for every token.
         prompts: ``source``, ``note``, ``count``, ``rule``.
         started: date and time.
         draft_ratio: parameters of the draft model over those of the target.
-        weights: SHA-256 that tells the target's weights from others, see ``origin.weights_digest``; None in records of
-            earlier versions, and where they came from no folder.
+        weights: SHA-256 that tells the target's weights from others, see ``origin.weights_digest``;
+            None in records of earlier versions, and where they came from no folder.
         draft_weights: likewise of the draft model.
-        peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key`` and a ``reason`` each.
+        peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key``
+            and a ``reason`` each.
         resumed: later starts: ``command``, ``commit``, ``started``.
     """
 
@@ -149,12 +153,20 @@ class RunInfo:
     def dirty(self) -> list[str]:
         """The commits of its starts from which files of the checkout differed."""
         commits = [self.commit, *(each.get("commit") for each in self.resumed)]
-        return [commit for commit in dict.fromkeys(commits) if commit is not None and commit.endswith("-dirty")]
+        return [
+            commit
+            for commit in dict.fromkeys(commits)
+            if commit is not None and commit.endswith("-dirty")
+        ]
 
     @property
     def given_up(self) -> set[Key]:
-        """What peers are not asked again: at every start they would fail there, and never come to what is behind."""
-        failed = Counter(tuple(each["key"]) for known in self.peers.values() for each in known.get("failed", []))
+        """What peers are not asked again: at every start they would fail there, and never come to
+        what is behind.
+        """
+        failed = Counter(
+            tuple(each["key"]) for known in self.peers.values() for each in known.get("failed", [])
+        )
         return {key for key, times in failed.items() if times >= TRIES}
 
 
@@ -168,7 +180,13 @@ def read_run(folder: Path) -> RunInfo:
     path = folder / RUN
     try:
         known = {each.name for each in fields(RunInfo)}
-        return RunInfo(**{name: value for name, value in json.loads(path.read_text("utf-8")).items() if name in known})
+        return RunInfo(
+            **{
+                name: value
+                for name, value in json.loads(path.read_text("utf-8")).items()
+                if name in known
+            }
+        )
     except FileNotFoundError:
         raise FileNotFoundError(f"{folder} holds no benchmark run: there is no {RUN}") from None
     except (ValueError, TypeError, AttributeError) as error:
@@ -192,9 +210,11 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """The records of a folder, none where there is no file; a last line without its end does not count.
+    """The records of a folder, none where there is no file; a last line without its end does not
+    count.
 
-    Of a unit whose writer was killed some lines may be there; it is measured again whole, and the last records count.
+    Of a unit whose writer was killed some lines may be there; it is measured again whole, and the
+    last records count.
 
     Raises:
         ValueError: for a line that is no record, naming file and line.
@@ -218,12 +238,16 @@ def _read(path: Path) -> Iterator[tuple[Record, int]]:
             found = json.loads(line)
             record = Record(**{name: value for name, value in found.items() if name in known})
         except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}:{number} is no record of a benchmark: {_line(error)}") from None
+            raise ValueError(
+                f"{path}:{number} is no record of a benchmark: {_line(error)}"
+            ) from None
         yield record, end
 
 
 class Writer:
-    """Appends records to a folder; ``done`` holds the keys of all that are there. Made by ``writing``."""
+    """Appends records to a folder; ``done`` holds the keys of all that are there. Made by
+    ``writing``.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / RECORDS
@@ -235,7 +259,9 @@ class Writer:
             file.truncate(end)  # takes away the line of a writer that was killed
 
     def append(self, records: Sequence[Record]) -> None:
-        """Add records that belong together: all of them or, where the disk refuses, none. Raises OSError then."""
+        """Add records that belong together: all of them or, where the disk refuses, none. Raises
+        OSError then.
+        """
         lines = b"".join(json.dumps(asdict(record)).encode() + b"\n" for record in records)
         with disk_errors(self.path), self.path.open("ab", buffering=0) as file:
             before = file.seek(0, os.SEEK_END)
@@ -266,7 +292,9 @@ def writing(folder: Path) -> Iterator[Writer]:
         with disk_errors(folder):
             lock.acquire(timeout=0)
     except Timeout:
-        raise OSError(f"another benchmark is writing {folder}; wait for it, or choose another --output") from None
+        raise OSError(
+            f"another benchmark is writing {folder}; wait for it, or choose another --output"
+        ) from None
     try:
         yield Writer(folder)
     finally:

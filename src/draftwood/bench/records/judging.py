@@ -1,4 +1,6 @@
-"""What the records of a cell prove: texts that have to be plain decoding's, and laws of the next token."""
+"""What the records of a cell prove: texts that have to be plain decoding's, and laws of the next
+token.
+"""
 
 from collections.abc import Sequence
 
@@ -15,12 +17,22 @@ def compared_texts(group: Sequence[Record], plain: Sequence[Record]) -> list[tup
         return []
     texts = {(*each.key[1:], each.seed): each.token_ids for each in plain}
     own = [(record, texts.get((*record.key[1:], record.seed))) for record in group]
-    return [(record, record.token_ids == text) for record, text in own if None not in (record.token_ids, text)]
+    return [
+        (record, record.token_ids == text)
+        for record, text in own
+        if None not in (record.token_ids, text)
+    ]
 
 
 def law_of(group: Sequence[Record]) -> float | None:
     """The joint p-value of the tests that can tell something, None without any."""
     if group[0].verifier == "match":
-        return None  # the token is plain decoding's own draw, whatever was guessed: its texts are compared instead
-    values = [record.law["p_value"] for record in group if record.law and record.law["samples"] >= LEAST_SAMPLES]
+        # the token is plain decoding's own draw, whatever was guessed: its texts are compared
+        # instead
+        return None
+    values = [
+        record.law["p_value"]
+        for record in group
+        if record.law and record.law["samples"] >= LEAST_SAMPLES
+    ]
     return joint(values) if values else None

@@ -13,13 +13,23 @@ def processor() -> str:
     """The processor's name and the vector extensions that matter here."""
     information = Path("/proc/cpuinfo")
     text = information.read_text() if information.exists() else ""
-    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
-    found = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8") if flag in text.split()]
+    names = [
+        line.partition(":")[2].strip()
+        for line in text.splitlines()
+        if line.startswith("model name")
+    ]
+    found = [
+        flag
+        for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8")
+        if flag in text.split()
+    ]
     return ", ".join([names[0] if names else platform.processor() or platform.machine(), *found])
 
 
 def bandwidth(numbers: torch.Tensor, threads: int, rounds: int = 5) -> float:
-    """Bytes per second at which so many threads read a tensor far greater than any cache; the best of some rounds."""
+    """Bytes per second at which so many threads read a tensor far greater than any cache; the best
+    of some rounds.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -33,8 +43,12 @@ def bandwidth(numbers: torch.Tensor, threads: int, rounds: int = 5) -> float:
     return numbers.nbytes / min(times)
 
 
-def roofline(speed: float | None, bandwidth: float | None, weight_bytes: int | None) -> float | None:
-    """Tokens per second over the speed at which one reading of the weights per token fills the memory bus."""
+def roofline(
+    speed: float | None, bandwidth: float | None, weight_bytes: int | None
+) -> float | None:
+    """Tokens per second over the speed at which one reading of the weights per token fills the
+    memory bus.
+    """
     return speed * weight_bytes / bandwidth if speed and bandwidth and weight_bytes else None
 
 

@@ -12,22 +12,28 @@ STRICT = ("float32", "float64", "int8")  # where no difference of two greedy tex
 SHUFFLES = 19_999
 
 
-LEAST_SAMPLES = 1000  # of a test whose p-value is told: with fewer a law that is wrong by a tenth goes unseen
+# of a test whose p-value is told: with fewer a law that is wrong by a tenth goes unseen
+LEAST_SAMPLES = 1000
 
 
-SIGNIFICANCE = 1e-3  # of the joint test of a cell: a lossless method falls below it once in a thousand cells
+# of the joint test of a cell: a lossless method falls below it once in a thousand cells
+SIGNIFICANCE = 1e-3
 
 
 def two_sample(one: Sequence[int], other: Sequence[int], seed: int = 0) -> float:
-    """Probability that two samples of one law differ at least this much, by shuffling which token is whose.
+    """Probability that two samples of one law differ at least this much, by shuffling which token
+    is whose.
 
-    The measure of difference is Pearson's chi-square of homogeneity. The test is exact for samples of any size.
+    The measure of difference is Pearson's chi-square of homogeneity. The test is exact for samples
+    of any size.
 
     Raises:
         ValueError: for an empty sample.
     """
     if not one or not other:
-        raise ValueError(f"a two-sample test needs two samples, got {len(one)} and {len(other)} tokens")
+        raise ValueError(
+            f"a two-sample test needs two samples, got {len(one)} and {len(other)} tokens"
+        )
     both = Counter(one) + Counter(other)
     totals = np.array(list(both.values()))
     share = len(one) / (len(one) + len(other))
@@ -36,7 +42,9 @@ def two_sample(one: Sequence[int], other: Sequence[int], seed: int = 0) -> float
     def difference(counts: np.ndarray) -> np.ndarray:
         return ((counts - share * totals) ** 2 / totals).sum(-1)
 
-    shuffled = np.random.default_rng(seed).multivariate_hypergeometric(totals, len(one), SHUFFLES, method="marginals")
+    shuffled = np.random.default_rng(seed).multivariate_hypergeometric(
+        totals, len(one), SHUFFLES, method="marginals"
+    )
     extreme = int((difference(shuffled) >= difference(seen) - 1e-9).sum())
     return (1 + extreme) / (1 + SHUFFLES)
 

@@ -1,7 +1,8 @@
 """From records to figures: pure functions, the same for tables and reports.
 
-Everything is paired by prompt: a ratio compares two cells on the same prompts, turns and rounds, and its interval comes
-from drawing prompts anew, with all their turns and rounds, for these are not independent of each other.
+Everything is paired by prompt: a ratio compares two cells on the same prompts, turns and rounds,
+and its interval comes from drawing prompts anew, with all their turns and rounds, for these are not
+independent of each other.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -41,12 +42,14 @@ class Summary:
         prompts: answered.
         answers: to all their turns in all rounds.
         tokens: emitted.
-        block_efficiency: emitted tokens per run of the target, pooled; None for peers that do not tell.
+        block_efficiency: emitted tokens per run of the target, pooled; None for peers that do not
+            tell.
         guesses_per_run: drafted tokens per run of the target.
-        tokens_per_second: decoding alone, all tokens over all seconds; None where nothing was timed.
+        tokens_per_second: decoding alone, all tokens over all seconds; None where nothing was
+            timed.
         end_to_end: tokens per second of the whole request.
-        speed_up: over plain decoding on the same prompts, decoding alone: the median over prompts. None where a
-            text differs without excuse.
+        speed_up: over plain decoding on the same prompts, decoding alone: the median over prompts.
+            None where a text differs without excuse.
         speed_up_end_to_end: of whole requests.
         total_speed_up: all tokens over all seconds, as someone who waits for every answer sees it.
         mbsu: memory-bound speed-up, see ``mbsu``.
@@ -54,13 +57,14 @@ class Summary:
         bound: alpha*, the greatest share possible.
         roofline: tokens per second over the rate at which memory can give the weights.
         quality: mean score by name.
-        same: texts that are plain decoding's: greedy ones, and drawn ones of methods that match, for the same seed;
-            None where no text has to be.
+        same: texts that are plain decoding's: greedy ones, and drawn ones of methods that match,
+            for the same seed; None where no text has to be.
         compared: of so many.
-        ties: greedy texts that leave it where two tokens tie within rounding; they take no part in ratios.
-        failures: texts that had to be the same and differ without excuse; from a lossless cell, which is a bug, or a
-            lossy one. Of drawn texts in 8- and 11-bit precision none is called a failure: what rounding does to a draw
-            is not known.
+        ties: greedy texts that leave it where two tokens tie within rounding; they take no part in
+            ratios.
+        failures: texts that had to be the same and differ without excuse; from a lossless cell,
+            which is a bug, or a lossy one. Of drawn texts in 8- and 11-bit precision none is called
+            a failure: what rounding does to a draw is not known.
         divergence: the first of these, or else of the ties.
         law: joint p-value of the tests of the next token's law that drew enough samples.
     """
@@ -96,7 +100,9 @@ class Summary:
 
 
 def summaries(records: Sequence[Record], run: RunInfo, by_category: bool = False) -> list[Summary]:
-    """A summary of every cell and temperature in the order of the records, over all prompts or by category."""
+    """A summary of every cell and temperature in the order of the records, over all prompts or by
+    category.
+    """
     groups: dict[tuple[str, float, str | None], list[Record]] = {}
     for record in records:
         category = record.category if by_category else None
@@ -109,7 +115,9 @@ def summaries(records: Sequence[Record], run: RunInfo, by_category: bool = False
     return found
 
 
-def summary(group: Sequence[Record], plain: Sequence[Record], run: RunInfo, category: str | None = None) -> Summary:
+def summary(
+    group: Sequence[Record], plain: Sequence[Record], run: RunInfo, category: str | None = None
+) -> Summary:
     """The summary of one cell's records, beside those of plain decoding on the same prompts."""
     first = group[0]
     compared = compared_texts(group, plain)
@@ -142,7 +150,9 @@ def summary(group: Sequence[Record], plain: Sequence[Record], run: RunInfo, cate
         speed_up=median_ratio(pairs, decoding),
         speed_up_end_to_end=median_ratio(pairs, whole),
         total_speed_up=pooled_ratio(pairs, decoding),
-        mbsu=None if efficiency is None else mbsu(efficiency.value, first.draft_steps, run.draft_ratio),
+        mbsu=None
+        if efficiency is None
+        else mbsu(efficiency.value, first.draft_steps, run.draft_ratio),
         acceptance=_weighed(bounded, "root_acceptance", runs),
         bound=_weighed(bounded, "root_acceptance_bound", runs),
         roofline=roofline(speed, run.bandwidth, weight_bytes(first, run)),
@@ -151,19 +161,26 @@ def summary(group: Sequence[Record], plain: Sequence[Record], run: RunInfo, cate
         compared=len(compared),
         ties=len(ties),
         failures=len(failures),
-        divergence=None if shown is None else {"prompt": shown.prompt, "turn": shown.turn, **(shown.divergence or {})},
+        divergence=None
+        if shown is None
+        else {"prompt": shown.prompt, "turn": shown.turn, **(shown.divergence or {})},
         law=law_of(group),
     )
 
 
 Part = Callable[[Record], tuple[float, float] | None]
-"""Numerator and denominator that a record adds to a ratio of sums; None where it knows nothing of it."""
+"""Numerator and denominator that a record adds to a ratio of sums; None where it knows nothing of
+it.
+"""
 
 
 def decoding(record: Record) -> tuple[float, float] | None:
     """Tokens after the first, and the seconds after the first."""
     stats = record.stats
-    tokens, speed = stats.get("tokens", 0) - stats.get("first_tokens", 1), stats.get("tokens_per_second")
+    tokens, speed = (
+        stats.get("tokens", 0) - stats.get("first_tokens", 1),
+        stats.get("tokens_per_second"),
+    )
     return (tokens, tokens / speed) if tokens > 0 and speed else None
 
 
@@ -211,21 +228,30 @@ Pairs = list[tuple[Record, Record]]
 
 
 def paired(one: Sequence[Record], other: Sequence[Record]) -> Pairs:
-    """Records of the same prompt, turn, round and temperature; the other with the figures measured beside the one."""
+    """Records of the same prompt, turn, round and temperature; the other with the figures measured
+    beside the one.
+    """
     known = {(r.temperature, r.prompt, r.turn, r.round): r for r in other}
     keys = [(r.temperature, r.prompt, r.turn, r.round) for r in one]
     pairs = [(record, known[key]) for record, key in zip(one, keys, strict=True) if key in known]
-    return [(record, replace(base, **record.beside) if record.beside else base) for record, base in pairs]
+    return [
+        (record, replace(base, **record.beside) if record.beside else base)
+        for record, base in pairs
+    ]
 
 
 def pooled_ratio(pairs: Pairs, part: Part) -> Estimate | None:
     """Ratio of two pooled numbers, with its interval; None where nothing is common."""
     sides = _sides(pairs, part)
-    return None if sides is None else _estimate(sides, lambda sums: _ratio(sums[0]) / _ratio(sums[1]))
+    return (
+        None if sides is None else _estimate(sides, lambda sums: _ratio(sums[0]) / _ratio(sums[1]))
+    )
 
 
 def median_ratio(pairs: Pairs, part: Part) -> Estimate | None:
-    """Median over prompts of the ratio on each prompt, with its interval; None where nothing is common."""
+    """Median over prompts of the ratio on each prompt, with its interval; None where nothing is
+    common.
+    """
     sides = _sides(pairs, part)
     if sides is None:
         return None
@@ -235,13 +261,16 @@ def median_ratio(pairs: Pairs, part: Part) -> Estimate | None:
 
 
 def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> float | None:
-    """Memory-bound speed-up: tokens per read of the target's weights, the draft model's reads counted by size.
+    """Memory-bound speed-up: tokens per read of the target's weights, the draft model's reads
+    counted by size.
 
-    Block efficiency over (draft steps x size ratio + 1), as the tables of Jeon et al. 2024, arXiv:2402.14160, have it.
+    Block efficiency over (draft steps x size ratio + 1), as the tables of Jeon et al. 2024,
+    arXiv:2402.14160, have it.
 
     Args:
         efficiency: block efficiency.
-        draft_steps: runs of the draft model per tree, one per level; None where there is no draft model.
+        draft_steps: runs of the draft model per tree, one per level; None where there is no draft
+            model.
         ratio: parameters of the draft model over those of the target; None where that is not known.
     """
     if draft_steps is None:
@@ -250,15 +279,22 @@ def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> flo
 
 
 def throughput(records: Sequence[Record]) -> float | None:
-    """Tokens per second of all requests of a cell under load together; every round has a clock of its own."""
+    """Tokens per second of all requests of a cell under load together; every round has a clock of
+    its own.
+    """
     rounds: dict[int, list[dict]] = {}
     for record in records:
         if record.load:
             rounds.setdefault(record.round, []).append(record.load)
     seconds = sum(
-        max(load["finished"] for load in loads) - min(load["arrived"] for load in loads) for loads in rounds.values()
+        max(load["finished"] for load in loads) - min(load["arrived"] for load in loads)
+        for loads in rounds.values()
     )
-    return sum(record.stats["tokens"] for record in records if record.load) / seconds if seconds else None
+    return (
+        sum(record.stats["tokens"] for record in records if record.load) / seconds
+        if seconds
+        else None
+    )
 
 
 def mean_quality(records: Sequence[Record]) -> dict[str, float]:

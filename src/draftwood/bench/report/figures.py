@@ -1,4 +1,6 @@
-"""Plots as SVG that stands inside a page: its colours are the page's, so that light and dark both suit it."""
+"""Plots as SVG that stands inside a page: its colours are the page's, so that light and dark both
+suit it.
+"""
 
 import io
 import re
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INK, FAINT, PAPER = "#010203", "#040506", "#070809"  # stand for colours of the page
-SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")  # Okabe and Ito 2008
+# Okabe and Ito 2008
+SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 MARKS, DASHES = "osD^vPX", ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 HATCHES = ("", "////", "....", "xxxx")
 WIDTH = 5.0  # inches, of 72 points each
@@ -36,7 +39,11 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
     found = {}
     for place, name in enumerate(name for name in names if name != "plain"):
         turn = place // len(SERIES)
-        style = Style(SERIES[place % len(SERIES)], MARKS[(place + turn) % len(MARKS)], DASHES[place % len(DASHES)])
+        style = Style(
+            SERIES[place % len(SERIES)],
+            MARKS[(place + turn) % len(MARKS)],
+            DASHES[place % len(DASHES)],
+        )
         found[name] = style
     return {**found, "plain": Style(INK, "o", "-")}
 
@@ -45,11 +52,22 @@ def by_category(rows: Mapping[str, Mapping[str, Estimate]], style: Mapping[str, 
     """Speed-up with its interval: one group of marks per category, one mark per method."""
     categories = list(dict.fromkeys(category for values in rows.values() for category in values))
     pitch = 0.8 / max(1, len(rows))
-    with _plot(0.9 + len(categories) * max(0.3, 0.115 * len(rows)), "speed-up over plain decoding, times") as plot:
+    with _plot(
+        0.9 + len(categories) * max(0.3, 0.115 * len(rows)), "speed-up over plain decoding, times"
+    ) as plot:
         for series, (name, values) in enumerate(rows.items()):
-            places = [categories.index(category) + (series + 0.5) * pitch - 0.4 for category in values]
+            places = [
+                categories.index(category) + (series + 0.5) * pitch - 0.4 for category in values
+            ]
             known = list(values.values())
-            _errors(plot.axes, style[name], name, x=[e.value for e in known], y=places, xerr=_reach(known))
+            _errors(
+                plot.axes,
+                style[name],
+                name,
+                x=[e.value for e in known],
+                y=places,
+                xerr=_reach(known),
+            )
         for place in range(1, len(categories)):
             plot.axes.axhline(place - 0.5, color=FAINT, linewidth=0.6)
         plot.axes.set_yticks(range(len(categories)), categories)
@@ -60,7 +78,9 @@ def by_category(rows: Mapping[str, Mapping[str, Estimate]], style: Mapping[str, 
 
 
 def against(lines: Mapping[str, Line], style: Mapping[str, Style], below: str, aside: str) -> str:
-    """Estimates with their intervals against a number, one line per method; shifted a little where they would hide."""
+    """Estimates with their intervals against a number, one line per method; shifted a little where
+    they would hide.
+    """
     places = sorted({x for line in lines.values() for x, _ in line})
     shift = (places[-1] - places[0]) * 0.006
     with _plot(3.2, below, aside) as plot:
@@ -68,7 +88,15 @@ def against(lines: Mapping[str, Line], style: Mapping[str, Style], below: str, a
             moved = [x + shift * (series - (len(lines) - 1) / 2) for x, _ in line]
             known = [estimate for _, estimate in line]
             heights = [estimate.value for estimate in known]
-            _errors(plot.axes, style[name], name, line=style[name].dashes, x=moved, y=heights, yerr=_reach(known))
+            _errors(
+                plot.axes,
+                style[name],
+                name,
+                line=style[name].dashes,
+                x=moved,
+                y=heights,
+                yerr=_reach(known),
+            )
         plot.axes.set_xticks(places, [f"{x:g}" for x in places])
     return plot.drawing
 
@@ -79,9 +107,18 @@ def costs(
     gains: Mapping[str, tuple[float, Estimate]],
     style: Mapping[str, Style],
 ) -> str:
-    """What a run of n nodes costs over a run of one, and what methods yield at the nodes they use."""
+    """What a run of n nodes costs over a run of one, and what methods yield at the nodes they
+    use."""
     with _plot(3.2, "nodes of a run (guesses + 1)", "times a run of one node") as plot:
-        plot.axes.plot(nodes, ratios, color=INK, marker="o", markersize=3, linewidth=1.5, label="cost T(n)/T(1)")
+        plot.axes.plot(
+            nodes,
+            ratios,
+            color=INK,
+            marker="o",
+            markersize=3,
+            linewidth=1.5,
+            label="cost T(n)/T(1)",
+        )
         for name, (count, gain) in gains.items():
             _errors(plot.axes, style[name], name, x=[count], y=[gain.value], yerr=_reach([gain]))
         plot.axes.set_xscale("log", base=2)
@@ -115,15 +152,23 @@ def phases(bars: Mapping[str, Mapping[str, float]]) -> str:
     return plot.drawing
 
 
-def _errors(axes: "Axes", look: Style, name: str, line: str | tuple = "none", **places: Any) -> None:
+def _errors(
+    axes: "Axes", look: Style, name: str, line: str | tuple = "none", **places: Any
+) -> None:
     """Marks with their intervals, joined by a line where one is named."""
-    drawn: dict[str, Any] = {"color": look.colour, "marker": look.mark, "linestyle": line, "label": name}
+    drawn: dict[str, Any] = {
+        "color": look.colour,
+        "marker": look.mark,
+        "linestyle": line,
+        "label": name,
+    }
     axes.errorbar(**places, **drawn, markersize=4.5, linewidth=1.3, elinewidth=1, capsize=2)
 
 
 def _reach(known: Sequence[Estimate]) -> list[list[float]]:
     """How far intervals reach below and above."""
-    below = [max(0.0, each.value - each.low) for each in known]  # rounding may turn the sign of nothing
+    # rounding may turn the sign of nothing
+    below = [max(0.0, each.value - each.low) for each in known]
     return [below, [max(0.0, each.high - each.value) for each in known]]
 
 
@@ -143,9 +188,21 @@ def _plot(height: float, below: str, aside: str = "") -> Iterator[_Plot]:
     except ImportError:
         raise ImportError("figures need matplotlib: pip install 'draftwood[bench]'") from None
     look: dict[Any, Any] = {
-        **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), INK),
-        **{"svg.fonttype": "none", "svg.hashsalt": "draftwood", "font.size": 9, "grid.color": FAINT},
-        **{"axes.spines.top": False, "axes.spines.right": False, "hatch.linewidth": 0.8, "legend.frameon": False},
+        **dict.fromkeys(
+            ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), INK
+        ),
+        **{
+            "svg.fonttype": "none",
+            "svg.hashsalt": "draftwood",
+            "font.size": 9,
+            "grid.color": FAINT,
+        },
+        **{
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "hatch.linewidth": 0.8,
+            "legend.frameon": False,
+        },
         **{"text.parse_math": False, "font.family": "sans-serif"},
     }
     with matplotlib.rc_context(look):
@@ -160,10 +217,17 @@ def _plot(height: float, below: str, aside: str = "") -> Iterator[_Plot]:
         if len(labels) > 1:
             columns = max(1, min(3, int(WIDTH / (0.5 + LETTER * max(map(len, labels))))))
             figure.set_figheight(height + LINE * max(0, -(-len(labels) // columns) - 3))
-            where = {"loc": "outside upper left", "ncols": columns, "columnspacing": 1.2, "handletextpad": 0.4}
+            where = {
+                "loc": "outside upper left",
+                "ncols": columns,
+                "columnspacing": 1.2,
+                "handletextpad": 0.4,
+            }
             figure.legend(handles, labels, **where)
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
         plot.drawing = _inlined(buffer.getvalue())
 
 
@@ -171,7 +235,10 @@ def _inlined(svg: str) -> str:
     """The SVG without prologue, metadata, size and fonts of its own, in the page's colours."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
     svg = re.sub(
-        r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1), count=1
+        r'(<svg[^>]*?) width="[^"]*"',
+        r"\1",
+        re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1),
+        count=1,
     )
     svg = re.sub(r"(font: [^;\"]*?[\d.]+px) [^;\"]*", r"\1 var(--font)", svg)
     for name, colour in zip(("ink", "faint", "paper"), (INK, FAINT, PAPER), strict=True):

@@ -39,7 +39,13 @@ def findings(measured: Measured, temperature: float) -> list[Finding]:
     cells = chosen(measured.records, measured.run, temperature)
     style = figures.styles(list(dict.fromkeys(map(name_of, cells))))
     style = {**{each.method: style[name_of(each)] for each in cells}, **style}
-    makers: tuple[Callable[..., list[Finding]], ...] = (_categories, _sizes, _costs, _depths, _phases)
+    makers: tuple[Callable[..., list[Finding]], ...] = (
+        _categories,
+        _sizes,
+        _costs,
+        _depths,
+        _phases,
+    )
     return [found for make in makers for found in make(measured, cells, style)]
 
 
@@ -55,15 +61,20 @@ def _categories(measured: Measured, cells: Sequence[Summary], style: Mapping) ->
     if len({category for values in by_cell.values() for category in values}) < 2:
         return []
     lead = max((each for each in told if each.speed_up), key=_speed_up, default=None)
-    values = by_cell[name_of(lead)] if lead and name_of(lead) in by_cell else next(iter(by_cell.values()))
+    values = (
+        by_cell[name_of(lead)]
+        if lead and name_of(lead) in by_cell
+        else next(iter(by_cell.values()))
+    )
     name = next(name for name, found in by_cell.items() if found is values)
     best, worst = (pick(values, key=lambda category: values[category].value) for pick in (max, min))
     title = (
-        f"{name} gains most in {best} ({values[best].value:.2f} times), least in {worst} ({values[worst].value:.2f})"
+        f"{name} gains most in {best} ({values[best].value:.2f} times), least in {worst}"
+        f" ({values[worst].value:.2f})"
     )
     prompts = sorted({found.prompts for each in by_cell.values() for found in each.values()})
     caption = (
-        f"Tokens per second of decoding over plain decoding's on the same prompt: the median over "
+        "Tokens per second of decoding over plain decoding's on the same prompt: the median over "
         f"{_span(prompts)} prompts of each category. {BARS}"
     )
     caption += " So few prompts say little of a category." if prompts[0] < FEW else ""
@@ -75,10 +86,17 @@ def _sizes(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list
     if measured.run.protocol != "rsd":
         return []
     found = []
-    what = {"budget": "most drafted tokens of a run (budget)", "length": "levels of the tree (draft length)"}
+    what = {
+        "budget": "most drafted tokens of a run (budget)",
+        "length": "levels of the tree (draft length)",
+    }
     for kind, label in what.items():
         temperature = cells[0].temperature
-        here = [r for r in measured.records if r.temperature == temperature and r.at.startswith(f"{kind} ")]
+        here = [
+            r
+            for r in measured.records
+            if r.temperature == temperature and r.at.startswith(f"{kind} ")
+        ]
         lines: dict[str, list[tuple[float, Estimate]]] = {}
         for method in dict.fromkeys(record.method for record in here):
             for at in sorted({record.at for record in here}, key=_number):
@@ -87,7 +105,8 @@ def _sizes(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list
                     lines.setdefault(method, []).append((_number(at), known))
         if lines:
             caption = (
-                f"Block efficiency, tokens per run of the target, at equal {kind}; of several shapes the best. {BARS}"
+                f"Block efficiency, tokens per run of the target, at equal {kind}; of several"
+                f" shapes the best. {BARS}"
             )
             drawing = figures.against(lines, style, label, "tokens per run of the target")
             found.append(Finding(_leader(lines, kind), drawing, caption))
@@ -109,11 +128,17 @@ def _costs(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list
     shown = min(range(len(nodes)), key=lambda place: abs(nodes[place] - 16))
     title = f"A run over {nodes[shown]} nodes costs {ratios[shown]:.2f} times a run over one"
     caption = (
-        f"Line: measured seconds of a run of the target over n nodes, over the {seconds[0] * 1e3:.1f} ms of one node. "
-        "Marks: tokens per run of each method at its mean number of nodes. A mark above the line gains before drafting "
-        "is paid."
+        "Line: measured seconds of a run of the target over n nodes, over the"
+        f" {seconds[0] * 1e3:.1f} ms of one node. Marks: tokens per run of each method at its mean"
+        " number of nodes. A mark above the line gains before drafting is paid."
     )
-    return [Finding(title, figures.costs(nodes, ratios, gains, style), f"{caption} {BARS}" if gains else caption)]
+    return [
+        Finding(
+            title,
+            figures.costs(nodes, ratios, gains, style),
+            f"{caption} {BARS}" if gains else caption,
+        )
+    ]
 
 
 def _depths(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
@@ -121,7 +146,9 @@ def _depths(measured: Measured, cells: Sequence[Summary], style: Mapping) -> lis
     lines: dict[str, list[tuple[float, Estimate]]] = {}
     for each in cells:
         group = of_cell(each, measured.records)
-        deepest = max((len(record.stats.get("accepted_by_depth") or ()) for record in group), default=0)
+        deepest = max(
+            (len(record.stats.get("accepted_by_depth") or ()) for record in group), default=0
+        )
         for depth in range(min(deepest, DEEPEST)):
             if share := estimate(group, accepted(depth)):
                 lines.setdefault(name_of(each), []).append((depth + 1, share))
@@ -131,9 +158,15 @@ def _depths(measured: Measured, cells: Sequence[Summary], style: Mapping) -> lis
     far = lines[name][min(3, len(lines[name]) - 1)]
     title = f"{name} keeps a guess in {lines[name][0][1].value:.0%} of runs"
     title += f", at least {far[0]:.0f} in {far[1].value:.0%}" if far[0] > 1 else ""
-    drawing = figures.against(lines, style, "accepted guesses, at least", "share of runs of the target")
+    drawing = figures.against(
+        lines, style, "accepted guesses, at least", "share of runs of the target"
+    )
     return [
-        Finding(title, drawing, f"Share of the target's runs that accepted at least so many guesses in a row. {BARS}")
+        Finding(
+            title,
+            drawing,
+            f"Share of the target's runs that accepted at least so many guesses in a row. {BARS}",
+        )
     ]
 
 
@@ -144,15 +177,20 @@ def _phases(measured: Measured, cells: Sequence[Summary], style: Mapping) -> lis
         group = of_cell(each, measured.records)
         known = {phase: pooled(group, per_token(phase)) for phase in PHASES}
         if any(known.values()):
-            bars[name_of(each)] = {phase: 1e3 * value for phase, value in known.items() if value is not None}
+            bars[name_of(each)] = {
+                phase: 1e3 * value for phase, value in known.items() if value is not None
+            }
     if not bars:
         return []
     name = max(bars, key=lambda each: bars[each].get("draft", 0.0) / sum(bars[each].values()))
     total = sum(bars[name].values())
-    title = f"Of the methods, {name} spends most on drafting: {bars[name].get('draft', 0.0) / total:.0%} of its time"
+    title = (
+        f"Of the methods, {name} spends most on drafting:"
+        f" {bars[name].get('draft', 0.0) / total:.0%} of its time"
+    )
     caption = (
-        "Milliseconds per token after the first. draft: proposing and learning; target: the target's runs; verify: "
-        "probabilities, verdict, cache. The prompt's own run is left out."
+        "Milliseconds per token after the first. draft: proposing and learning; target: the"
+        " target's runs; verify: probabilities, verdict, cache. The prompt's own run is left out."
     )
     return [Finding(title, figures.phases(bars), caption)]
 
@@ -162,7 +200,11 @@ def accepted(depth: int) -> Part:
 
     def part(record: Record) -> tuple[float, float] | None:
         counts, runs = record.stats.get("accepted_by_depth"), record.stats.get("target_runs")
-        return (counts[depth] if depth < len(counts) else 0, runs) if counts is not None and runs else None
+        return (
+            (counts[depth] if depth < len(counts) else 0, runs)
+            if counts is not None and runs
+            else None
+        )
 
     return part
 
@@ -184,7 +226,9 @@ def _leader(lines: Mapping[str, Sequence[tuple[float, Estimate]]], kind: str) ->
     best = max(there, key=lambda name: there[name].value)
     near = [name for name in there if name != best and there[name].high >= there[best].low]
     doubt = f", not clearly more than {' or '.join(near)}" if near else ""
-    return f"At {kind} {largest:g}, {best} yields most: {there[best].value:.2f} tokens per run{doubt}"
+    return (
+        f"At {kind} {largest:g}, {best} yields most: {there[best].value:.2f} tokens per run{doubt}"
+    )
 
 
 def _speed_up(each: Summary) -> float:

@@ -1,4 +1,6 @@
-"""The figures that stand in front, as sentences: decoding alone and end to end, beside peers, and what 8 bits cost."""
+"""The figures that stand in front, as sentences: decoding alone and end to end, beside peers, and
+what 8 bits cost.
+"""
 
 from collections.abc import Mapping
 
@@ -8,57 +10,79 @@ from draftwood.bench.report.tables import temperatures
 
 
 def speed_sentences(measured: Measured, method: str) -> list[str]:
-    """What a method gains over plain decoding at each temperature, decoding alone and end to end."""
+    """What a method gains over plain decoding at each temperature, decoding alone and end to
+    end."""
     run = measured.run
     sentences = []
     for temperature in temperatures(measured.records):
         each = next(found for found in _summaries(measured, temperature) if found.method == method)
-        where = f"{run.model} in {run.dtype}, {run.hardware['cores']} CPU cores, {_sampled(temperature)}"
+        where = (
+            f"{run.model} in {run.dtype}, {run.hardware['cores']} CPU cores,"
+            f" {_sampled(temperature)}"
+        )
         if each.speed_up is None or each.speed_up_end_to_end is None:
             sentences.append(f"**{where}:** no speed-up is told, since texts differ.")
             continue
-        same = f"; {each.same} of {each.compared} texts are plain decoding's" if each.same is not None else ""
+        same = (
+            f"; {each.same} of {each.compared} texts are plain decoding's"
+            if each.same is not None
+            else ""
+        )
         sentences.append(
-            f"**{where}:** `{method}` decodes {each.speed_up} times as fast as plain decoding; whole requests, prompt "
-            f"included, run {each.speed_up_end_to_end} times as fast{same}."
+            f"**{where}:** `{method}` decodes {each.speed_up} times as fast as plain decoding;"
+            f" whole requests, prompt included, run {each.speed_up_end_to_end} times as fast{same}."
         )
     return sentences
 
 
 def peer_sentence(measured: Measured, method: str) -> str:
-    """How much faster a method is than the fastest peer, by tokens per second: decoding alone and end to end.
+    """How much faster a method is than the fastest peer, by tokens per second: decoding alone and
+    end to end.
 
     Raises:
         ValueError: where no peer was measured.
     """
     found = _summaries(measured, 0.0)
     own = next(each for each in found if each.method == method)
-    peers = [each for each in found if each.method.startswith("peer:") and each.tokens_per_second and each.end_to_end]
+    peers = [
+        each
+        for each in found
+        if each.method.startswith("peer:") and each.tokens_per_second and each.end_to_end
+    ]
     if not peers or not own.tokens_per_second or not own.end_to_end:
         raise ValueError(f"{measured.folder} holds no speeds of peers beside {method}")
     alone = max(peers, key=lambda each: each.tokens_per_second or 0.0)
     whole = max(peers, key=lambda each: each.end_to_end or 0.0)
-    rates = (own.tokens_per_second, alone.tokens_per_second or 0.0), (own.end_to_end, whole.end_to_end or 0.0)
+    rates = (
+        (own.tokens_per_second, alone.tokens_per_second or 0.0),
+        (own.end_to_end, whole.end_to_end or 0.0),
+    )
     (decoding, best), (ended, best_whole) = rates
     also = "" if whole is alone else f" ({_peer(whole)})"
     return (
-        f"**Beside other systems, greedy:** decoding alone, `{method}` writes {decoding / best:.1f} times the tokens "
-        f"per second of the fastest peer, {_peer(alone)} ({decoding:.0f} against {best:.0f}); end to end "
-        f"{ended / best_whole:.1f} times ({ended:.0f} against {best_whole:.0f}){also}."
+        f"**Beside other systems, greedy:** decoding alone, `{method}` writes {decoding / best:.1f}"
+        f" times the tokens per second of the fastest peer, {_peer(alone)} ({decoding:.0f} against"
+        f" {best:.0f}); end to end {ended / best_whole:.1f} times ({ended:.0f} against"
+        f" {best_whole:.0f}){also}."
     )
 
 
 def quality_sentence(record: Mapping) -> str:
     """How often 8- and 16-bit products leave the likeliest token as it is."""
-    shares = {name: f"{found['same_likeliest']:.1%}".replace("%", " %") for name, found in record["types"].items()}
+    shares = {
+        name: f"{found['same_likeliest']:.1%}".replace("%", " %")
+        for name, found in record["types"].items()
+    }
     return (
-        f"**{record['model']} in int8 is not quite {record['model']} in float32:** the likeliest token is the same at "
-        f"{shares['int8']} of places (bfloat16: {shares['bfloat16']})."
+        f"**{record['model']} in int8 is not quite {record['model']} in float32:** the likeliest"
+        f" token is the same at {shares['int8']} of places (bfloat16: {shares['bfloat16']})."
     )
 
 
 def _summaries(measured: Measured, temperature: float) -> list[Summary]:
-    return summaries([record for record in measured.records if record.temperature == temperature], measured.run)
+    return summaries(
+        [record for record in measured.records if record.temperature == temperature], measured.run
+    )
 
 
 def _sampled(temperature: float) -> str:

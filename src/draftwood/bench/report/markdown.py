@@ -19,6 +19,9 @@ def _run(measured: Measured) -> str:
     parts.append("\n".join(f"- {name}: {value}" for name, value in facts(run, records).items()))
     parts.append(f"```bash\n{run.command}\n```")
     shown = [overview(records, run, temperature) for temperature in temperatures(records)]
-    parts += [f"## {table.title}\n\n{table.markdown()}" for table in dict.fromkeys((*shown, *tables(records, run)))]
+    parts += [
+        f"## {table.title}\n\n{table.markdown()}"
+        for table in dict.fromkeys((*shown, *tables(records, run)))
+    ]
     parts.append("\n".join(f"- {remark}" for remark in remarks(records, run)))
     return "\n\n".join(parts) + "\n"

@@ -15,10 +15,11 @@ HEAD = (
 
 
 def methods_table(runs: Sequence[Measured]) -> Table:
-    """One row per method and setting, in the order of the methods; those that no run measured are left out.
+    """One row per method and setting, in the order of the methods; those that no run measured are
+    left out.
 
-    A method stands with the run that measured most methods beside it, at each of its temperatures; of a run that timed
-    nothing, at the highest one. Plain decoding is 1 everywhere and has no row.
+    A method stands with the run that measured most methods beside it, at each of its temperatures;
+    of a run that timed nothing, at the highest one. Plain decoding is 1 everywhere and has no row.
     """
     from draftwood.methods.recipes import RECIPES
 
@@ -27,9 +28,13 @@ def methods_table(runs: Sequence[Measured]) -> Table:
         measured = [run for run in runs if any(record.method == name for record in run.records)]
         if name == "plain" or not measured:
             continue
-        found = _rows(name, max(measured, key=lambda run: len({record.method for record in run.records})))
+        found = _rows(
+            name, max(measured, key=lambda run: len({record.method for record in run.records}))
+        )
         summaries = [recipe.summary, *[""] * (len(found) - 1)]
-        rows += [(f"`{name}`", summary, *row) for summary, row in zip(summaries, found, strict=True)]
+        rows += [
+            (f"`{name}`", summary, *row) for summary, row in zip(summaries, found, strict=True)
+        ]
     return Table("methods", HEAD, tuple(rows))
 
 
@@ -69,4 +74,7 @@ def _place(each: Summary, measured: Measured) -> str:
     draft = "" if run.draft_model is None else f" + {run.draft_model}"
     at = "" if each.at == "default" else f", {each.at}"
     commits = f", at {', '.join(run.dirty)}" if run.dirty else ""
-    return f"{run.model}{draft}, {run.dtype}{at}, {each.prompts} prompts of {run.prompts['source']}{commits}"
+    return (
+        f"{run.model}{draft}, {run.dtype}{at}, {each.prompts} prompts of"
+        f" {run.prompts['source']}{commits}"
+    )

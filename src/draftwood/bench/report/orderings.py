@@ -9,7 +9,11 @@ from draftwood.bench.report.tables import Table
 
 CLAIMS = (  # published orderings of block efficiency
     *(("rsd-s", "rsd-c"), ("rsd-c", "spectr"), ("rsd-c", "specinfer"), ("spectr", "speculative")),
-    *(("rsd-c + greedy-plus-one", "rsd-c"), ("rsd-c + traversal", "rsd-c"), ("rsd-s + traversal", "rsd-s")),
+    *(
+        ("rsd-c + greedy-plus-one", "rsd-c"),
+        ("rsd-c + traversal", "rsd-c"),
+        ("rsd-s + traversal", "rsd-s"),
+    ),
 )
 
 
@@ -20,16 +24,28 @@ def orderings(records: Sequence[Record]) -> Table:
     for better, worse in CLAIMS:
         for temperature in sorted({r.temperature for r in records}, reverse=True):
             for kind in ("length", "budget"):
-                here = [r for r in records if r.temperature == temperature and r.at.startswith(kind)]
+                here = [
+                    r for r in records if r.temperature == temperature and r.at.startswith(kind)
+                ]
                 known = [
-                    found for at in dict.fromkeys(r.at for r in here) if (found := _ratio(here, better, worse, at))
+                    found
+                    for at in dict.fromkeys(r.at for r in here)
+                    if (found := _ratio(here, better, worse, at))
                 ]
                 if known:
                     counts = (sum(r.value >= 1 for r in known), sum(r.low > 1 for r in known))
                     counts += (sum(r.high < 1 for r in known),)
                     shares = (f"{count} of {len(known)}" for count in counts)
                     mean = sum(ratio.value for ratio in known) / len(known)
-                    rows.append((f"{better} >= {worse}", f"{temperature:g}", f"fixed {kind}", *shares, f"{mean:.3f}"))
+                    rows.append(
+                        (
+                            f"{better} >= {worse}",
+                            f"{temperature:g}",
+                            f"fixed {kind}",
+                            *shares,
+                            f"{mean:.3f}",
+                        )
+                    )
     return Table("published orderings", head, tuple(rows))
 
 

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Sequence
 from draftwood.bench.records.files import Record, RunInfo
 from draftwood.bench.records.statistics import Summary, summaries
 from draftwood.bench.report.best_shapes import best_shape
-from draftwood.bench.report.tables import Table, load_table, marked, name_of, number, proof, speed_up
+from draftwood.bench.report.tables import (
+    Table,
+    load_table,
+    marked,
+    name_of,
+    number,
+    proof,
+    speed_up,
+)
 
 SPEC_BENCH = "Spec-Bench stands here as its even half: the questions with even numbers."
 HEAD = (
@@ -24,9 +32,17 @@ def facts(run: RunInfo, records: Sequence[Record]) -> dict[str, str]:
     found = {
         "model": f"{run.model}, {run.dtype}",
         "draft model": run.draft_model or "",
-        "machine": f"{run.hardware['device']}{cores}, {run.threads} thread{'s' if run.threads != 1 else ''}",
-        "prompts": f"{answered}{of}, {prompts['source']}: {prompts['note'] or 'from a file'}; {prompts['rule']}",
-        "commit": ", ".join(dict.fromkeys(filter(None, [run.commit, *(each.get("commit") for each in run.resumed)]))),
+        "machine": (
+            f"{run.hardware['device']}{cores}, {run.threads}"
+            f" thread{'s' if run.threads != 1 else ''}"
+        ),
+        "prompts": (
+            f"{answered}{of}, {prompts['source']}: {prompts['note'] or 'from a file'};"
+            f" {prompts['rule']}"
+        ),
+        "commit": ", ".join(
+            dict.fromkeys(filter(None, [run.commit, *(each.get("commit") for each in run.resumed)]))
+        ),
         "measured": run.started if run.started != "unknown" else "",
     }
     if prompts["source"] == "spec-bench":
@@ -43,13 +59,19 @@ def overview(records: Sequence[Record], run: RunInfo, temperature: float) -> Tab
     kept = [place for place in range(len(head)) if any(row[place] for row in shown)]
     rows = tuple(tuple(row[place] for place in kept) for row in shown)
     where = (
-        ", at the largest budget each was measured at, best shape for these prompts" if run.protocol == "rsd" else ""
+        ", at the largest budget each was measured at, best shape for these prompts"
+        if run.protocol == "rsd"
+        else ""
     )
-    return marked(Table(f"T = {temperature:g}{where}", tuple(head[place] for place in kept), rows), run)
+    return marked(
+        Table(f"T = {temperature:g}{where}", tuple(head[place] for place in kept), rows), run
+    )
 
 
 def chosen(records: Sequence[Record], run: RunInfo, temperature: float) -> list[Summary]:
-    """The cells that stand for their methods: all, or of fixed budgets and lengths the best shape at the largest."""
+    """The cells that stand for their methods: all, or of fixed budgets and lengths the best shape
+    at the largest.
+    """
     here = [record for record in records if record.temperature == temperature]
     if run.protocol != "rsd":
         return summaries(here, run)
@@ -71,13 +93,15 @@ def of_cell(each: Summary, records: Iterable[Record]) -> list[Record]:
 
 
 def refusal(each: Summary) -> str:
-    """Why a method gets no speed-up: where its text leaves plain decoding's, and how near the two tokens were."""
+    """Why a method gets no speed-up: where its text leaves plain decoding's, and how near the two
+    tokens were.
+    """
     place = each.divergence or {}
     if "position" not in place:
         return f"none: {each.failures} texts differ"
     return (
-        f"none: {each.failures} texts differ, first at token {place['position']} of {place['prompt']}, "
-        f"top logits {place['margin']:.3g} apart"
+        f"none: {each.failures} texts differ, first at token {place['position']} of"
+        f" {place['prompt']}, top logits {place['margin']:.3g} apart"
     )
 
 

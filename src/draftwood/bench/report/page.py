@@ -17,34 +17,45 @@ from draftwood.bench.report.tables import Table, name_of, over_plain, tables, te
 
 WORDS = 40  # characters from which a cell is read as text
 COLUMNS = (
-    "Tokens per run: block efficiency, tokens emitted per run of the target, the prompt's run left out. Speed-up: "
-    "tokens per second over plain decoding's on the same prompt, median over prompts; decoding alone counts from the "
-    "first token on, end to end counts whole requests with their prompts. None is told where a text differs. Brackets "
-    "are 95 % intervals from prompts drawn anew. Same text: answers equal to plain decoding's, token by token: greedy "
-    "ones, and for the same seed drawn ones of methods that match; of others p tells whether the next token follows "
-    "the model's law. Of the roofline: tokens/s over memory bandwidth / bytes of the weights. alpha*: the "
-    "greatest share of runs in which any exact rule could accept a guess at the root, beside the share that did."
+    "Tokens per run: block efficiency, tokens emitted per run of the target, the prompt's run left"
+    " out. Speed-up: tokens per second over plain decoding's on the same prompt, median over"
+    " prompts; decoding alone counts from the first token on, end to end counts whole requests with"
+    " their prompts. None is told where a text differs. Brackets are 95 % intervals from prompts"
+    " drawn anew. Same text: answers equal to plain decoding's, token by token: greedy ones, and"
+    " for the same seed drawn ones of methods that match; of others p tells whether the next token"
+    " follows the model's law. Of the roofline: tokens/s over memory bandwidth / bytes of the"
+    " weights. alpha*: the greatest share of runs in which any exact rule could accept a guess at"
+    " the root, beside the share that did."
 )
 LOAD_COLUMNS = (
-    "Tokens/s of all: all tokens over the seconds from the first arrival to the last token, and the same over plain "
-    "decoding's under the same load. Seconds: from a request's arrival to its first token and to its end, medians over "
-    "requests, and within which 95 % of them ended. Tokens/run: block efficiency."
+    "Tokens/s of all: all tokens over the seconds from the first arrival to the last token, and the"
+    " same over plain decoding's under the same load. Seconds: from a request's arrival to its"
+    " first token and to its end, medians over requests, and within which 95 % of them ended."
+    " Tokens/run: block efficiency."
 )
 
 
 def page(runs: Sequence[Measured]) -> str:
     """The page of one or several runs, the first one first."""
     heads = [headline(measured) for measured in runs]
-    body = [_run(measured, head, place) for place, (measured, head) in enumerate(zip(runs, heads, strict=True))]
+    body = [
+        _run(measured, head, place)
+        for place, (measured, head) in enumerate(zip(runs, heads, strict=True))
+    ]
     if len(runs) > 1:
-        links = [f'<li><a href="#run-{place}">{escape(head)}</a></li>' for place, head in enumerate(heads)]
+        links = [
+            f'<li><a href="#run-{place}">{escape(head)}</a></li>'
+            for place, head in enumerate(heads)
+        ]
         body.insert(0, f"<nav><ol>{''.join(links)}</ol></nav>")
     frame = Template(files("draftwood.bench.report").joinpath("page.html").read_text("utf-8"))
     return frame.substitute(title=escape(heads[0]), body="\n".join(body))
 
 
 def headline(measured: Measured) -> str:
-    """What matters most: a difference of texts, else the greatest speed-up, else the most tokens per run."""
+    """What matters most: a difference of texts, else the greatest speed-up, else the most tokens
+    per run.
+    """
     cells = [
         each
         for temperature in temperatures(measured.records)
@@ -55,11 +66,17 @@ def headline(measured: Measured) -> str:
     if wrong:
         names = ", ".join(dict.fromkeys(name_of(each) for each in wrong))
         return f"{names}: texts differ from plain decoding's, so no speed-up is told"
-    gains = {each.cell: over_plain(each, measured.records) or 0.0 for each in cells if not is_refused(each)}
+    gains = {
+        each.cell: over_plain(each, measured.records) or 0.0
+        for each in cells
+        if not is_refused(each)
+    }
     if measured.run.protocol == "load" and any(gains.values()):
         return _of_load(max(cells, key=lambda each: gains.get(each.cell, 0.0)), measured)
     quick = max(
-        (each for each in cells if each.speed_up), key=lambda e: e.speed_up.value if e.speed_up else 0, default=None
+        (each for each in cells if each.speed_up),
+        key=lambda e: e.speed_up.value if e.speed_up else 0,
+        default=None,
     )
     if quick is not None and quick.speed_up is not None:
         whole = quick.speed_up_end_to_end
@@ -67,38 +84,59 @@ def headline(measured: Measured) -> str:
         gain = f"{quick.speed_up.value:.2f} times as fast as plain decoding{also}"
         return f"{name_of(quick)} decodes {gain}{_proven(quick)}"
     most = max(
-        (e for e in cells if e.block_efficiency), key=lambda e: e.block_efficiency.value if e.block_efficiency else 0
+        (e for e in cells if e.block_efficiency),
+        key=lambda e: e.block_efficiency.value if e.block_efficiency else 0,
     )
     assert most.block_efficiency is not None
     value, where = most.block_efficiency.value, f"T = {most.temperature:g}"
-    return f"{most.method} yields {value:.2f} tokens per run of {measured.run.model} ({most.at}, {where})"
+    return (
+        f"{most.method} yields {value:.2f} tokens per run of {measured.run.model} ({most.at},"
+        f" {where})"
+    )
 
 
 def _of_load(best: Summary, measured: Measured) -> str:
     gain = over_plain(best, measured.records) or 0.0
-    return f"{name_of(best)}: {gain:.2f} times the tokens per second of plain decoding, all together{_proven(best)}"
+    return (
+        f"{name_of(best)}: {gain:.2f} times the tokens per second of plain decoding, all"
+        f" together{_proven(best)}"
+    )
 
 
 def _proven(each: Summary) -> str:
-    return f", with the same text in {each.same} of {each.compared} answers" if each.same is not None else ""
+    return (
+        f", with the same text in {each.same} of {each.compared} answers"
+        if each.same is not None
+        else ""
+    )
 
 
 def _run(measured: Measured, head: str, place: int) -> str:
     run, records = measured.run, measured.records
-    known = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts(run, records).items())
+    known = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>"
+        for name, value in facts(run, records).items()
+    )
     kinds = temperatures(records)
     parts = [
         f'<section id="run-{place}"><h1>{escape(head)}</h1>',
-        f'<p class="soft">draftwood bench {escape(run.protocol)}, {escape(measured.folder.name)}</p><dl>{known}</dl>',
+        (
+            f'<p class="soft">draftwood bench {escape(run.protocol)},'
+            f" {escape(measured.folder.name)}</p><dl>{known}</dl>"
+        ),
         *(_table(overview(records, run, temperature)) for temperature in kinds),
         f"<p><small>{escape(LOAD_COLUMNS if run.protocol == 'load' else COLUMNS)}</small></p>",
         *(f"<p>{escape(remark)}.</p>" for remark in remarks(records, run)[1:]),
     ]
     for temperature in kinds:
         found = findings(measured, temperature)
-        shown = [_figure(each, f"r{place}t{temperature:g}f{number}") for number, each in enumerate(found)]
+        shown = [
+            _figure(each, f"r{place}t{temperature:g}f{number}") for number, each in enumerate(found)
+        ]
         parts.append(
-            f'<h2>Figures, T = {temperature:g}</h2><div class="figures">{"".join(shown)}</div>' if shown else ""
+            f'<h2>Figures, T = {temperature:g}</h2><div class="figures">{"".join(shown)}</div>'
+            if shown
+            else ""
         )
     parts += [_trees(measured), _all_tables(measured), _environment(measured), "</section>"]
     return "\n".join(parts)
@@ -108,7 +146,8 @@ def _figure(found: Finding, name: str) -> str:
     """Names inside a drawing are made this figure's own."""
     drawing = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", found.drawing)
     drawing = drawing.replace("<svg", f'<svg role="img" aria-label="{escape(found.title)}"', 1)
-    return f"<figure><h3>{escape(found.title)}</h3>{drawing}<figcaption>{escape(found.caption)}</figcaption></figure>"
+    caption = f"<figcaption>{escape(found.caption)}</figcaption>"
+    return f"<figure><h3>{escape(found.title)}</h3>{drawing}{caption}</figure>"
 
 
 def _table(table: Table) -> str:
@@ -124,7 +163,8 @@ def _cell(text: str) -> str:
 
 
 def _trees(measured: Measured) -> str:
-    """Draft trees to be chosen by method and step; without scripts all stand one below the other."""
+    """Draft trees to be chosen by method and step; without scripts all stand one below the
+    other."""
     drawings = []
     for method, steps in measured.trees.items():
         best = max(steps, key=lambda step: len(step["path"]), default=None)
@@ -140,34 +180,48 @@ def _trees(measured: Measured) -> str:
             )
     if not drawings:
         return ""
-    options = "".join(f"<option>{escape(method)}</option>" for method, steps in measured.trees.items() if steps)
+    options = "".join(
+        f"<option>{escape(method)}</option>" for method, steps in measured.trees.items() if steps
+    )
     return (
-        "<h2>Draft trees</h2><p>The target runs once over all of these tokens. The path with ✓ and a thick border was "
-        "accepted; the target then adds a token of its own. Probabilities and sources show under the pointer.</p>"
-        f'<div class="trees"><p class="chooser" hidden><label>Method <select>{options}</select></label> '
+        "<h2>Draft trees</h2><p>The target runs once over all of these tokens. The path with ✓ and"
+        " a thick border was "
+        "accepted; the target then adds a token of its own. Probabilities and sources show under"
+        " the pointer.</p>"
+        '<div class="trees"><p class="chooser" hidden><label>Method'
+        f" <select>{options}</select></label> "
         f"<label>Step <select></select></label></p>{''.join(drawings)}</div>"
     )
 
 
 def _all_tables(measured: Measured) -> str:
     shown = "".join(_table(table) for table in tables(measured.records, measured.run))
-    return f"<h2>All tables</h2><details><summary>Every cell that was measured</summary>{shown}</details>"
+    return (
+        "<h2>All tables</h2><details><summary>Every cell that was"
+        f" measured</summary>{shown}</details>"
+    )
 
 
 def _environment(measured: Measured) -> str:
     run = measured.run
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     commands = "\n".join(
-        dict.fromkeys([run.command, *(each["command"] for each in run.resumed if each.get("command"))])
+        dict.fromkeys(
+            [run.command, *(each["command"] for each in run.resumed if each.get("command"))]
+        )
     )
     known = {
         "processor": run.hardware.get("processor"),
         "versions": versions,
         "bandwidth": "" if run.bandwidth is None else f"{run.bandwidth / 1e9:.1f} GB/s",
-        "weights": "" if run.weight_bytes is None else f"{run.weight_bytes / 1e6:.0f} MB read per token",
+        "weights": (
+            "" if run.weight_bytes is None else f"{run.weight_bytes / 1e6:.0f} MB read per token"
+        ),
         "peers": "; ".join(f"{name}: {_peer(known)}" for name, known in run.peers.items()),
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in known.items() if value)
+    listed = "".join(
+        f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in known.items() if value
+    )
     options = escape(json.dumps(run.options, indent=1))
     return (
         f"<h2>Environment and commands</h2><pre>{escape(commands)}</pre><dl>{listed}</dl>"
@@ -176,4 +230,6 @@ def _environment(measured: Measured) -> str:
 
 
 def _peer(known: dict) -> str:
-    return known.get("absent") or ", ".join(f"{name} {value}" for name, value in known.items() if name != "failed")
+    return known.get("absent") or ", ".join(
+        f"{name} {value}" for name, value in known.items() if name != "failed"
+    )

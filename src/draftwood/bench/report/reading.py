@@ -1,4 +1,6 @@
-"""Folders of benchmark runs for a report, and files of the report; whatever is wrong is told with its cure."""
+"""Folders of benchmark runs for a report, and files of the report; whatever is wrong is told with
+its cure.
+"""
 
 import json
 import os
@@ -38,11 +40,15 @@ def read(folder: Path) -> Measured:
         ValueError: for broken files, naming file and line, and for a run without records.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}; name one that `draftwood bench ... --output DIR` wrote")
+        raise FileNotFoundError(
+            f"there is no folder {folder}; name one that `draftwood bench ... --output DIR` wrote"
+        )
     try:
         run = read_run(folder)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; name a folder that `draftwood bench ... --output DIR` wrote") from None
+        raise FileNotFoundError(
+            f"{error}; name a folder that `draftwood bench ... --output DIR` wrote"
+        ) from None
     except ValueError as error:
         raise ValueError(f"{error}; measure into a new folder") from None
     try:
@@ -51,7 +57,8 @@ def read(folder: Path) -> Measured:
         raise ValueError(f"{error}; delete that line, and its command measures it anew") from None
     if not records:
         raise ValueError(
-            f"{folder} holds no records yet, so there is nothing to show; let its run go on: {run.command}"
+            f"{folder} holds no records yet, so there is nothing to show; let its run go on:"
+            f" {run.command}"
         )
     return Measured(folder, run, records, _trees(folder / TREE))
 
@@ -62,11 +69,15 @@ def _trees(path: Path) -> dict[str, list[Drawn]]:
         return {}
     try:
         found = json.loads(path.read_text("utf-8"))
-        whole = all(all(name in step for name in FIELDS) for steps in found.values() for step in steps)
+        whole = all(
+            all(name in step for name in FIELDS) for steps in found.values() for step in steps
+        )
     except (ValueError, TypeError, AttributeError):
         whole, found = False, {}
     if not whole:
-        raise ValueError(f"{path} describes no draft trees; delete it, and the page goes without them")
+        raise ValueError(
+            f"{path} describes no draft trees; delete it, and the page goes without them"
+        )
     return found
 
 

@@ -5,7 +5,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from draftwood.bench.records.files import Record, RunInfo
-from draftwood.bench.records.statistics import Estimate, Summary, block_efficiency, summaries, throughput
+from draftwood.bench.records.statistics import (
+    Estimate,
+    Summary,
+    block_efficiency,
+    summaries,
+    throughput,
+)
 from draftwood.bench.report.best_shapes import best_shape, held_out
 
 
@@ -29,8 +35,14 @@ def tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
 
 
 def marked(table: Table, run: RunInfo) -> Table:
-    """The table, its title with the commits that do not hold what was measured, since files differed from them."""
-    return replace(table, title=f"{table.title}, measured at {', '.join(run.dirty)}") if run.dirty else table
+    """The table, its title with the commits that do not hold what was measured, since files
+    differed from them.
+    """
+    return (
+        replace(table, title=f"{table.title}, measured at {', '.join(run.dirty)}")
+        if run.dirty
+        else table
+    )
 
 
 def _tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
@@ -43,7 +55,9 @@ def _tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
         found += [speed_table(records, run, temperature), proof_table(records, run, temperature)]
     categories = {record.category for record in records}
     if len(categories) > 1:
-        found += [category_table(records, run, temperature) for temperature in temperatures(records)]
+        found += [
+            category_table(records, run, temperature) for temperature in temperatures(records)
+        ]
     return found
 
 
@@ -53,7 +67,16 @@ def temperatures(records: Sequence[Record]) -> list[float]:
 
 def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
     """One row per cell: how fast it is, alone and beside plain decoding, and what it drafts."""
-    head = ("method", "tokens/s", "end to end", "speed-up", "end to end", "in total", "tokens/run", "guesses/run")
+    head = (
+        "method",
+        "tokens/s",
+        "end to end",
+        "speed-up",
+        "end to end",
+        "in total",
+        "tokens/run",
+        "guesses/run",
+    )
     found = summaries([record for record in records if record.temperature == temperature], run)
     rows = tuple(
         (
@@ -72,7 +95,9 @@ def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
 
 
 def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
-    """One row per cell: whether the text is the model's own, how near the figures come to what is possible, quality."""
+    """One row per cell: whether the text is the model's own, how near the figures come to what is
+    possible, quality.
+    """
     found = summaries([record for record in records if record.temperature == temperature], run)
     scores = list(dict.fromkeys(name for each in found for name in each.quality))
     head = (
@@ -118,7 +143,9 @@ def category_table(records: Sequence[Record], run: RunInfo, temperature: float) 
 
 
 def rsd_tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
-    """Methods down, lengths and budgets across, the best shape of each; then other figures of these cells."""
+    """Methods down, lengths and budgets across, the best shape of each; then other figures of these
+    cells.
+    """
     found = []
     for temperature in sorted({record.temperature for record in records}, reverse=True):
         for kind in ("length", "budget"):
@@ -126,8 +153,14 @@ def rsd_tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
             if not here:
                 continue
             where = f"T = {temperature:g}, at fixed {kind}"
-            chosen = "" if kind == "length" else ", best shape for these prompts; held out: chosen on the other half"
-            found.append(_best_table(f"{where}: block efficiency [95 % interval]{chosen}", here, kind))
+            chosen = (
+                ""
+                if kind == "length"
+                else ", best shape for these prompts; held out: chosen on the other half"
+            )
+            found.append(
+                _best_table(f"{where}: block efficiency [95 % interval]{chosen}", here, kind)
+            )
             plain = [r for r in records if r.temperature == temperature and r.method == "plain"]
             found += _other_figures(where, [*plain, *here], run, kind)
     return found
@@ -145,11 +178,16 @@ def _best_table(title: str, records: Sequence[Record], kind: str) -> Table:
             beside = "" if other is None else f"; held out {other.value:.2f}"
             cells.append("" if best is None else f"{block_efficiency(best)}{shape}{beside}")
         rows.append((method, *cells))
-    return Table(title, ("method", *(f"{kind} {column}" for column in columns)), tuple(_in_order(rows)))
+    return Table(
+        title, ("method", *(f"{kind} {column}" for column in columns)), tuple(_in_order(rows))
+    )
 
 
-def _other_figures(where: str, records: Sequence[Record], run: RunInfo, kind: str) -> Iterator[Table]:
-    """Memory-bound speed-up, token rate and quality of the best shapes, as far as they are known."""
+def _other_figures(
+    where: str, records: Sequence[Record], run: RunInfo, kind: str
+) -> Iterator[Table]:
+    """Memory-bound speed-up, token rate and quality of the best shapes, as far as they are
+    known."""
     columns = _sizes([record for record in records if record.method != "plain"])
     known = summaries(records, run)
     best: dict[tuple[str, int], Summary] = {}
@@ -161,7 +199,10 @@ def _other_figures(where: str, records: Sequence[Record], run: RunInfo, kind: st
     figures: dict[str, Callable[[Summary], str]] = {
         "MBSU": lambda each: number(each.mbsu),
         "tokens per second": lambda each: number(each.tokens_per_second, 1),
-        **{score: _score(score) for score in dict.fromkeys(name for each in best.values() for name in each.quality)},
+        **{
+            score: _score(score)
+            for score in dict.fromkeys(name for each in best.values() for name in each.quality)
+        },
         "accepted at the root / alpha*": lambda each: (
             f"{each.acceptance:.2f} / {each.bound:.2f}" if each.bound is not None else ""
         ),
@@ -170,7 +211,13 @@ def _other_figures(where: str, records: Sequence[Record], run: RunInfo, kind: st
     head = ("method", *(f"{kind} {column}" for column in columns))
     for title, figure in figures.items():
         rows = [
-            (method, *(figure(best[method, column]) if (method, column) in best else "" for column in columns))
+            (
+                method,
+                *(
+                    figure(best[method, column]) if (method, column) in best else ""
+                    for column in columns
+                ),
+            )
             for method in dict.fromkeys(method for method, _ in best)
         ]
         if any("".join(row[1:]) for row in rows):
@@ -182,7 +229,9 @@ def _score(name: str) -> Callable[[Summary], str]:
 
 
 def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
-    """One row per method and load: tokens per second of all together, and how long single requests take."""
+    """One row per method and load: tokens per second of all together, and how long single requests
+    take.
+    """
     head = (
         "method",
         "load",
@@ -197,7 +246,9 @@ def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> T
     rows = []
     for each in summaries(here, run):
         group = [record for record in here if record.cell == each.cell and record.load]
-        waits = [record.load["first_token"] - record.load["arrived"] for record in group if record.load]
+        waits = [
+            record.load["first_token"] - record.load["arrived"] for record in group if record.load
+        ]
         ends = sorted(record.seconds_end_to_end or 0.0 for record in group)
         slow = ends[min(len(ends) - 1, int(0.95 * len(ends)))]
         efficiency = number(each.block_efficiency.value if each.block_efficiency else None)
@@ -209,9 +260,17 @@ def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> T
 
 
 def over_plain(each: Summary, records: Sequence[Record]) -> float | None:
-    """Tokens per second of all requests, over those of plain decoding under the same load; None without it."""
-    at = [record for record in records if (record.at, record.temperature) == (each.at, each.temperature)]
-    mine, plain = (throughput([r for r in at if r.method == method]) for method in (each.method, "plain"))
+    """Tokens per second of all requests, over those of plain decoding under the same load; None
+    without it.
+    """
+    at = [
+        record
+        for record in records
+        if (record.at, record.temperature) == (each.at, each.temperature)
+    ]
+    mine, plain = (
+        throughput([r for r in at if r.method == method]) for method in (each.method, "plain")
+    )
     return mine / plain if mine and plain else None
 
 
@@ -246,10 +305,14 @@ def number(value: float | None, digits: int = 2) -> str:
 
 def short(shape: str) -> str:
     """``(3,2,2)`` or ``3x7`` for a printed shape."""
-    numbers = "".join(c if c.isdigit() else " " for c in shape.split("draw=")[0].replace("budget=None", "")).split()
+    numbers = "".join(
+        c if c.isdigit() else " " for c in shape.split("draw=")[0].replace("budget=None", "")
+    ).split()
     if shape.startswith(("Independent", "Stoch", "Best")):
         return "x".join(numbers)
-    return f"({','.join(numbers)})" if shape.startswith("Widths") else shape.partition("(")[0].lower()
+    return (
+        f"({','.join(numbers)})" if shape.startswith("Widths") else shape.partition("(")[0].lower()
+    )
 
 
 def labelled(shape: str) -> str:

@@ -1,4 +1,6 @@
-"""Draft trees as nested lists: nodes without a fork stand in one line, the accepted path is seen without colour too."""
+"""Draft trees as nested lists: nodes without a fork stand in one line, the accepted path is seen
+without colour too.
+"""
 
 from collections.abc import Sequence
 from html import escape
@@ -52,7 +54,10 @@ class _Drawing:
         lines = [self.line(child) for child in [*kept, *rest[:FAN]]]
         if len(rest) > FAN:
             more = "".join(self.line(child) for child in rest[FAN:])
-            lines.append(f"<li><details><summary>{len(rest) - FAN} more</summary><ul>{more}</ul></details></li>")
+            lines.append(
+                f"<li><details><summary>{len(rest) - FAN}"
+                f" more</summary><ul>{more}</ul></details></li>"
+            )
         return "".join(lines)
 
     def _node(self, node: int) -> str:
@@ -67,5 +72,8 @@ class _Drawing:
             said += [" + ".join(self.drawn["sources"][node])]
         title = f' title="{escape("; ".join(filter(None, said)))}"' if any(said) else ""
         if node in self.path:
-            return f'<span class="node kept"{title}>{token}<span class="tick" aria-label="accepted"> ✓</span></span>'
+            return (
+                f'<span class="node kept"{title}>{token}<span class="tick" aria-label="accepted">'
+                " ✓</span></span>"
+            )
         return f'<span class="node"{title}>{token}</span>'

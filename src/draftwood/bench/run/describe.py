@@ -29,8 +29,12 @@ PACKAGES = ("torch", "transformers", "numpy", "tokenizers", "safetensors", "ray"
 READ_BYTES = 1 << 30  # far more than any cache holds
 
 
-def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str, command: str) -> RunInfo:
-    """The common part of a run's records. Measures the bandwidth of memory, and the curve where none is stored."""
+def describe(
+    bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str, command: str
+) -> RunInfo:
+    """The common part of a run's records. Measures the bandwidth of memory, and the curve where
+    none is stored.
+    """
     models = bench.models
     device = bench.plain.model.device
     folder, threads = bench.folder, torch.get_num_threads()
@@ -50,11 +54,18 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
         bandwidth=bandwidth(torch.ones(READ_BYTES // 4), threads) if device.type == "cpu" else None,
         weight_bytes=_weight_bytes(bench, folder),
         prompts={
-            **{"source": prompts.source, "note": prompts.note, "count": len(prompts.prompts), "rule": rule},
+            **{
+                "source": prompts.source,
+                "note": prompts.note,
+                "count": len(prompts.prompts),
+                "rule": rule,
+            },
             "digest": digest(prompts),
         },
         started=now(),
-        draft_ratio=None if models.draft_model is None else size_ratio(models.draft_model, models.model, models.dtype),
+        draft_ratio=None
+        if models.draft_model is None
+        else size_ratio(models.draft_model, models.model, models.dtype),
         weights=weights["weights"],
         draft_weights=weights["draft_weights"],
     )
@@ -63,8 +74,13 @@ def describe(bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str
 def digests(bench: Workbench) -> dict[str, str | None]:
     """Which weights the target and the draft model have, under the names of ``RunInfo``."""
     draft = bench.models.draft_model
-    folders = {"weights": bench.folder, "draft_weights": draft and folder_of(draft, bench.models.dtype)}
-    return {name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()}
+    folders = {
+        "weights": bench.folder,
+        "draft_weights": draft and folder_of(draft, bench.models.dtype),
+    }
+    return {
+        name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()
+    }
 
 
 def _weight_bytes(bench: Workbench, folder: Path | None) -> int | None:
@@ -80,8 +96,18 @@ def now() -> str:
 
 
 def commit() -> str | None:
-    """Of the checkout that this file lies in, with a mark where files differ from it; None outside of one."""
-    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=9"]
+    """Of the checkout that this file lies in, with a mark where files differ from it; None outside
+    of one.
+    """
+    asked = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=9",
+    ]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
     except OSError:
@@ -108,7 +134,8 @@ def digest(prompts: PromptSet) -> str:
 
 
 def matrix_sizes(folder: Path) -> int | None:
-    """Numbers in the weights that one token needs: of an embedding that is no output layer too, only a row is read.
+    """Numbers in the weights that one token needs: of an embedding that is no output layer too,
+    only a row is read.
 
     None for a folder without safetensors.
     """

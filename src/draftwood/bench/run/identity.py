@@ -1,6 +1,7 @@
 """Is a measured text the model's own?
 
-At temperature 0 by identity, and above it too where a method matches; of others by a two-sample test of token laws.
+At temperature 0 by identity, and above it too where a method matches; of others by a two-sample
+test of token laws.
 """
 
 from collections.abc import Sequence
@@ -27,9 +28,13 @@ CANDIDATES = 8  # places looked at for the one where the model is least sure
 def divergence(
     model: Model, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int], dtype: str
 ) -> Divergence | None:
-    """Where a greedy text leaves plain decoding's, None if it does not; a tie only in 8- and 11-bit precision."""
+    """Where a greedy text leaves plain decoding's, None if it does not; a tie only in 8- and 11-bit
+    precision.
+    """
     found = first_divergence(model, prompt, plain, other)
-    return replace(found, tolerance=0.0, tie=False) if found is not None and dtype in STRICT else found
+    return (
+        replace(found, tolerance=0.0, tie=False) if found is not None and dtype in STRICT else found
+    )
 
 
 @dataclass(frozen=True)
@@ -57,18 +62,20 @@ def law_test(
     seed: int,
     exact: bool = True,
 ) -> LawTest | None:
-    """Compare the law of the token after some place of an answer; None where there is nothing to compare.
+    """Compare the law of the token after some place of an answer; None where there is nothing to
+    compare.
 
-    Of some places drawn at random the one with the most open next token is taken at which the method drafts at all.
-    The method decodes from there anew for every sample: the token before the place is made its root, so the sampled
-    token is the first that the verifier decides about.
+    Of some places drawn at random the one with the most open next token is taken at which the
+    method drafts at all. The method decodes from there anew for every sample: the token before the
+    place is made its root, so the sampled token is the first that the verifier decides about.
     """
     if len(answer) < 2:
         return None
     rng = Rng(seed)
     session = model.start()
     try:
-        logits = session.extend([*prompt, *answer[:-1]]).logits[len(prompt) :]  # after answer[0], answer[1], ...
+        # after answer[0], answer[1], ...
+        logits = session.extend([*prompt, *answer[:-1]]).logits[len(prompt) :]
     finally:
         session.close()
     laws = sampling.probs(logits.cpu())
@@ -77,7 +84,8 @@ def law_test(
 
     def draw(place: int, number: int) -> tuple[int, bool]:
         context = [*prompt, *answer[:place]]
-        options = Options(sampling, 64, frozenset(), seed + 1 + number, exact)  # room for whole trees
+        # room for whole trees
+        options = Options(sampling, 64, frozenset(), seed + 1 + number, exact)
         return _next_token(model, method, context, answer[place], options)
 
     for place in places:
@@ -89,8 +97,12 @@ def law_test(
     return None
 
 
-def _next_token(model: Model, method: Method, context: list[int], root: int, options: Options) -> tuple[int, bool]:
-    """The first token that one step of the method emits below this root, and whether it had any guess."""
+def _next_token(
+    model: Model, method: Method, context: list[int], root: int, options: Options
+) -> tuple[int, bool]:
+    """The first token that one step of the method emits below this root, and whether it had any
+    guess.
+    """
     decoding = Decoding(model, method.drafter, method.verifier, context, options)
     try:
         decoding.prefill()
@@ -103,11 +115,13 @@ def _next_token(model: Model, method: Method, context: list[int], root: int, opt
 
 
 def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:
-    """alpha* at the root: the greatest probability with which any exact rule could accept one of its children.
+    """alpha* at the root: the greatest probability with which any exact rule could accept one of
+    its children.
 
-    For drawn children it is taken over the draws; children chosen by another rule are accepted with what the target
-    gives them at most. So are all where the target leaves no choice (temperature 0), for then nothing is drawn. None
-    for guesses made with the noise of the target's draw in view: if p were guessed right they would all be accepted.
+    For drawn children it is taken over the draws; children chosen by another rule are accepted with
+    what the target gives them at most. So are all where the target leaves no choice (temperature
+    0), for then nothing is drawn. None for guesses made with the noise of the target's draw in
+    view: if p were guessed right they would all be accepted.
     """
     children, p = tree.children[0], probs[0]
     if tree.draw == "raced":

@@ -1,8 +1,9 @@
 """Block efficiency for little: only the nodes that are read are run, and many texts share each run.
 
-The engine, the drafters and the verifiers are the library's own. A node is run when its distribution is asked for, so a
-rule that walks from the root costs as much as plain decoding, and one that starts at the leaves what it looks at. The
-sequences under way share one run. The texts are those of ordinary decoding; times mean nothing.
+The engine, the drafters and the verifiers are the library's own. A node is run when its
+distribution is asked for, so a rule that walks from the root costs as much as plain decoding, and
+one that starts at the leaves what it looks at. The sequences under way share one run. The texts are
+those of ordinary decoding; times mean nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +31,8 @@ def decode_together(
     options: Sequence[Options],
     whole_trees: bool = False,
 ) -> list[list[Step]]:
-    """Decode every prompt plainly or by a method with a draft model; for each the steps, without sensible times.
+    """Decode every prompt plainly or by a method with a draft model; for each the steps, without
+    sensible times.
 
     Args:
         target: the model whose texts they are.
@@ -42,11 +44,17 @@ def decode_together(
     """
     together = Together()
     model = (Shared if whole_trees else Thrifty)(target, together)
-    drafter = Nothing() if cell.tree is None else DraftModel(Shared(draft, together, first=True), cell.tree)
+    drafter = (
+        Nothing()
+        if cell.tree is None
+        else DraftModel(Shared(draft, together, first=True), cell.tree)
+    )
     found: list[list[Step]] = [[] for _ in prompts]
 
     def task(number: int) -> Callable[[], None]:
-        return lambda: found[number].extend(generate(model, drafter, cell.rule, prompts[number], options[number]))
+        return lambda: found[number].extend(
+            generate(model, drafter, cell.rule, prompts[number], options[number])
+        )
 
     with torch.no_grad():
         together.run([task(number) for number in range(len(prompts))])
@@ -74,8 +82,12 @@ class Together:
         return self.scheduler.switch()
 
     def _serve(self) -> list[tuple[greenlet, Output | None]]:
-        """One run, of the draft model if any task waits for it, so that runs of the target serve many."""
-        model = max({model for model, _ in self.waiting.values()}, key=lambda candidate: candidate.first)
+        """One run, of the draft model if any task waits for it, so that runs of the target serve
+        many.
+        """
+        model = max(
+            {model for model, _ in self.waiting.values()}, key=lambda candidate: candidate.first
+        )
         tasks = [task for task, (wanted, _) in self.waiting.items() if wanted is model]
         tasks.sort(key=lambda task: self.waiting[task][1].place.slot)
         parts = [self.waiting.pop(task)[1] for task in tasks]
@@ -83,16 +95,22 @@ class Together:
 
 
 class Shared(PoolOfSequences):
-    """A model whose runs are merged with those of the other tasks; ``first`` where others wait for what it says."""
+    """A model whose runs are merged with those of the other tasks; ``first`` where others wait for
+    what it says.
+    """
 
     def __init__(self, inner: PoolOfSequences, together: Together, first: bool = False) -> None:
         super().__init__(inner.config, inner.pool)
         self.inner, self.together, self.first = inner, together, first
         self.layers, self.end_tokens, self.device = inner.layers, inner.end_tokens, inner.device  # type: ignore[attr-defined]
 
-    def run(self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()) -> list[Output]:
+    def run(
+        self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()
+    ) -> list[Output]:
         outputs = [self.together.wait(self, part) for part in parts]
-        return [Output(output.logits[-1:] if keep == "last" else output.logits) for output in outputs]
+        return [
+            Output(output.logits[-1:] if keep == "last" else output.logits) for output in outputs
+        ]
 
     def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
         raise NotImplementedError("runs are those of the inner model")
@@ -124,7 +142,9 @@ class ThriftySession(PooledSession):
 
 
 class RowsOnDemand:
-    """Logits by node; reading one runs it, and what is missing between it and the path that was read last."""
+    """Logits by node; reading one runs it, and what is missing between it and the path that was
+    read last.
+    """
 
     def __init__(self, session: ThriftySession, tree: DraftTree) -> None:
         self.session, self.tree = session, tree
@@ -147,11 +167,15 @@ class RowsOnDemand:
             ValueError: for nodes that were not read.
         """
         if self._shared_with(path) < len(path):
-            raise ValueError(f"nodes {list(path)} were not all read; the last ones were {self.path}")
+            raise ValueError(
+                f"nodes {list(path)} were not all read; the last ones were {self.path}"
+            )
         if len(path) < len(self.path):
             self.session.rewind(len(self.path) - len(path))
         self.path = list(path)
 
     def _shared_with(self, path: Sequence[int]) -> int:
         """How many nodes both paths begin with."""
-        return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(self.path, path, strict=False))))
+        return len(
+            list(takewhile(lambda pair: pair[0] == pair[1], zip(self.path, path, strict=False)))
+        )

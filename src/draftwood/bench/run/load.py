@@ -45,18 +45,28 @@ def under_load(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
     found = []
     for (number, prompt), tokens, job in zip(unit.prompts, prompts, jobs, strict=True):
         token_ids = bench.tokens_of(job.steps)
-        times = {name: round(getattr(job, name), 6) for name in ("arrived", "started", "first_token", "finished")}
+        times = {
+            name: round(getattr(job, name), 6)
+            for name in ("arrived", "started", "first_token", "finished")
+        }
         more: dict = {"token_ids": token_ids, "text": bench.text(token_ids), "worker": worker}
         if unit.temperature == 0.0:
             more |= identity(bench, bench.plain.model, tokens, bench.plain_text(tokens), token_ids)
-        more |= {"stats": Stats.of(job.steps).as_json(), "load": {"batch": cell.batch, "rate": cell.rate, **times}}
+        more |= {
+            "stats": Stats.of(job.steps).as_json(),
+            "load": {"batch": cell.batch, "rate": cell.rate, **times},
+        }
         more["seconds_end_to_end"] = round(job.finished - job.arrived, 6)
         found.append(record(bench, cell, unit, number, prompt, 0, tokens, **more))
     return found
 
 
 def _run(
-    bench: Workbench, cell: Cell, prompts: Sequence[Sequence[int]], temperature: float, seeds: Sequence[int]
+    bench: Workbench,
+    cell: Cell,
+    prompts: Sequence[Sequence[int]],
+    temperature: float,
+    seeds: Sequence[int],
 ) -> list[Job]:
     method, model, ends = bench.using(cell).method, bench.plain.model, bench.plain.end_tokens
 
@@ -79,18 +89,26 @@ def arrivals(count: int, rate: float, seed: int) -> list[float]:
     return times[:count]
 
 
-def _in_batches(decoding: Callable[[int], Decoding], count: int, batch: int, began: float) -> Iterator[Job]:
+def _in_batches(
+    decoding: Callable[[int], Decoding], count: int, batch: int, began: float
+) -> Iterator[Job]:
     """Batches one after the other; the requests of a batch arrive together."""
     for first in range(0, count, batch):
         now = time.perf_counter() - began
-        jobs = [Job(decoding(number), now, now) for number in range(first, min(first + batch, count))]
+        jobs = [
+            Job(decoding(number), now, now) for number in range(first, min(first + batch, count))
+        ]
         for number, step in generate_batch([job.decoding for job in jobs]):
             jobs[number].take(step, time.perf_counter() - began)
         yield from jobs
 
 
-def _arriving(decoding: Callable[[int], Decoding], times: Sequence[float], most: int, began: float) -> list[Job]:
-    """Requests join the batch as they arrive: ``generate_batch`` for a set of requests that changes."""
+def _arriving(
+    decoding: Callable[[int], Decoding], times: Sequence[float], most: int, began: float
+) -> list[Job]:
+    """Requests join the batch as they arrive: ``generate_batch`` for a set of requests that
+    changes.
+    """
     jobs: list[Job] = []
     active: list[Job] = []
     while len(jobs) < len(times) or active:

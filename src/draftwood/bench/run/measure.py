@@ -1,4 +1,6 @@
-"""Units of work: what is measured at one moment, and so compared, is recorded together or not at all."""
+"""Units of work: what is measured at one moment, and so compared, is recorded together or not at
+all.
+"""
 
 import random
 from collections.abc import Container, Mapping, Sequence
@@ -34,11 +36,15 @@ def measure(
     return under_load(bench, unit, worker)
 
 
-def _in_turns(bench: Workbench, unit: Unit, rivals: Sequence[Rival], worker: str, done: Container[Key]) -> list[Record]:
-    """All cells and rivals answer a turn before the next one is asked, in an order that changes from turn to turn.
+def _in_turns(
+    bench: Workbench, unit: Unit, rivals: Sequence[Rival], worker: str, done: Container[Key]
+) -> list[Record]:
+    """All cells and rivals answer a turn before the next one is asked, in an order that changes
+    from turn to turn.
 
-    What plain decoding answered is the history of the next turn for all, so that all see the same prompts. A rival that
-    missed its turn is asked beside plain decoding once more, and its record holds what that took.
+    What plain decoding answered is the history of the next turn for all, so that all see the same
+    prompts. A rival that missed its turn is asked beside plain decoding once more, and its record
+    holds what that took.
     """
     (number, prompt), found, said = unit.prompts[0], [], []
     limit = bench.room
@@ -60,14 +66,25 @@ def _in_turns(bench: Workbench, unit: Unit, rivals: Sequence[Rival], worker: str
         plain = answers[Cell(PLAIN).key]
         late = unit.key(Cell(PLAIN).key, turn) in done
         for cell in () if late else unit.cells:
-            more = _judged(bench, cell, unit, number, prompt, turn, tokens, answers[cell.key], plain)
-            found.append(record(bench, cell, unit, number, prompt, turn, tokens, worker=worker, **more))
+            more = _judged(
+                bench, cell, unit, number, prompt, turn, tokens, answers[cell.key], plain
+            )
+            found.append(
+                record(bench, cell, unit, number, prompt, turn, tokens, worker=worker, **more)
+            )
         for fields in others.values():
             if fields:  # a peer that failed has none
                 if late:
-                    once_more = {"stats": plain.stats.as_json(), "seconds_end_to_end": round(plain.seconds, 6)}
+                    once_more = {
+                        "stats": plain.stats.as_json(),
+                        "seconds_end_to_end": round(plain.seconds, 6),
+                    }
                     fields = {**fields, "beside": once_more}
-                found.append(_rival_record(bench, unit, number, prompt, turn, tokens, fields, plain.token_ids))
+                found.append(
+                    _rival_record(
+                        bench, unit, number, prompt, turn, tokens, fields, plain.token_ids
+                    )
+                )
         said.append(plain.text)
     return found
 
@@ -93,7 +110,15 @@ def _judged(
     if first and drafts and not greedy and number < settings.law_prompts and cell.rule != Match():
         method, sampling = bench.using(cell).method, Sampling(unit.temperature)
         seed = 1_000 * (1 + unit.seed(settings.seed, number))
-        args = (bench.plain.model, method, sampling, tokens, plain.token_ids, settings.law_samples, seed)
+        args = (
+            bench.plain.model,
+            method,
+            sampling,
+            tokens,
+            plain.token_ids,
+            settings.law_samples,
+            seed,
+        )
         tested = law_test(*args, exact=settings.exact)
         law = None if tested is None else asdict(tested)
     return {
@@ -102,8 +127,14 @@ def _judged(
         "stats": stats,
         "seconds_end_to_end": round(answer.seconds, 6),
         "law": law,
-        "quality": quality(prompt, answer.text, bench.plain.model, tokens, answer.token_ids) if turn == 0 else None,
-        **(identity(bench, bench.plain.model, tokens, plain.token_ids, answer.token_ids) if greedy else {}),
+        "quality": quality(prompt, answer.text, bench.plain.model, tokens, answer.token_ids)
+        if turn == 0
+        else None,
+        **(
+            identity(bench, bench.plain.model, tokens, plain.token_ids, answer.token_ids)
+            if greedy
+            else {}
+        ),
     }
 
 
@@ -117,10 +148,18 @@ def _rival_record(
     fields: Mapping,
     plain: Sequence[int],
 ) -> Record:
-    """A peer's record; a text that differs is told, not judged, for a peer rounds in its own way."""
+    """A peer's record; a text that differs is told, not judged, for a peer rounds in its own
+    way."""
     same = list(fields["token_ids"]) == list(plain)
-    made = record(bench, Cell(PLAIN), unit, number, prompt, turn, tokens, drafter=None, verifier=None)
-    known = {**asdict(made), "lossless": True, "identical_to_plain": same, "text": bench.text(fields["token_ids"])}
+    made = record(
+        bench, Cell(PLAIN), unit, number, prompt, turn, tokens, drafter=None, verifier=None
+    )
+    known = {
+        **asdict(made),
+        "lossless": True,
+        "identical_to_plain": same,
+        "text": bench.text(fields["token_ids"]),
+    }
     return Record(**{**known, **fields})
 
 
@@ -131,7 +170,9 @@ def _thrifty(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
     seeds = [unit.seed(bench.settings.seed, number) for number, _ in unit.prompts]
     plain: list[list[int]] = []
     if unit.temperature == 0.0:
-        plain = [bench.tokens_of(steps) for steps in bench.together(Cell(PLAIN), prompts, 0.0, seeds)]
+        plain = [
+            bench.tokens_of(steps) for steps in bench.together(Cell(PLAIN), prompts, 0.0, seeds)
+        ]
     found = []
     for place, steps in enumerate(bench.together(cell, prompts, unit.temperature, seeds)):
         number, prompt = unit.prompts[place]
@@ -140,6 +181,12 @@ def _thrifty(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
         same = {}
         if plain:
             same = identity(bench, bench.plain.model, prompts[place], plain[place], token_ids)
-        more = {"token_ids": token_ids, "text": bench.text(token_ids), "stats": stats, "worker": worker, **same}
+        more = {
+            "token_ids": token_ids,
+            "text": bench.text(token_ids),
+            "stats": stats,
+            "worker": worker,
+            **same,
+        }
         found.append(record(bench, cell, unit, number, prompt, 0, prompts[place], **more))
     return found

@@ -26,15 +26,23 @@ def invited(order: "Order", bench: Workbench, info: RunInfo) -> list[System]:
     if not order.peers:
         return []
     if bench.folder is None:
-        raise ValueError("peers read the weights from a folder; name the model instead of giving it as an object")
+        raise ValueError(
+            "peers read the weights from a folder; name the model instead of giving it as an object"
+        )
     digest = weights_digest(bench.folder)
     return systems(order.peers, Target(order.models.model, bench.folder, digest, info.threads))
 
 
 def missed(units: Sequence[Unit], chosen: Sequence[System], done: Container[Key]) -> list[Unit]:
-    """Plain decoding of the units, all done, in which a system has not answered; they are asked beside it."""
+    """Plain decoding of the units, all done, in which a system has not answered; they are asked
+    beside it.
+    """
     alone = (Cell(PLAIN),)
-    return [replace(unit, cells=alone) for unit in units if any(_lacks(unit, system, done) for system in chosen)]
+    return [
+        replace(unit, cells=alone)
+        for unit in units
+        if any(_lacks(unit, system, done) for system in chosen)
+    ]
 
 
 @contextmanager
@@ -47,7 +55,9 @@ def under_way(
     info: RunInfo,
     progress: "Progress",
 ) -> Iterator[Sequence[Rival]]:
-    """Those of the systems that are needed; ``run.json`` says at once what they are, and in the end which failed."""
+    """Those of the systems that are needed; ``run.json`` says at once what they are, and in the end
+    which failed.
+    """
     needed = [system for system in chosen if any(_lacks(unit, system, done) for unit in units)]
     settings = order.protocol.settings
     limits = (settings.max_new_tokens, settings.ignore_eos)
@@ -58,7 +68,8 @@ def under_way(
             yield peers.entrants
         finally:
             info = _with(info, peers.known)
-            for system in needed:  # one that failed for the last time at the last of its prompts is not waited for
+            # one that failed for the last time at the last of its prompts is not waited for
+            for system in needed:
                 if not any(_lacks(unit, system, done | info.given_up) for unit in units):
                     info.peers[system.name].pop("absent", None)
             write_run(order.output, info)
@@ -76,7 +87,11 @@ def _with(info: RunInfo, known: dict[str, dict]) -> RunInfo:
 
 def asked(unit: Unit, rivals: Sequence[Rival], done: Container[Key]) -> list[Rival]:
     """Those that answer a unit: they decode greedily, live, and have not answered it."""
-    return [rival for rival in rivals if rival.alive and unit.temperature == 0.0 and unit.lacks(rival.key, done)]
+    return [
+        rival
+        for rival in rivals
+        if rival.alive and unit.temperature == 0.0 and unit.lacks(rival.key, done)
+    ]
 
 
 def _lacks(unit: Unit, system: System, done: Container[Key]) -> bool:

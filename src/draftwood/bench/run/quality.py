@@ -9,8 +9,11 @@ from draftwood.bench.plan.prompts import Prompt
 from draftwood.interfaces.model import Model
 
 
-def quality(prompt: Prompt, text: str, model: Model, tokens: Sequence[int], answer: Sequence[int]) -> dict | None:
-    """The score that a prompt allows: its number, its reference, else how likely the model itself finds the answer.
+def quality(
+    prompt: Prompt, text: str, model: Model, tokens: Sequence[int], answer: Sequence[int]
+) -> dict | None:
+    """The score that a prompt allows: its number, its reference, else how likely the model itself
+    finds the answer.
 
     Args:
         prompt: with its reference or its number, where it has one.
@@ -25,7 +28,10 @@ def quality(prompt: Prompt, text: str, model: Model, tokens: Sequence[int], answ
         return {"name": "ROUGE-2", "value": round(rouge_2(text, prompt.reference), 4)}
     if not answer:
         return None
-    return {"name": "log-likelihood per token", "value": round(log_likelihood(model, tokens, answer), 4)}
+    return {
+        "name": "log-likelihood per token",
+        "value": round(log_likelihood(model, tokens, answer), 4),
+    }
 
 
 def last_number(text: str) -> float | None:

@@ -13,7 +13,14 @@ from draftwood.interfaces.model import Model
 
 
 def record(
-    bench: Workbench, cell: Cell, unit: Unit, number: int, prompt: Prompt, turn: int, tokens: Sequence[int], **more
+    bench: Workbench,
+    cell: Cell,
+    unit: Unit,
+    number: int,
+    prompt: Prompt,
+    turn: int,
+    tokens: Sequence[int],
+    **more,
 ) -> Record:
     """A record with everything that the cell and the unit say."""
     fields: dict = {
@@ -43,7 +50,16 @@ def record(
     )
 
 
-def identity(bench: Workbench, model: Model, tokens: Sequence[int], plain: Sequence[int], other: Sequence[int]) -> dict:
+def identity(
+    bench: Workbench,
+    model: Model,
+    tokens: Sequence[int],
+    plain: Sequence[int],
+    other: Sequence[int],
+) -> dict:
     """Whether a greedy text is plain decoding's, as fields of a record."""
     found = divergence(model, tokens, plain, other, bench.dtype)
-    return {"identical_to_plain": found is None, "divergence": None if found is None else asdict(found)}
+    return {
+        "identical_to_plain": found is None,
+        "divergence": None if found is None else asdict(found),
+    }

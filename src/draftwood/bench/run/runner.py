@@ -1,4 +1,5 @@
-"""A run from its start to its end: what is missing is measured, unit by unit, and written at once."""
+"""A run from its start to its end: what is missing is measured, unit by unit, and written at
+once."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -22,22 +23,26 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
     """Measure what the folder does not hold yet.
 
     Raises:
-        OSError: where another run writes the folder, or the disk refuses; what was measured is kept.
-        ValueError: for prompts, methods and models that do not go together, and a folder that holds another run.
-        ImportError: for workers without Ray.
+        OSError: where another run writes the folder, or the disk refuses; what was measured is
+        kept. ValueError: for prompts, methods and models that do not go together, and a folder that
+        holds another run. ImportError: for workers without Ray.
     """
     progress, order = progress or Progress(), _with_threads(order)
     protocol, settings = order.protocol, order.protocol.settings
     cells = protocol.cells()
     _check(order)
-    chosen = load_prompts(settings.prompts, settings.per_category, settings.categories, settings.limit)
+    chosen = load_prompts(
+        settings.prompts, settings.per_category, settings.categories, settings.limit
+    )
     with writing(order.output) as writer:
         bench = Workbench(order.models, settings)
         fitting, rule = fit(bench, chosen, progress.say)
         info = begin_or_go_on(order, bench, fitting, rule, writer)
         bench.use_curve(info.curve)
         numbers = {prompt.id: number for number, prompt in enumerate(chosen.prompts)}
-        units = list(units_of(protocol, [(numbers[prompt.id], prompt) for prompt in fitting.prompts]))
+        units = list(
+            units_of(protocol, [(numbers[prompt.id], prompt) for prompt in fitting.prompts])
+        )
         peers = invited(order, bench, info)
         writer.done |= info.given_up
         left = [unit for unit in units if not writer.done.issuperset(unit.keys)]
@@ -48,7 +53,11 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
                 for records in found:
                     writer.append(records)
                     progress.advance()
-        if timed(protocol) and not isinstance(protocol, Load) and not (order.output / TREE).exists():
+        if (
+            timed(protocol)
+            and not isinstance(protocol, Load)
+            and not (order.output / TREE).exists()
+        ):
             tokens = bench.encode(fitting.prompts[0])
             write_trees(bench, cells, tokens, settings.temperatures[0], order.output)
         return read_run(order.output)
@@ -80,14 +89,17 @@ def fit(bench: Workbench, chosen: PromptSet, say: Callable[[str], None]) -> tupl
         return chosen, "none is left out"
     if room < 1:
         raise ValueError(
-            f"the model reads {bench.context_length} tokens, so {bench.settings.max_new_tokens} new ones leave no room "
-            "for a prompt; ask for fewer with --max-new-tokens"
+            f"the model reads {bench.context_length} tokens, so {bench.settings.max_new_tokens} new"
+            " ones leave no room for a prompt; ask for fewer with --max-new-tokens"
         )
     rule = f"prompts and later turns of more than {room} tokens are left out, never cut"
     kept = [prompt for prompt in chosen.prompts if len(bench.encode(prompt)) <= room]
     left = [prompt.id for prompt in chosen.prompts if prompt not in kept]
     if not kept:
-        raise ValueError(f"no prompt of {chosen.source} fits: all have more than {room} tokens; ask for fewer new ones")
+        raise ValueError(
+            f"no prompt of {chosen.source} fits: all have more than {room} tokens; ask for fewer"
+            " new ones"
+        )
     if left:
         say(f"left out, with more than {room} tokens: {', '.join(left)}")
         rule = f"{rule}; left out: {', '.join(left)}"
@@ -95,7 +107,9 @@ def fit(bench: Workbench, chosen: PromptSet, say: Callable[[str], None]) -> tupl
 
 
 def _with_threads(order: Order) -> Order:
-    """Workers of one machine share its cores; those of a cluster use as many threads as this process says it does."""
+    """Workers of one machine share its cores; those of a cluster use as many threads as this
+    process says it does.
+    """
     if order.models.threads is not None or (order.workers == 1 and not order.ray_address):
         return order
     threads = 1 if order.ray_address else max(1, (os.cpu_count() or 1) // order.workers)
@@ -108,22 +122,28 @@ def _check(order: Order) -> None:
     cells, settings = order.protocol.cells(), order.protocol.settings
     lossy = [cell.method for cell in cells if not cell.lossless]
     if lossy and settings.exact:
-        raise ValueError(f"method {lossy[0]!r} changes what the model would say; --inexact allows that")
+        raise ValueError(
+            f"method {lossy[0]!r} changes what the model would say; --inexact allows that"
+        )
     drafting = [cell.method for cell in cells if cell.drafts_with == "draft-model"]
     if drafting and order.models.draft_model is None:
         raise ValueError(
-            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary; name one with "
-            "--draft-model"
+            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
+            " name one with --draft-model"
         )
     if order.models.draft_model is not None and not drafting:
-        raise ValueError("none of these methods uses a draft model; leave --draft-model out or add one, say rsd-s")
+        raise ValueError(
+            "none of these methods uses a draft model; leave --draft-model out or add one, say"
+            " rsd-s"
+        )
     if order.workers > 1 or order.ray_address:
         from draftwood.bench.run.workers import require_cluster, require_ray
 
         if ":" in (order.models.device or ""):
             raise ValueError(
-                f"each worker takes a device of its own, so {order.models.device} cannot be for all; say --device "
-                f"{str(order.models.device).partition(':')[0]}, and choose among GPUs with CUDA_VISIBLE_DEVICES"
+                f"each worker takes a device of its own, so {order.models.device} cannot be for"
+                f" all; say --device {str(order.models.device).partition(':')[0]}, and choose among"
+                " GPUs with CUDA_VISIBLE_DEVICES"
             )
         require_ray()
         if order.ray_address:
@@ -150,14 +170,18 @@ def _measuring(
     with ExitStack() as stack:
         rivals: Sequence[Rival] = ()
         if chosen:
-            rivals = stack.enter_context(under_way(order, bench, chosen, left, done, info, progress))
+            rivals = stack.enter_context(
+                under_way(order, bench, chosen, left, done, info, progress)
+            )
         if left[0].kind == "turns":
             cells = dict.fromkeys(cell for unit in left for cell in unit.cells)
             bench.warm_up(list(cells), bench.encode(left[0].prompts[0][1]))
         yield (_measured(bench, unit, asked(unit, rivals, done), done) for unit in left)
 
 
-def _measured(bench: Workbench, unit: Unit, rivals: Sequence[Rival], done: set[Key]) -> list[Record]:
+def _measured(
+    bench: Workbench, unit: Unit, rivals: Sequence[Rival], done: set[Key]
+) -> list[Record]:
     """The records of a unit; none where only others missed it, and have failed again."""
     if not done.issuperset(unit.keys):
         return measure(bench, unit, rivals)

@@ -14,7 +14,9 @@ from draftwood.tree import DraftTree
 TOKENS, TAIL, STEPS = 48, 16, 8
 
 
-def write_trees(bench: Workbench, cells: Sequence[Cell], tokens: Sequence[int], temperature: float, at: Path) -> None:
+def write_trees(
+    bench: Workbench, cells: Sequence[Cell], tokens: Sequence[int], temperature: float, at: Path
+) -> None:
     """Let the first cell of every method decode a prompt and keep the steps that accepted most.
 
     Raises:
@@ -24,7 +26,11 @@ def write_trees(bench: Workbench, cells: Sequence[Cell], tokens: Sequence[int], 
     found = {}
     for name in dict.fromkeys(cell.method for cell in cells if cell.method in first):
         stream = bench.using(first[name]).stream(
-            tokens, max_new_tokens=TOKENS, temperature=temperature, seed=0, exact=bench.settings.exact
+            tokens,
+            max_new_tokens=TOKENS,
+            temperature=temperature,
+            seed=0,
+            exact=bench.settings.exact,
         )
         for _ in stream:
             pass
@@ -34,8 +40,12 @@ def write_trees(bench: Workbench, cells: Sequence[Cell], tokens: Sequence[int], 
 
 
 def best(steps: Sequence[Step], bench: Workbench) -> list[dict[str, Any]]:
-    """The steps that accepted most, of equals the first, in plain types; none where nothing was drafted."""
-    drafted = [number for number, step in enumerate(steps) if step.tree is not None and step.drafted]
+    """The steps that accepted most, of equals the first, in plain types; none where nothing was
+    drafted.
+    """
+    drafted = [
+        number for number, step in enumerate(steps) if step.tree is not None and step.drafted
+    ]
     drafted.sort(key=lambda number: -steps[number].accepted)
     return [_described(steps, number, bench) for number in drafted[:STEPS]]
 

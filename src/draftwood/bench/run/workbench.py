@@ -1,4 +1,6 @@
-"""The models of a run and everything that answers prompts with them; every worker has one of its own."""
+"""The models of a run and everything that answers prompts with them; every worker has one of its
+own.
+"""
 
 import time
 from collections.abc import Sequence
@@ -61,14 +63,20 @@ class Workbench:
     @cached_property
     def plain(self) -> LanguageModel:
         """The target, decoding plainly."""
-        return load(self.models.model, method=PLAIN, dtype=self.models.dtype, device=self.models.device)
+        return load(
+            self.models.model, method=PLAIN, dtype=self.models.dtype, device=self.models.device
+        )
 
     @cached_property
     def draft(self) -> Model:
         """The draft model."""
         if self.models.draft_model is None:
-            raise ValueError("this protocol drafts with a second, smaller model; name one with --draft-model")
-        return load_draft_model(self.models.draft_model, self.plain.tokenizer, self.models.dtype, self.models.device)
+            raise ValueError(
+                "this protocol drafts with a second, smaller model; name one with --draft-model"
+            )
+        return load_draft_model(
+            self.models.draft_model, self.plain.tokenizer, self.models.dtype, self.models.device
+        )
 
     @property
     def tokenizer(self) -> Any:
@@ -94,10 +102,14 @@ class Workbench:
         return self._built[cell.key]
 
     def use_curve(self, curve: dict[str, list] | None) -> None:
-        """Take this curve, so that trees are of one size however often and wherever the run goes on."""
+        """Take this curve, so that trees are of one size however often and wherever the run goes
+        on.
+        """
         if curve is not None:
             per_place = curve.get("per_place", [0.0])[0]
-            self.plain.calibration.use(Curve(tuple(curve["nodes"]), tuple(curve["seconds"]), per_place))
+            self.plain.calibration.use(
+                Curve(tuple(curve["nodes"]), tuple(curve["seconds"]), per_place)
+            )
 
     def _build(self, cell: Cell) -> LanguageModel:
         draft = self.draft if cell.drafts_with == "draft-model" else None
@@ -107,7 +119,9 @@ class Workbench:
         guesses = cell.base.uses_prior or cell.drafts_with == "combined"
         budget = Budget.of(self.plain.calibration.curve) if weighs else Budget()
         prior = self.plain.prior.table if guesses else None
-        drafter = drafter_of(cell.drafts_with, Parts(self.plain.model, draft, cell.tree, budget, prior))
+        drafter = drafter_of(
+            cell.drafts_with, Parts(self.plain.model, draft, cell.tree, budget, prior)
+        )
         return self.plain.with_method(Method(drafter, cell.rule, cell.method))
 
     def encode(self, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:
@@ -116,8 +130,12 @@ class Workbench:
         if prompt.first_tokens is not None:
             return list(self.tokenizer(messages[-1]["content"])["input_ids"])[: prompt.first_tokens]
         if self.tokenizer.chat_template is None:
-            return list(self.tokenizer("\n\n".join(message["content"] for message in messages))["input_ids"])
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            return list(
+                self.tokenizer("\n\n".join(message["content"] for message in messages))["input_ids"]
+            )
+        text = self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
         return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
 
     @property
@@ -148,19 +166,24 @@ class Workbench:
     def options(self, temperature: float, seed: int, ends: frozenset[int]) -> Options:
         """The same request for the engine itself."""
         stops = frozenset() if self.settings.ignore_eos else ends
-        return Options(Sampling(temperature), self.settings.max_new_tokens, stops, seed, self.settings.exact)
+        return Options(
+            Sampling(temperature), self.settings.max_new_tokens, stops, seed, self.settings.exact
+        )
 
     def together(
         self, cell: Cell, prompts: Sequence[Sequence[int]], temperature: float, seeds: Sequence[int]
     ) -> list[list[Step]]:
-        """The steps of a cell on many prompts in shared runs; greedy plain texts are written once."""
+        """The steps of a cell on many prompts in shared runs; greedy plain texts are written
+        once."""
         from draftwood.bench.run.lazy_nodes import decode_together
 
         key = repr((cell.key, temperature, prompts))
         if key in self._together:
             return self._together[key]
         options = [self.options(temperature, seed, self.plain.end_tokens) for seed in seeds]
-        steps = decode_together(_pooled(self.plain.model), _pooled(self.draft), cell, prompts, options)
+        steps = decode_together(
+            _pooled(self.plain.model), _pooled(self.draft), cell, prompts, options
+        )
         if cell.method == PLAIN:
             self._together[key] = steps
         return steps
@@ -184,19 +207,37 @@ class Workbench:
             self._plain_texts[key] = self.answer(Cell(PLAIN), tokens, 0.0, 0).token_ids
         return self._plain_texts[key]
 
-    def bound(self, cell: Cell, tokens: Sequence[int], temperature: float, seed: int) -> dict[str, float]:
-        """Acceptance at the root beside the greatest possible one, over a few tokens and outside any timing."""
+    def bound(
+        self, cell: Cell, tokens: Sequence[int], temperature: float, seed: int
+    ) -> dict[str, float]:
+        """Acceptance at the root beside the greatest possible one, over a few tokens and outside
+        any timing.
+        """
         method = self.using(cell).method
         settings = self.settings
-        options = Options(Sampling(temperature), settings.bound_tokens, frozenset(), seed, settings.exact, root_bound)
-        stats = Stats.of(generate(self.plain.model, method.drafter, method.verifier, tokens, options))
+        options = Options(
+            Sampling(temperature),
+            settings.bound_tokens,
+            frozenset(),
+            seed,
+            settings.exact,
+            root_bound,
+        )
+        stats = Stats.of(
+            generate(self.plain.model, method.drafter, method.verifier, tokens, options)
+        )
         if stats.root_acceptance is None or stats.root_acceptance_bound is None:
             return {}
-        bound = {"root_acceptance": stats.root_acceptance, "root_acceptance_bound": stats.root_acceptance_bound}
+        bound = {
+            "root_acceptance": stats.root_acceptance,
+            "root_acceptance_bound": stats.root_acceptance_bound,
+        }
         return {**bound, "bounded_runs": stats.bounded}
 
 
 def _pooled(model: Model) -> PoolOfSequences:
     if not isinstance(model, PoolOfSequences):
-        raise ValueError(f"{type(model).__name__} keeps no caches that prompts could share; leave --thrifty out")
+        raise ValueError(
+            f"{type(model).__name__} keeps no caches that prompts could share; leave --thrifty out"
+        )
     return model

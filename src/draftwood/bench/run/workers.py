@@ -1,4 +1,6 @@
-"""Prompts spread over processes, on one machine or a cluster, by Ray. The records are those of a serial run."""
+"""Prompts spread over processes, on one machine or a cluster, by Ray. The records are those of a
+serial run.
+"""
 
 import os
 import socket
@@ -35,7 +37,9 @@ def require_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise ImportError("workers need Ray: pip install 'draftwood[ray]', or leave --workers out") from None
+        raise ImportError(
+            "workers need Ray: pip install 'draftwood[ray]', or leave --workers out"
+        ) from None
     return ray
 
 
@@ -53,7 +57,8 @@ def require_cluster(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise OSError(
-            f"there is no Ray cluster at {address} ({error.args[-1]}); give the one that `ray start` printed"
+            f"there is no Ray cluster at {address} ({error.args[-1]}); give the one that `ray"
+            " start` printed"
         ) from None
 
 
@@ -66,13 +71,15 @@ class Worker:
 
     @cached_property
     def bench(self) -> Workbench:
-        """The models, which all use one curve. Raises ValueError where this machine has other weights of the name."""
+        """The models, which all use one curve. Raises ValueError where this machine has other
+        weights of the name.
+        """
         bench = Workbench(self.models, self.settings)
         for name, value in digests(bench).items():
             if getattr(self.info, name) not in (None, value):
                 raise ValueError(
-                    f"{self.name} on {socket.gethostname()} has other {name} than the run; bring the same files to "
-                    "every machine"
+                    f"{self.name} on {socket.gethostname()} has other {name} than the run; bring"
+                    " the same files to every machine"
                 )
         bench.use_curve(self.info.curve)
         return bench
@@ -87,7 +94,11 @@ class Worker:
 
 @contextmanager
 def spread(
-    order: "Order", units: Sequence[Unit], device: torch.device, info: RunInfo, say: Callable[[str], None]
+    order: "Order",
+    units: Sequence[Unit],
+    device: torch.device,
+    info: RunInfo,
+    say: Callable[[str], None],
 ) -> Iterator[Iterator[list[Record]]]:
     """The records of the units in the order in which they are done.
 
@@ -95,7 +106,8 @@ def spread(
         order: what is measured, and by how many workers where.
         units: what is left of it.
         device: what the model runs on; each worker has one of this kind, a GPU for itself alone.
-        info: of the run; all workers take its curve, the cost of a run of the target, and must have its weights.
+        info: of the run; all workers take its curve, the cost of a run of the target, and must have
+            its weights.
         say: told in one line where workers must wait for the cluster.
 
     Raises:
@@ -111,8 +123,11 @@ def spread(
         if order.ray_address:
             _tell_of_waiting(ray, count, needs, say)
         remote = ray.remote(num_cpus=needs["CPU"], num_gpus=needs["GPU"])(Worker)
-        models = replace(_found_anywhere(order.models), device=device.type)  # Ray says which GPU is a worker's
-        workers = [remote.remote(models, order.protocol.settings, info, number) for number in range(count)]
+        # Ray says which GPU is a worker's
+        models = replace(_found_anywhere(order.models), device=device.type)
+        workers = [
+            remote.remote(models, order.protocol.settings, info, number) for number in range(count)
+        ]
         pool = ray.util.ActorPool(workers)
         yield _results(ray, pool, units)
     finally:
@@ -125,7 +140,8 @@ def _connect(ray: Any, order: "Order") -> None:
     import draftwood
 
     here = {"num_cpus": order.workers * (order.models.threads or 1), "include_dashboard": False}
-    there = {"runtime_env": {"py_modules": [str(Path(draftwood.__file__).parent)]}}  # workers run this very code
+    # workers run this very code
+    there = {"runtime_env": {"py_modules": [str(Path(draftwood.__file__).parent)]}}
     try:
         ray.init(
             address=order.ray_address or "local",
@@ -136,39 +152,57 @@ def _connect(ray: Any, order: "Order") -> None:
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         if order.ray_address and isinstance(error, ConnectionError):
-            reason += "; is that a cluster of this version of Ray, and RAY_AUTH_MODE=token set if it asks for a token?"
-        raise OSError(f"cannot start workers at {order.ray_address or 'this machine'}: {reason}") from error
+            reason += (
+                "; is that a cluster of this version of Ray, and RAY_AUTH_MODE=token set if it asks"
+                " for a token?"
+            )
+        raise OSError(
+            f"cannot start workers at {order.ray_address or 'this machine'}: {reason}"
+        ) from error
 
 
 def _require_room(ray: Any, order: "Order", count: int, needs: dict[str, int]) -> None:
     """Workers that find no place would be waited for without end."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     asked = {kind: need for kind, need in needs.items() if need}
-    if sum(min(int(node.get(kind, 0)) // need for kind, need in asked.items()) for node in nodes) >= count:
+    if (
+        sum(min(int(node.get(kind, 0)) // need for kind, need in asked.items()) for node in nodes)
+        >= count
+    ):
         return
-    there = [f"{' + '.join(str(int(node.get(kind, 0))) for node in nodes)} {kind}s" for kind in asked]
+    there = [
+        f"{' + '.join(str(int(node.get(kind, 0))) for node in nodes)} {kind}s" for kind in asked
+    ]
     place, gpu = "the cluster" if order.ray_address else "this machine", "GPU" in asked
     raise ValueError(
-        f"{count} workers with {needs['CPU']} threads{' and a GPU' if gpu else ''} each do not fit {place}, which has "
-        f"{' and '.join(there)}; ask for fewer --workers or --threads{', or take --device cpu' if gpu else ''}"
+        f"{count} workers with {needs['CPU']} threads{' and a GPU' if gpu else ''} each do not fit"
+        f" {place}, which has {' and '.join(there)}; ask for fewer --workers or"
+        f" --threads{', or take --device cpu' if gpu else ''}"
     )
 
 
-def _tell_of_waiting(ray: Any, count: int, needs: dict[str, int], say: Callable[[str], None]) -> None:
+def _tell_of_waiting(
+    ray: Any, count: int, needs: dict[str, int], say: Callable[[str], None]
+) -> None:
     """Others may use the cluster too."""
     total, free = ray.cluster_resources(), ray.available_resources()
     for kind, need in needs.items():
         has = int(free.get(kind, 0))
         if has < count * need:
             all_of_them = int(total.get(kind, 0))
-            say(f"waiting for the cluster: {has} of {all_of_them} {kind}s are free, {count * need} are needed")
+            say(
+                f"waiting for the cluster: {has} of {all_of_them} {kind}s are free, {count * need}"
+                " are needed"
+            )
 
 
 def _found_anywhere(models: Models) -> Models:
     """The same models where folders are named from another directory than this one."""
     named = {"model": models.model, "draft_model": models.draft_model}
     paths = {name: Path(value).expanduser() for name, value in named.items() if value}
-    return replace(models, **{name: str(path.resolve()) for name, path in paths.items() if path.exists()})
+    return replace(
+        models, **{name: str(path.resolve()) for name, path in paths.items() if path.exists()}
+    )
 
 
 def _results(ray: Any, pool: Any, units: Sequence[Unit]) -> Iterator[list[Record]]:
@@ -178,4 +212,6 @@ def _results(ray: Any, pool: Any, units: Sequence[Unit]) -> Iterator[list[Record
         raise error.cause if isinstance(error.cause, Exception) else OSError(str(error)) from error
     except ray.exceptions.RayError as error:
         lines = str(error).strip().splitlines()
-        raise OSError(f"a worker died: {lines[0]} {lines[-1].strip()[:200]}; the same command goes on") from error
+        raise OSError(
+            f"a worker died: {lines[0]} {lines[-1].strip()[:200]}; the same command goes on"
+        ) from error

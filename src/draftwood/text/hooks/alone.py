@@ -1,4 +1,6 @@
-"""Runs of one token for every row, computed together: what is left of a step where nothing is guessed."""
+"""Runs of one token for every row, computed together: what is left of a step where nothing is
+guessed.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ SHORTEST_REST, LONGEST_REST = 8, 64  # rounds
 
 @dataclass
 class Rest:
-    """When to stop guessing for a while: in a batch guesses cost time, and in some texts none is ever kept.
+    """When to stop guessing for a while: in a batch guesses cost time, and in some texts none is
+    ever kept.
 
     Texts do not depend on it where a token's draw does not depend on what was guessed.
     """
@@ -49,9 +52,13 @@ class Rest:
 def run_alone(
     target: TransformersModel, sessions: Sequence[PooledSession], tokens: Sequence[int]
 ) -> Float[Tensor, "rows vocab"]:
-    """Run one token behind each sequence, as a lone root; the logits after it. Commit it to keep it."""
+    """Run one token behind each sequence, as a lone root; the logits after it. Commit it to keep
+    it.
+    """
     lengths = [session.length for session in sessions]
-    places = [Place(session.slot, length, 1) for session, length in zip(sessions, lengths, strict=True)]
+    places = [
+        Place(session.slot, length, 1) for session, length in zip(sessions, lengths, strict=True)
+    ]
     positions = torch.tensor(lengths).to(target.device, non_blocking=True)
     with target.pool.lock:
         target.pool.cover(places)
@@ -88,7 +95,12 @@ class _OneTokenCache(RunCache):
         self._at = (slots, starts)
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,
+        *args: object,
+        **kwargs: object,
     ) -> tuple[Tensor, Tensor]:
         keys, values = self.pool.layer(layer_idx)
         keys[self._at], values[self._at] = key_states[:, :, 0], value_states[:, :, 0]

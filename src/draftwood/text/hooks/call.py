@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    StoppingCriteriaList,
+)
 from transformers.generation import BaseStreamer
 
 # How many tokens are written is the criteria's business; this only bounds the loop.
@@ -37,7 +42,9 @@ class Call:
 
     @property
     def new(self) -> int:
-        """Columns of ``input_ids`` to run: the newest, where a cache that has the others came with all tokens."""
+        """Columns of ``input_ids`` to run: the newest, where a cache that has the others came with
+        all tokens.
+        """
         mask, given = self.inputs.get("attention_mask"), self.input_ids.shape[1]
         whole = getattr(self.config, "_mask_length", -1) if mask is None else mask.shape[1]
         return given - self.past if whole == given else given
@@ -51,4 +58,6 @@ class Call:
     def keeps_cache(self) -> bool:
         """Whether someone sees the cache after the call."""
         cache = self.inputs.get("past_key_values")
-        return bool(self.config.return_dict_in_generate) or getattr(cache, "_is_user_defined", False)
+        return bool(self.config.return_dict_in_generate) or getattr(
+            cache, "_is_user_defined", False
+        )

@@ -1,7 +1,8 @@
 """What ``generate`` of Transformers was called with but does not hand on to custom loops.
 
-Transformers 5 keeps ``streamer`` and ``assistant_model`` to itself and drops ``tokenizer``. They are read from the
-frames of the call that is under way, and only where these really are Transformers' own functions.
+Transformers 5 keeps ``streamer`` and ``assistant_model`` to itself and drops ``tokenizer``. They
+are read from the frames of the call that is under way, and only where these really are
+Transformers' own functions.
 """
 
 import inspect
@@ -18,10 +19,11 @@ def arguments_of_generate() -> Mapping[str, Any]:
 
 
 def give_back_the_tokenizer() -> None:
-    """Put ``tokenizer`` back among the arguments from which ``generate`` is about to pick those of the custom loop.
+    """Put ``tokenizer`` back among the arguments from which ``generate`` is about to pick those of
+    the custom loop.
 
-    To be called while ``generate`` reads the loop's signature: it has taken the tokenizer out by then, and without it
-    ``stop_strings`` and ``token_healing`` fail.
+    To be called while ``generate`` reads the loop's signature: it has taken the tokenizer out by
+    then, and without it ``stop_strings`` and ``token_healing`` fail.
     """
     found = _locals_of(GenerationMixin._extract_generation_mode_kwargs)
     tokenizer = found.get("generation_mode_kwargs", {}).get("tokenizer")

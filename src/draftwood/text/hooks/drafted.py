@@ -57,14 +57,18 @@ class _Batch:
         self.scores = Scores(call.input_ids, call.processors)
         self.greedy = not call.config.do_sample
         wanted = call.config.return_dict_in_generate
-        self.scored, self.logged = (wanted and call.config.output_scores), (wanted and call.config.output_logits)
+        self.scored, self.logged = (
+            (wanted and call.config.output_scores),
+            (wanted and call.config.output_logits),
+        )
         self.width = call.past + call.new  # columns of the cache once the prompts are run
         self.steps: list[list[Step]] = [[] for _ in call.input_ids]
         self.counts = [0] * len(call.input_ids)  # tokens that each row has got
         self.rest = Rest()
         same_draws = self.greedy or isinstance(method.verifier, Match)  # whatever was guessed
         self.may_rest = same_draws and len(call.input_ids) > 1 and not method.drafter.needs_hidden
-        self.late: list[list[int]] = [[] for _ in call.input_ids]  # tokens that the drafters do not know of yet
+        # tokens that the drafters do not know of yet
+        self.late: list[list[int]] = [[] for _ in call.input_ids]
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
         self.rows: list[Decoding] = []
         self.sessions: list[PooledSession] = []
@@ -73,7 +77,11 @@ class _Batch:
 
     def _row(self, number: int) -> Decoding:
         call, known = self.call, self._known(number, 0, self.call.input_ids.shape[1])
-        ends = [criterion.eos_token_id for criterion in call.criteria if type(criterion) is EosTokenCriteria]
+        ends = [
+            criterion.eos_token_id
+            for criterion in call.criteria
+            if type(criterion) is EosTokenCriteria
+        ]
         options = Options(
             RowSampler(self.scores, number, len(known), self.greedy),
             call.most,
@@ -81,7 +89,14 @@ class _Batch:
             call.seeds[number],
         )
         self.sessions.append(self.target.start())
-        row = Decoding(self.target, self.method.drafter, self.method.verifier, known, options, self.sessions[-1])
+        row = Decoding(
+            self.target,
+            self.method.drafter,
+            self.method.verifier,
+            known,
+            options,
+            self.sessions[-1],
+        )
         if same_beyond_context(self.target.config):
             row.limit = None  # Transformers goes on as well
         return row
@@ -121,7 +136,9 @@ class _Batch:
         tokens, scores = self._draw(list(range(len(self.rows))), logits)
         seconds = {"target": (time.perf_counter() - started) / len(self.rows)}
         for number, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
-            self._write(number, row.begin(token, dict(seconds)), logits[number : number + 1], scores[number])
+            self._write(
+                number, row.begin(token, dict(seconds)), logits[number : number + 1], scores[number]
+            )
         self.timeline.advance()
 
     def _tell(self, place: int, output: Any) -> None:
@@ -131,7 +148,10 @@ class _Batch:
             tokens = self._known(number, place, place + count)
             if tokens:
                 hidden = output.hidden_states if self.method.drafter.needs_hidden else ()
-                states = {layer: hidden[layer][number, -len(tokens) :] for layer in self.method.drafter.needs_hidden}
+                states = {
+                    layer: hidden[layer][number, -len(tokens) :]
+                    for layer in self.method.drafter.needs_hidden
+                }
                 seen = Output(output.logits[number, -len(tokens) :], states)
                 row.draft.update(Accepted(DraftTree.chain(tokens), range(len(tokens)), seen))
 
@@ -139,7 +159,11 @@ class _Batch:
 
     def round(self) -> None:
         """One run of the target for all rows that go on."""
-        going = [n for n, row in enumerate(self.rows) if row.finish_reason is None and self.timeline.runs(n)]
+        going = [
+            n
+            for n, row in enumerate(self.rows)
+            if row.finish_reason is None and self.timeline.runs(n)
+        ]
         if self.may_rest and self.rest.goes_on():
             self._round_alone(going)
             return
@@ -149,7 +173,9 @@ class _Batch:
         self.rest.saw(len(going), sum(self.counts) - before - len(going))
 
     def _round_alone(self, going: list[int]) -> None:
-        """One token for each row. Rows that have ended run along, so that the others lie side by side."""
+        """One token for each row. Rows that have ended run along, so that the others lie side by
+        side.
+        """
         started = time.perf_counter()
         logits = run_alone(self.target, self.sessions, [row.root for row in self.rows])
         run = time.perf_counter()
@@ -161,8 +187,12 @@ class _Batch:
         if self.method.drafter.needs_logits:
             self.late_logits.append(logits)
         tokens, _ = self._draw(going, logits if len(going) == len(logits) else logits[going])
-        seconds = {"target": (run - started) / len(going), "verify": (time.perf_counter() - run) / len(going)}
-        step = Step([-1], seconds=seconds, tree=LONE)  # the same for all rows: only its numbers are read
+        seconds = {
+            "target": (run - started) / len(going),
+            "verify": (time.perf_counter() - run) / len(going),
+        }
+        # the same for all rows: only its numbers are read
+        step = Step([-1], seconds=seconds, tree=LONE)
         for number, token in zip(going, tokens, strict=True):
             self.rows[number].begin(token, seconds)
             self.counts[number] += 1
@@ -185,12 +215,19 @@ class _Batch:
     def _round_of_trees(self, going: list[int]) -> None:
         proposals = [self.rows[number].propose() for number in going]
         started = time.perf_counter()
-        outputs = self.target.forward([run for run, _ in proposals], self.method.drafter.needs_hidden)
+        outputs = self.target.forward(
+            [run for run, _ in proposals], self.method.drafter.needs_hidden
+        )
         target = (time.perf_counter() - started) / len(going)
         alone = [place for place, (run, _) in enumerate(proposals) if len(run.tree) == 1]
         tokens, scores = self._draw_alone(alone, going, proposals, outputs)
-        for place, (number, (run, seconds), output) in enumerate(zip(going, proposals, outputs, strict=True)):
-            row, shared = self.rows[number], {"draft": seconds["draft"], "target": target, "verify": 0.0}
+        for place, (number, (run, seconds), output) in enumerate(
+            zip(going, proposals, outputs, strict=True)
+        ):
+            row, shared = (
+                self.rows[number],
+                {"draft": seconds["draft"], "target": target, "verify": 0.0},
+            )
             if place in tokens:
                 step = row.keep(run, Verdict([], tokens[place]), output, shared)
                 self._write(number, step, output.logits, scores[place])
@@ -199,9 +236,15 @@ class _Batch:
         self.timeline.advance()
 
     def _draw_alone(
-        self, places: list[int], going: list[int], proposals: list[tuple[Run, dict[str, float]]], outputs: list[Output]
+        self,
+        places: list[int],
+        going: list[int],
+        proposals: list[tuple[Run, dict[str, float]]],
+        outputs: list[Output],
     ) -> tuple[dict[int, int], dict[int, Tensor]]:
-        """What comes after roots without guesses, all drawn together: there every exact verifier just draws."""
+        """What comes after roots without guesses, all drawn together: there every exact verifier
+        just draws.
+        """
         if not places:
             return {}, {}
         for place in places:
@@ -215,23 +258,31 @@ class _Batch:
         return dict(zip(places, tokens, strict=True)), dict(zip(places, scores, strict=True))
 
     def _draw(self, numbers: list[int], logits: Tensor) -> tuple[list[int], Tensor]:
-        """The next token of rows whose contexts hold everything before it, and the scores it was drawn from."""
+        """The next token of rows whose contexts hold everything before it, and the scores it was
+        drawn from.
+        """
         rows = [self.rows[number] for number in numbers]
         answers = (
-            [row.context.tokens[len(row.prompt) :] for row in rows] if self.scores.processors else [[]] * len(rows)
+            [row.context.tokens[len(row.prompt) :] for row in rows]
+            if self.scores.processors
+            else [[]] * len(rows)
         )
         scores = self.scores(numbers, answers, logits)
         if self.greedy:
             tokens = scores.argmax(-1, keepdim=True)
             best = scores.gather(-1, tokens).flatten().tolist()
-            self._require_numbers(numbers, logits, [value == value and value > -inf for value in best])
+            self._require_numbers(
+                numbers, logits, [value == value and value > -inf for value in best]
+            )
             return tokens.flatten().tolist(), scores
         probs = scores.softmax(-1).cpu()
         self._require_numbers(numbers, logits, [value == value for value in probs[:, 0].tolist()])
         return [row.rng.draw(law) for row, law in zip(rows, probs, strict=True)], scores
 
     def _require_numbers(self, numbers: list[int], logits: Tensor, whole: Sequence[bool]) -> None:
-        """Raise ValueError where a row's scores are not whole: there is nothing to choose a token from."""
+        """Raise ValueError where a row's scores are not whole: there is nothing to choose a token
+        from.
+        """
         for number, row, good in zip(numbers, logits, whole, strict=True):
             if not good:
                 broken = torch.full_like(row, torch.nan, dtype=torch.float32)
@@ -240,7 +291,10 @@ class _Batch:
     def _write(self, number: int, step: Step, logits: Tensor, scores: Tensor | None) -> None:
         """Hand a step's tokens on, with the rows of the target that they came from."""
         self.steps[number].append(step.light())
-        before_step, self.counts[number] = self.counts[number], self.counts[number] + len(step.tokens)
+        before_step, self.counts[number] = (
+            self.counts[number],
+            self.counts[number] + len(step.tokens),
+        )
         if not (self.scored or self.logged):
             self.timeline.add(number, [Emitted(token) for token in step.tokens])
             return
@@ -248,7 +302,11 @@ class _Batch:
         answer = row.context.tokens[len(row.prompt) :]
         emitted = []
         for taken, (token, node) in enumerate(zip(step.tokens, path, strict=True)):
-            raw = logits[node].to(self.call.input_ids.device, torch.float32, copy=True) if self.logged else None
+            raw = (
+                logits[node].to(self.call.input_ids.device, torch.float32, copy=True)
+                if self.logged
+                else None
+            )
             if self.scored and (scores is None or taken):
                 before = answer[: before_step + taken]
                 scores = self.scores([number], [before], logits[node : node + 1])[0]

@@ -10,7 +10,12 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    StoppingCriteriaList,
+)
 from transformers.generation import BaseStreamer, GenerateDecoderOnlyOutput
 
 from draftwood import methods
@@ -35,19 +40,22 @@ def custom_generate(
     streamer: BaseStreamer | None = None,
     stateless: Sequence[type] = (),
 ) -> "Hook":
-    """A decoding loop for ``model.generate(**inputs, custom_generate=draftwood.custom_generate("recycling"))``.
+    """A decoding loop for ``model.generate(**inputs,
+    custom_generate=draftwood.custom_generate("recycling"))``.
 
-    Transformers prepares everything as usual and runs the prompt; texts, scores and caches are what it would give. With
-    sampling, ``torch.manual_seed`` before the call makes it reproducible. What every option of ``generate`` does here
-    stands in docs/transformers.md. A call with which drafts cannot be right runs without them, and says so.
+    Transformers prepares everything as usual and runs the prompt; texts, scores and caches are what
+    it would give. With sampling, ``torch.manual_seed`` before the call makes it reproducible. What
+    every option of ``generate`` does here stands in docs/transformers.md. A call with which drafts
+    cannot be right runs without them, and says so.
 
     Args:
         method: a name of ``draftwood.methods`` or a ``Method`` built by hand.
         draft_model: for methods that draft with a second model.
         report: called with the call's ``Stats`` at its end.
-        streamer: gets the prompt, then tokens as they are accepted; the same as ``streamer`` of ``generate``.
-        stateless: classes of logits processors of your own that keep nothing between calls and read of every row
-            nothing but its tokens and scores. Calls with others run without drafts.
+        streamer: gets the prompt, then tokens as they are accepted; the same as ``streamer`` of
+            ``generate``.
+        stateless: classes of logits processors of your own that keep nothing between calls and read
+            of every row nothing but its tokens and scores. Calls with others run without drafts.
 
     Raises:
         ValueError: by the returned function, for options of ``generate`` that make no sense here.
@@ -66,7 +74,12 @@ class Hook:
         streamer: BaseStreamer | None,
         stateless: tuple[type, ...],
     ) -> None:
-        self.method, self.draft_model, self.report, self.streamer = method, draft_model, report, streamer
+        self.method, self.draft_model, self.report, self.streamer = (
+            method,
+            draft_model,
+            report,
+            streamer,
+        )
         self.stateless = stateless
         self._used: WeakKeyDictionary[PreTrainedModel, _Used] = WeakKeyDictionary()
         self._starting = threading.Lock()  # two first calls at once would have a cache each
@@ -89,10 +102,15 @@ class Hook:
         **model_kwargs: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
         asked = arguments_of_generate()
-        refuse(model, generation_config, {**asked, "synced_gpus": synced_gpus or asked.get("synced_gpus")})
+        refuse(
+            model,
+            generation_config,
+            {**asked, "synced_gpus": synced_gpus or asked.get("synced_gpus")},
+        )
         target, method = self._start(model)
         streamer = asked.get("streamer")
-        if streamer is None and self.streamer is not None:  # otherwise generate has given it the prompt
+        # otherwise generate has given it the prompt
+        if streamer is None and self.streamer is not None:
             streamer = self.streamer
             streamer.put(input_ids.cpu())
         seeds = [int(torch.randint(1 << 62, ())) for _ in input_ids]
@@ -108,7 +126,9 @@ class Hook:
         )
         if isinstance(method.drafter, Nothing):
             output, stats = decode_stepwise(call)
-        elif reason := why_without_drafts(call, target, self.stateless) or _why_not_in_batches(call, target):
+        elif reason := why_without_drafts(call, target, self.stateless) or _why_not_in_batches(
+            call, target
+        ):
             warnings.warn(f"this call of generate runs without drafts: {reason}", stacklevel=4)
             output, stats = decode_stepwise(call)
         else:
@@ -118,16 +138,26 @@ class Hook:
         return output
 
     def _start(self, model: PreTrainedModel) -> tuple[TransformersModel, Method]:
-        """The model with a cache for trees, made anew where the model has moved or changed its type, and the method."""
+        """The model with a cache for trees, made anew where the model has moved or changed its
+        type, and the method.
+        """
         with self._starting:
             known = self._used.get(model)
-            if known is not None and (known.pool.dtype, known.pool.device) == (model.dtype, model.device):
+            if known is not None and (known.pool.dtype, known.pool.device) == (
+                model.dtype,
+                model.device,
+            ):
                 return TransformersModel(model, known.pool), known.method
             target = TransformersModel(model)
-            method = self.method if isinstance(self.method, Method) else _named(self.method, target, self.draft_model)
+            method = (
+                self.method
+                if isinstance(self.method, Method)
+                else _named(self.method, target, self.draft_model)
+            )
             if not method.verifier.exact_for:
                 raise ValueError(
-                    f"{method.verifier.name} verification changes what the model would say; use a lossless method"
+                    f"{method.verifier.name} verification changes what the model would say; use a"
+                    " lossless method"
                 )
             self._used[model] = _Used(target.pool, method)
             return target, method
@@ -135,7 +165,9 @@ class Hook:
 
 @dataclass(frozen=True)
 class _Used:
-    """What is kept of a model from call to call. It does not refer to the model, which may so be dropped."""
+    """What is kept of a model from call to call. It does not refer to the model, which may so be
+    dropped.
+    """
 
     pool: CachePool
     method: Method
@@ -148,7 +180,12 @@ def _named(name: str, target: TransformersModel, draft_model: PreTrainedModel | 
 
 
 def _why_not_in_batches(call: Call, target: TransformersModel) -> str | None:
-    """Why this model needs rows one by one, where it does; ValueError where it cannot run trees at all."""
+    """Why this model needs rows one by one, where it does; ValueError where it cannot run trees at
+    all.
+    """
     if takes_batches(target) or len(call.input_ids) == 1:
         return None
-    return f"{type(call.model).__name__} gives other logits for trees of several rows than in its own generate"
+    return (
+        f"{type(call.model).__name__} gives other logits for trees of several rows than in its own"
+        " generate"
+    )

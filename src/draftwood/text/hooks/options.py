@@ -22,9 +22,10 @@ class Option:
     """An option of ``generate``.
 
     Attributes:
-        outcome: ``right``: with drafts, what Transformers gives. ``without drafts``: what Transformers gives, one token
-            per run. ``refused``: a ValueError. ``not for this``: Transformers itself does not read it in greedy
-            decoding and sampling, or not in custom loops.
+        outcome: ``right``: with drafts, what Transformers gives. ``without drafts``: what
+            Transformers gives, one token per run. ``refused``: a ValueError. ``not for this``:
+            Transformers itself does not read it in greedy decoding and sampling, or not in custom
+            loops.
         remark: under which conditions, or what to do instead.
     """
 
@@ -38,7 +39,9 @@ _OTHER_LOOP = Option("refused", "another decoding loop; leave out one of the two
 
 OPTIONS: Mapping[str, Option] = {
     # length
-    **dict.fromkeys(("max_length", "max_new_tokens", "min_length", "min_new_tokens", "max_time"), _RIGHT),
+    **dict.fromkeys(
+        ("max_length", "max_new_tokens", "min_length", "min_new_tokens", "max_time"), _RIGHT
+    ),
     "stop_strings": Option("right", "with `tokenizer`"),
     "early_stopping": _BEAMS,
     # strategy
@@ -61,11 +64,27 @@ OPTIONS: Mapping[str, Option] = {
     "prefill_chunk_size": _RIGHT,
     # logits processors
     **dict.fromkeys(
-        ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"), _RIGHT
+        (
+            "temperature",
+            "top_k",
+            "top_p",
+            "min_p",
+            "top_h",
+            "typical_p",
+            "epsilon_cutoff",
+            "eta_cutoff",
+        ),
+        _RIGHT,
     ),
-    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "renormalize_logits"), _RIGHT),
-    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids"), _RIGHT),
-    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values"), _RIGHT),
+    **dict.fromkeys(
+        ("repetition_penalty", "encoder_repetition_penalty", "renormalize_logits"), _RIGHT
+    ),
+    **dict.fromkeys(
+        ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids"), _RIGHT
+    ),
+    **dict.fromkeys(
+        ("forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values"), _RIGHT
+    ),
     **dict.fromkeys(("exponential_decay_length_penalty", "sequence_bias"), _RIGHT),
     **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), _RIGHT),
     "token_healing": Option("right", "with `tokenizer`"),
@@ -85,8 +104,12 @@ OPTIONS: Mapping[str, Option] = {
     "prompt_lookup_num_tokens": Option("refused", 'use `draftwood.custom_generate("lookup")`'),
     "assistant_early_exit": Option("refused", 'use `draftwood.custom_generate("layer-skip")`'),
     "speculation_type": _ASSISTANT,
-    **dict.fromkeys(("is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule"), _ASSISTANT),
-    **dict.fromkeys(("assistant_confidence_threshold", "assistant_lookbehind", "target_lookbehind"), _ASSISTANT),
+    **dict.fromkeys(
+        ("is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule"), _ASSISTANT
+    ),
+    **dict.fromkeys(
+        ("assistant_confidence_threshold", "assistant_lookbehind", "target_lookbehind"), _ASSISTANT
+    ),
     **dict.fromkeys(("assistant_ensemble_weight", "max_matching_ngram_size"), _ASSISTANT),
     # running
     "compile_config": Option("not for this", "read with static caches alone"),
@@ -100,9 +123,13 @@ ARGUMENTS: Mapping[str, Option] = {
     "inputs": _RIGHT,
     "generation_config": _RIGHT,
     "logits_processor": Option("right", "of your own: without drafts, unless named in `stateless`"),
-    "stopping_criteria": Option("right", "asked once a step with the whole batch, as Transformers asks"),
+    "stopping_criteria": Option(
+        "right", "asked once a step with the whole batch, as Transformers asks"
+    ),
     "prefix_allowed_tokens_fn": _RIGHT,
-    "synced_gpus": Option("refused", "processes that wait for each other must take equally many steps"),
+    "synced_gpus": Option(
+        "refused", "processes that wait for each other must take equally many steps"
+    ),
     "assistant_model": Option("refused", "give it to `draftwood.custom_generate` as `draft_model`"),
     "streamer": _RIGHT,
     "negative_prompt_ids": Option("without drafts", "with `guidance_scale`"),
@@ -113,7 +140,9 @@ ARGUMENTS: Mapping[str, Option] = {
     "trust_remote_code": Option("not for this", "for loops from the hub"),
     "attention_mask": Option("right", "padding on the right and holes without drafts"),
     "position_ids": Option("right", "other than 0, 1, 2, ... without drafts"),
-    "past_key_values": Option("right", "a `DynamicCache`, filled and returned; others and batches without drafts"),
+    "past_key_values": Option(
+        "right", "a `DynamicCache`, filled and returned; others and batches without drafts"
+    ),
     "inputs_embeds": Option("without drafts"),
     "token_type_ids": Option("without drafts"),
     "pixel_values and other inputs of a model": Option("without drafts"),
@@ -121,44 +150,63 @@ ARGUMENTS: Mapping[str, Option] = {
 """Every argument of ``generate``, and the inputs of models that it hands on."""
 
 # Inputs that are read here, or that say how to run and not what.
-_READ = frozenset(("attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"))
+_READ = frozenset(
+    ("attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep")
+)
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 
 
 def refuse(model: PreTrainedModel, config: GenerationConfig, asked: Mapping[str, Any]) -> None:
     """Raise ValueError for options that ask for another decoding loop."""
     if asked.get("assistant_model") is not None:
-        raise ValueError("assistant_model asks for another loop; give it to draftwood.custom_generate as draft_model")
+        raise ValueError(
+            "assistant_model asks for another loop; give it to draftwood.custom_generate as"
+            " draft_model"
+        )
     if asked.get("synced_gpus"):
         raise ValueError(
-            "synced_gpus makes processes wait for each other after every run, and with drafts their numbers of runs "
-            "differ; call generate without custom_generate"
+            "synced_gpus makes processes wait for each other after every run, and with drafts their"
+            " numbers of runs differ; call generate without custom_generate"
         )
     mode = config.get_generation_mode()
     if mode not in _MODES or (config.num_beam_groups or 1) > 1 or config.dola_layers is not None:
         asking = [name for name in _ASKING if getattr(config, name, None) not in (None, False, 1)]
         raise ValueError(
-            f"{', '.join(asking) or 'the configuration'} asks for {mode.value.replace('_', ' ')}, but this loop "
-            "decodes greedily or samples; leave it out, or call generate without custom_generate"
+            f"{', '.join(asking) or 'the configuration'} asks for {mode.value.replace('_', ' ')},"
+            " but this loop decodes greedily or samples; leave it out, or call generate without"
+            " custom_generate"
         )
     if model.config.is_encoder_decoder:
-        raise ValueError(f"{type(model).__name__} is an encoder-decoder; draftwood decodes causal language models")
+        raise ValueError(
+            f"{type(model).__name__} is an encoder-decoder; draftwood decodes causal language"
+            " models"
+        )
 
 
 _ASKING = (
-    *("num_beams", "num_beam_groups", "constraints", "force_words_ids", "penalty_alpha", "dola_layers", "use_mtp"),
+    *(
+        "num_beams",
+        "num_beam_groups",
+        "constraints",
+        "force_words_ids",
+        "penalty_alpha",
+        "dola_layers",
+        "use_mtp",
+    ),
     *("prompt_lookup_num_tokens", "assistant_early_exit"),
 )
 
 
-def why_without_drafts(call: Call, target: TransformersModel, stateless: Sequence[type]) -> str | None:
+def why_without_drafts(
+    call: Call, target: TransformersModel, stateless: Sequence[type]
+) -> str | None:
     """Why this call must go token by token; None where drafts keep everything as it is."""
     config = call.config
     unknown = strangers(call.processors, stateless)
     if unknown:
         return (
-            f"{', '.join(unknown)} may keep something between calls or read other rows; where it does not, name its "
-            "class in custom_generate(stateless=...)"
+            f"{', '.join(unknown)} may keep something between calls or read other rows; where it"
+            " does not, name its class in custom_generate(stateless=...)"
         )
     if config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states):
         return "attentions and hidden states belong to runs of single tokens"
@@ -167,10 +215,19 @@ def why_without_drafts(call: Call, target: TransformersModel, stateless: Sequenc
 
 def _odd_inputs(call: Call) -> str | None:
     inputs, cache = call.inputs, call.inputs.get("past_key_values")
-    others = [name for name, value in inputs.items() if value is not None and name not in _READ and _holds_data(value)]
+    others = [
+        name
+        for name, value in inputs.items()
+        if value is not None and name not in _READ and _holds_data(value)
+    ]
     if others:
         return f"the model reads {', '.join(others)} beside tokens"
-    if cache is None or not inputs.get("use_cache", True) or not plain_cache(cache) or cache.offloading:
+    if (
+        cache is None
+        or not inputs.get("use_cache", True)
+        or not plain_cache(cache)
+        or cache.offloading
+    ):
         return "its cache is not a plain DynamicCache"
     if _replaced(call.model):
         return "prompt tuning runs more than the tokens given"
@@ -188,7 +245,9 @@ def _holds_data(value: object) -> bool:
 
 
 def _replaced(model: PreTrainedModel) -> bool:
-    """Whether PEFT puts virtual tokens before the prompt; its other adapters change nothing but weights."""
+    """Whether PEFT puts virtual tokens before the prompt; its other adapters change nothing but
+    weights.
+    """
     replaced = model.__dict__.get("prepare_inputs_for_generation")
     if replaced is None:
         return False
@@ -201,14 +260,20 @@ def _odd_places(call: Call, width: int) -> str | None:
     mask, positions = call.inputs.get("attention_mask"), call.inputs.get("position_ids")
     if mask is not None:
         begun = mask.bool().cumsum(-1) > 0
-        if mask.shape != (len(call.input_ids), width) or not bool((begun == mask.bool()).all() and begun[:, -1].all()):
+        if mask.shape != (len(call.input_ids), width) or not bool(
+            (begun == mask.bool()).all() and begun[:, -1].all()
+        ):
             return "its attention mask has holes or padding on the right"
     if positions is not None:
         usual = call.input_ids.new_tensor(range(width))[None]
         if mask is not None:
             usual = (mask.long().cumsum(-1) - 1).masked_fill(mask == 0, 0)
         usual = usual[:, -positions.shape[-1] :]
-        if positions.ndim != 2 or positions.shape[1] != usual.shape[1] or not bool((positions == usual).all()):
+        if (
+            positions.ndim != 2
+            or positions.shape[1] != usual.shape[1]
+            or not bool((positions == usual).all())
+        ):
             return "its position_ids are not 0, 1, 2, ..."
     return None
 

@@ -21,13 +21,16 @@ def plain_cache(cache: object) -> bool:
     )
 
 
-def run_prompts(call: Call, hidden: Sequence[int], all_logits: bool, hear: Callable[[Any], None]) -> Any:
+def run_prompts(
+    call: Call, hidden: Sequence[int], all_logits: bool, hear: Callable[[Any], None]
+) -> Any:
     """Run the prompts as ``generate`` would; the output of the last run.
 
     Args:
         hidden: layers whose hidden states ``hear`` reads.
         all_logits: whether it reads the logits of every token.
-        hear: called with the output of every run; long prompts of which it reads much are run in pieces.
+        hear: called with the output of every run; long prompts of which it reads much are run in
+            pieces.
     """
     model, inputs = call.model, dict(call.inputs)
     if all_logits and "logits_to_keep" in inputs:
@@ -47,7 +50,9 @@ def run_prompts(call: Call, hidden: Sequence[int], all_logits: bool, hear: Calla
 
 
 def adopt(session: PooledSession, cache: Cache, row: int, seen: int) -> None:
-    """Make a new session go on from a row of the cache, of which the newest ``seen`` tokens are no padding."""
+    """Make a new session go on from a row of the cache, of which the newest ``seen`` tokens are no
+    padding.
+    """
     session.adopt([(layer.keys[row], layer.values[row]) for layer in cache.layers], seen)  # type: ignore[attr-defined]
 
 

@@ -14,14 +14,16 @@ from draftwood.text.hooks.prefill import adopt, plain_cache
 from draftwood.tree import DraftTree
 
 PROMPT, PADDING = 6, 2
-CLOSE = {torch.float64: 1e-3, torch.float32: 0.02}  # of the logits' spread; rounding alone stays far below
+# of the logits' spread; rounding alone stays far below
+CLOSE = {torch.float64: 1e-3, torch.float32: 0.02}
 CLOSE_IN_16_BITS = 0.25
 
 _found: WeakKeyDictionary[PreTrainedModel, dict[Hashable, bool]] = WeakKeyDictionary()
 
 
 def takes_batches(target: TransformersModel) -> bool:
-    """Whether small trees behind several prompts, padding among them, give the logits of the model's own steps.
+    """Whether small trees behind several prompts, padding among them, give the logits of the
+    model's own steps.
 
     Raises:
         ValueError: where not even a tree behind a single prompt does.
@@ -35,7 +37,8 @@ def takes_batches(target: TransformersModel) -> bool:
         if reason is not None:
             del verdicts[state]
             raise ValueError(
-                f"{type(model).__name__} {reason}; call generate without custom_generate, or use another model"
+                f"{type(model).__name__} {reason}; call generate without custom_generate, or use"
+                " another model"
             )
     return verdicts[state]
 
@@ -51,12 +54,17 @@ def _why_not(target: TransformersModel, padding: list[int]) -> str | None:
     here, there = here.float(), there.float()
     spread = (there - there.mean(-1, keepdim=True)).norm(dim=-1)
     if here.shape != there.shape or not bool(((here - there).norm(dim=-1) <= close * spread).all()):
-        return "gives other logits for a draft tree than in its own generate, so its texts would change"
+        return (
+            "gives other logits for a draft tree than in its own generate, so its texts would"
+            " change"
+        )
     return None
 
 
 def _logits(target: TransformersModel, padding: list[int]) -> tuple[Tensor, Tensor]:
-    """Logits at the nodes of a path [rows nodes vocab]: among other nodes of a tree here, step by step there."""
+    """Logits at the nodes of a path [rows nodes vocab]: among other nodes of a tree here, step by
+    step there.
+    """
     rows = [_plain_tokens(target, row) for row in range(len(padding))]
     own = _Steps(target.hf_model, torch.tensor([row[:PROMPT] for row in rows]), padding)
     if not plain_cache(own.cache):
@@ -65,7 +73,9 @@ def _logits(target: TransformersModel, padding: list[int]) -> tuple[Tensor, Tens
     try:
         for number, session in enumerate(sessions):
             adopt(session, own.cache, number, PROMPT - padding[number])
-        trees = [DraftTree.of([row[6], row[8], row[7], row[8], row[9]], [-1, 0, 0, 1, 2]) for row in rows]
+        trees = [
+            DraftTree.of([row[6], row[8], row[7], row[8], row[9]], [-1, 0, 0, 1, 2]) for row in rows
+        ]
         first = target.forward([Run(*pair) for pair in zip(sessions, trees, strict=True)])
         for session in sessions:
             session.commit([0, 2, 4])
@@ -74,7 +84,9 @@ def _logits(target: TransformersModel, padding: list[int]) -> tuple[Tensor, Tens
     finally:
         for session in sessions:
             session.close()
-    here = [torch.cat([a.logits[[0, 2, 4]], b.logits[:1]]) for a, b in zip(first, second, strict=True)]
+    here = [
+        torch.cat([a.logits[[0, 2, 4]], b.logits[:1]]) for a, b in zip(first, second, strict=True)
+    ]
     there = [own.step([row[place] for row in rows]) for place in (6, 7, 9, 10)]
     return torch.stack(here), torch.stack(there, dim=1)
 
@@ -115,7 +127,10 @@ class _Steps:
 
     def _run(self, first: bool) -> Tensor:
         inputs = self.model.prepare_inputs_for_generation(
-            self.ids, next_sequence_length=None if first else 1, is_first_iteration=first, **self.inputs
+            self.ids,
+            next_sequence_length=None if first else 1,
+            is_first_iteration=first,
+            **self.inputs,
         )
         output = self.model(**inputs, return_dict=True)
         self.inputs = self.model._update_model_kwargs_for_generation(output, self.inputs)

@@ -74,7 +74,10 @@ class Scores:
         return all(type(processor) in BY_ROW for processor in self.processors)
 
     def __call__(
-        self, numbers: Sequence[int], answers: Sequence[Sequence[int]], logits: Float[Tensor, "rows vocab"]
+        self,
+        numbers: Sequence[int],
+        answers: Sequence[Sequence[int]],
+        logits: Float[Tensor, "rows vocab"],
     ) -> Float[Tensor, "rows vocab"]:
         """Scores of some rows of the batch; those at the same place of their texts share a call.
 
@@ -87,7 +90,8 @@ class Scores:
         if not self.processors:
             return logits
         groups: dict[tuple[int, int], list[int]] = defaultdict(list)
-        seen: dict[tuple[int, int], int] = defaultdict(int)  # a row may ask for several nodes of the same depth
+        # a row may ask for several nodes of the same depth
+        seen: dict[tuple[int, int], int] = defaultdict(int)
         for place, (number, answer) in enumerate(zip(numbers, answers, strict=True)):
             key = (number, len(answer))
             groups[len(answer), 0 if self.alike else seen[key]].append(place)
@@ -96,17 +100,27 @@ class Scores:
             return self._group(numbers, answers, logits)
         scores = torch.empty_like(logits)
         for places in groups.values():
-            some = [numbers[place] for place in places], [answers[place] for place in places], logits[places]
+            some = (
+                [numbers[place] for place in places],
+                [answers[place] for place in places],
+                logits[places],
+            )
             scores[places] = self._group(*some)
         return scores
 
-    def _group(self, numbers: Sequence[int], answers: Sequence[Sequence[int]], logits: Tensor) -> Tensor:
-        new = torch.tensor([list(answer) for answer in answers], dtype=self.given.dtype, device=self.given.device)
+    def _group(
+        self, numbers: Sequence[int], answers: Sequence[Sequence[int]], logits: Tensor
+    ) -> Tensor:
+        new = torch.tensor(
+            [list(answer) for answer in answers], dtype=self.given.dtype, device=self.given.device
+        )
         rows = torch.tensor(list(numbers), device=self.given.device)
         tokens = torch.cat([self.given[rows], new.view(len(numbers), -1)], dim=1)
         if self.alike or list(numbers) == list(range(len(self.given))):
             return self.processors(tokens, logits)  # type: ignore[arg-type]
-        everywhere = torch.cat([self.given, tokens[:1, self.given.shape[1] :].expand(len(self.given), -1)], dim=1)
+        everywhere = torch.cat(
+            [self.given, tokens[:1, self.given.shape[1] :].expand(len(self.given), -1)], dim=1
+        )
         everywhere[rows] = tokens
         scores = logits[:1].expand(len(self.given), -1).clone()
         scores[rows] = logits
@@ -142,7 +156,9 @@ class RowSampler:
         answers: Sequence[Sequence[int]] = [[]] * len(logits)
         if self.reads_context:
             answers = [context.tokens[self.prompt :] for context in contexts]
-        return chances(self.scores([self.number] * len(logits), answers, logits), self.greedy).to(logits.device)
+        return chances(self.scores([self.number] * len(logits), answers, logits), self.greedy).to(
+            logits.device
+        )
 
 
 def chances(scores: Float[Tensor, "rows vocab"], greedy: bool) -> Float[Tensor, "rows vocab"]:

@@ -1,4 +1,6 @@
-"""Transformers' own loop, token by token, with the draws of this library: for calls in which drafts cannot help."""
+"""Transformers' own loop, token by token, with the draws of this library: for calls in which drafts
+cannot help.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,13 +17,23 @@ from draftwood.text.hooks.call import Call
 
 
 def decode_stepwise(call: Call) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats]:
-    """What ``generate`` returns, and the numbers of the call. Sampled texts are those that drafts would have led to."""
+    """What ``generate`` returns, and the numbers of the call. Sampled texts are those that drafts
+    would have led to.
+    """
     config = call.config
-    draws = _Draws([Rng(seed) for seed in call.seeds], bool(config.output_scores)) if config.do_sample else None
-    watched = _Watched(call.criteria, len(call.input_ids), None if draws is None else lambda: draws.scores)
+    draws = (
+        _Draws([Rng(seed) for seed in call.seeds], bool(config.output_scores))
+        if config.do_sample
+        else None
+    )
+    watched = _Watched(
+        call.criteria, len(call.input_ids), None if draws is None else lambda: draws.scores
+    )
     output = call.model._sample(  # type: ignore[attr-defined]
         call.input_ids,
-        logits_processor=LogitsProcessorList([*call.processors, *([] if draws is None else [draws])]),
+        logits_processor=LogitsProcessorList(
+            [*call.processors, *([] if draws is None else [draws])]
+        ),
         stopping_criteria=watched,
         generation_config=config,
         streamer=call.streamer,
@@ -52,7 +64,10 @@ class _Watched(StoppingCriteriaList):
     """The criteria of a call, which also count its steps."""
 
     def __init__(
-        self, criteria: StoppingCriteriaList, rows: int, scores: Callable[[], tuple[Tensor, ...]] | None
+        self,
+        criteria: StoppingCriteriaList,
+        rows: int,
+        scores: Callable[[], tuple[Tensor, ...]] | None,
     ) -> None:
         super().__init__(criteria)
         self._scores = scores

@@ -1,4 +1,5 @@
-"""The texts of a call as ``generate`` writes them: every row gets its next token at the same time."""
+"""The texts of a call as ``generate`` writes them: every row gets its next token at the same
+time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from transformers.generation import BaseStreamer
 
 @dataclass(frozen=True, eq=False)
 class Emitted:
-    """A token, with the processed scores and the raw logits it was taken from where they are asked for."""
+    """A token, with the processed scores and the raw logits it was taken from where they are asked
+    for.
+    """
 
     token: int
     scores: Tensor | None = None
@@ -19,7 +22,8 @@ class Emitted:
 
 
 class Timeline:
-    """Takes tokens as rows get them, some rows ahead of others, and asks criteria and streamer in Transformers' order.
+    """Takes tokens as rows get them, some rows ahead of others, and asks criteria and streamer in
+    Transformers' order.
 
     Args:
         input_ids: the prompts as given.
@@ -48,7 +52,9 @@ class Timeline:
         self._pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
 
     def runs(self, number: int) -> bool:
-        """Whether the row still gets tokens; finished ones do where no end-of-text token says how to pad."""
+        """Whether the row still gets tokens; finished ones do where no end-of-text token says how
+        to pad.
+        """
         return not self.ended and (self.unfinished[number] or not self._pads)
 
     def add(self, number: int, emitted: Sequence[Emitted]) -> None:
@@ -57,7 +63,9 @@ class Timeline:
 
     def advance(self) -> None:
         """Write as many steps as there are tokens for."""
-        while not self.ended and all(waiting for number, waiting in enumerate(self._waiting) if self.runs(number)):
+        while not self.ended and all(
+            waiting for number, waiting in enumerate(self._waiting) if self.runs(number)
+        ):
             self._step()
 
     @property
@@ -66,19 +74,30 @@ class Timeline:
         return self._tokens[:, : self.length]
 
     def _step(self) -> None:
-        taken = [self._waiting[n].pop(0) if self.runs(n) else Emitted(self._pad) for n in range(len(self.unfinished))]
+        taken = [
+            self._waiting[n].pop(0) if self.runs(n) else Emitted(self._pad)
+            for n in range(len(self.unfinished))
+        ]
         for number in range(len(taken)):
             self.lengths[number] += self.runs(number)
-        step = torch.tensor([emitted.token for emitted in taken], dtype=self._tokens.dtype, device=self._tokens.device)
-        if self.length == self._tokens.shape[1]:  # room for as many again, so that a text is not copied for each token
+        step = torch.tensor(
+            [emitted.token for emitted in taken],
+            dtype=self._tokens.dtype,
+            device=self._tokens.device,
+        )
+        # room for as many again, so that a text is not copied for each token
+        if self.length == self._tokens.shape[1]:
             self._tokens = torch.cat(
-                [self._tokens, torch.zeros_like(self._tokens[:, :1]).expand(-1, self.length + 16)], 1
+                [self._tokens, torch.zeros_like(self._tokens[:, :1]).expand(-1, self.length + 16)],
+                1,
             )
         self._tokens[:, self.length] = step
         self.length += 1
         scores = self._record(taken)
         done = self.criteria(self.sequences, scores)  # type: ignore[arg-type]
-        self.unfinished = [was and not ends for was, ends in zip(self.unfinished, done.tolist(), strict=True)]
+        self.unfinished = [
+            was and not ends for was, ends in zip(self.unfinished, done.tolist(), strict=True)
+        ]
         if self.streamer is not None:
             self.streamer.put(step.cpu())
         self.ended = not any(self.unfinished)
