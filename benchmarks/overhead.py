@@ -21,7 +21,7 @@ from data import markdown
 from draftwood.drafters import Drafter, DraftModel, PromptLookup, TokenRecycling
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Keep, Output, Run
+from draftwood.interfaces.model import ForwardInput, Keep, Output
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.tree import DraftTree
@@ -45,7 +45,7 @@ class Prepared:
     def start(self) -> "PreparedSession":
         return PreparedSession(self)
 
-    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
         return [run.session.forward(run.tree, run.first) for run in runs]
 
     def answer(self, tokens: torch.Tensor) -> Output:

@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from draftwood.bench.records.files import read_records, read_run
-from draftwood.bench.records.notes import remarks
+from draftwood.bench.records.notes import notes
 from draftwood.bench.report.orderings import orderings
 from draftwood.bench.report.tables import tables
 
@@ -34,7 +34,7 @@ def main() -> None:
     for table in tables(records, run):
         print(f"\n{table.title}\n\n{table.markdown()}")
     print()
-    for remark in remarks(records, run):
+    for remark in notes(records, run):
         print(f"{remark}.\n")
 
 

@@ -12,19 +12,19 @@ import torch
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
-    Accepted,
     Aded,
-    Combined,
     Drafter,
     DraftModel,
+    DraftRequest,
     DraftSession,
     LayerSkip,
+    MultiSource,
     Nothing,
     PromptLookup,
-    Request,
     Stand,
     SuffixDecoding,
     TokenRecycling,
+    VerifiedTree,
 )
 from draftwood.engine import Options, generate
 from draftwood.interfaces.source import Source
@@ -87,12 +87,12 @@ def test_output_law(shape: Shape, verifier: Verifier) -> None:
     assert p_value(DraftModel(TableModel(draft), shape), verifier, target) > LEVEL
 
 
-WIDE = Budget(lambda nodes: 1.0 + 0.002 * nodes, per_guess=0.0, most=6)
+WIDE = Budget(lambda nodes: 1.0 + 0.002 * nodes, per_draft_token=0.0, max_draft_tokens=6)
 WITHOUT_A_MODEL: list[tuple[Drafter, Verifier]] = [
     (Nothing(), Match()),
     (PromptLookup(1, 2, 2), Match()),
     (TokenRecycling(Paths(((0,), (1,), (0, 0))), 2), Match()),
-    (Combined(budget=WIDE), Match()),
+    (MultiSource(budget=WIDE), Match()),
     (SuffixDecoding(budget=WIDE), Match()),
     (Aded(4, 2), Match()),
     *(
@@ -188,7 +188,7 @@ class Sharpened:
     needs_logits: ClassVar[bool] = True
     needs_hidden: ClassVar[tuple[int, ...]] = ()
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         self.sessions.append(self.drafter.start(request))
         return self
 
@@ -202,7 +202,7 @@ class Sharpened:
         rows = tree.probs**2
         return replace(tree, probs=rows / rows.sum(-1, keepdim=True).clamp(min=1e-9))
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         self.sessions[-1].update(accepted)
 
 
@@ -253,7 +253,10 @@ DRAFTERS: list[
         "recycling",
         lambda t, d: iter([(TokenRecycling(), Match()), (TokenRecycling(keep=True), Match())]),
     ),
-    ("combined", lambda t, d: iter([(Combined(), Match()), (Combined(budget=WIDE), Match())])),
+    (
+        "combined",
+        lambda t, d: iter([(MultiSource(), Match()), (MultiSource(budget=WIDE), Match())]),
+    ),
     ("suffix", lambda t, d: iter([(SuffixDecoding(budget=WIDE), Match())])),
     (
         "stand",
@@ -348,7 +351,7 @@ def in_python(sources: Sequence[Source]) -> bool:
 @pytest.mark.usefixtures("unchecked")
 def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
     target, _ = tables()
-    drafter = Combined((NGrams(order=1),), replace(WIDE, most=1))
+    drafter = MultiSource((NGrams(order=1),), replace(WIDE, max_draft_tokens=1))
 
     def by_noise_alone(mixed: dict[int, float], noise: Noise) -> dict[int, float]:
         return dict(zip(mixed, [1.0 / (1.0 + time) for time in noise(list(mixed))], strict=True))
@@ -366,7 +369,7 @@ def test_guesses_that_know_the_noise_are_accepted_more_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target, _ = tables()
-    model, drafter = TableModel(target), Combined((NGrams(order=1),), WIDE)
+    model, drafter = TableModel(target), MultiSource((NGrams(order=1),), WIDE)
 
     def share() -> float:
         runs = [

@@ -136,7 +136,8 @@ def test_without_noise_drafts_are_the_likeliest_tokens() -> None:
 def test_noise_is_exponential_and_differs_from_place_to_place() -> None:
     rng = Rng(13)
     here, there = (
-        torch.tensor(rng.arrivals(range(20_000), ahead), dtype=torch.float64) for ahead in (0, 1)
+        torch.tensor(rng.exponential_noise(range(20_000), ahead), dtype=torch.float64)
+        for ahead in (0, 1)
     )
     for times in (here, there):
         uniforms = times.neg().exp().sort().values
@@ -150,7 +151,7 @@ def test_noise_is_exponential_and_differs_from_place_to_place() -> None:
 
 def test_who_looks_at_the_noise_knows_what_is_drawn() -> None:
     rng, probs = Rng(14), torch.rand(300, generator=torch.Generator().manual_seed(1))
-    times = [torch.tensor(rng.arrivals(range(300), ahead)) for ahead in range(50)]
+    times = [torch.tensor(rng.exponential_noise(range(300), ahead)) for ahead in range(50)]
     expected = [int((probs / time).argmax()) for time in times]
     assert [rng.draw(probs) for _ in range(50)] == expected
 

@@ -17,10 +17,10 @@ import torch
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Aded,
-    Combined,
     Drafter,
     DraftModel,
     LayerSkip,
+    MultiSource,
     Nothing,
     PromptLookup,
     Stand,
@@ -51,7 +51,7 @@ from law_cases import (
 
 VOCAB, PROMPT, LENGTH, SHORT = 5, [0, 3, 1, 4, 2, 2, 0], 160, 40
 OPTIONS = options()
-WIDE = Budget(lambda nodes: 1.0 + 0.002 * nodes, per_guess=0.0, most=6)
+WIDE = Budget(lambda nodes: 1.0 + 0.002 * nodes, per_draft_token=0.0, max_draft_tokens=6)
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 Written = list[tuple[Sampling, list[int]]]
@@ -112,7 +112,7 @@ MATCHED = [
         for name, drafter in {
             "lookup": PromptLookup(1, 2, 2),
             "recycling": TokenRecycling(Paths(((0,), (1,), (0, 0))), 2),
-            "combined": Combined(budget=WIDE),
+            "combined": MultiSource(budget=WIDE),
             "suffix": SuffixDecoding(budget=WIDE),
             "aded": Aded(4, 2),
             "stand": Stand(4, order=2, width=2),
@@ -151,7 +151,7 @@ def test_by_matching_every_text_is_that_of_plain_decoding(drafter: Drafter) -> N
 def test_by_matching_every_text_of_a_real_model_is_that_of_plain_decoding(
     native: NativeModel,
 ) -> None:
-    auto = Combined((Suffix(), NGrams(), BigramPrior.of(native)), WIDE)
+    auto = MultiSource((Suffix(), NGrams(), BigramPrior.of(native)), WIDE)
     for drafter in (auto, LayerSkip(frozenset({1, 2}), Widths((2, 1))), Stand(4, order=2, width=2)):
         assert differing(native, drafter, Match(), list(OPTIONS.values())) == [], drafter.name
 

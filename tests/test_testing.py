@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from draftwood.interfaces.model import Run
+from draftwood.interfaces.model import ForwardInput
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes.widths import Widths
@@ -84,7 +84,7 @@ class TestOutcomes:
         with pytest.raises(NotImplementedError, match="by sampling"):
             outcomes(lambda rng: rng.exponential(1, 1))
         with pytest.raises(NotImplementedError, match="by sampling"):
-            outcomes(lambda rng: rng.arrivals([1]))
+            outcomes(lambda rng: rng.exponential_noise([1]))
         with pytest.raises(NotImplementedError, match="by sampling"):
             outcomes(lambda rng: rng.next_draw)
 
@@ -248,7 +248,9 @@ class TestTableModel:
         bare = DraftTree.of([1, 2], [-1, 0])
         first.forward(bare)
         grown = DraftTree.of([1, 2, 3, 0], [-1, 0, 0, 2])
-        outputs = model.forward([Run(first, grown, 2), Run(second, DraftTree.chain([3]))])
+        outputs = model.forward(
+            [ForwardInput(first, grown, 2), ForwardInput(second, DraftTree.chain([3]))]
+        )
         assert [output.logits.argmax(-1).tolist() for output in outputs] == [[3, 0], [3]]
         first.commit([0, 2, 3])
         assert (first.tokens, second.tokens) == ([0, 1, 3, 0], [])

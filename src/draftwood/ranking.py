@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.native.rows import largest, largest_with_shares, searchable
+from draftwood.native.rows import searchable, topk, topk_probs
 
 
 def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
@@ -16,7 +16,7 @@ def likeliest(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "r
     then sorted, which takes a fraction of the time of a top-k over the whole of a large vocabulary.
     """
     if searchable(logits):
-        return largest(logits, count)
+        return topk(logits, count)
     vocab = logits.shape[-1]
     if vocab < 2 * _BLOCK * count:
         return _first(logits, count)
@@ -39,7 +39,7 @@ def likeliest_probs(
     temperature.
     """
     if searchable(logits):
-        return largest_with_shares(logits, count, temperature)
+        return topk_probs(logits, count, temperature)
     tokens = likeliest(logits, count)
     scores = logits.float() / temperature
     return tokens, (scores.gather(-1, tokens) - scores.logsumexp(-1, keepdim=True)).exp()
@@ -65,8 +65,8 @@ def _maxima(blocks: Float[Tensor, "rows blocks size"]) -> Float[Tensor, "rows bl
     if blocks.dtype not in (torch.bfloat16, torch.float16) or blocks.device.type != "cpu":
         return blocks.amax(-1)
     bits = blocks.view(torch.int16)
-    largest = bits.amax(-1)
-    return torch.where(largest >= 0, largest, bits.amin(-1)).view(blocks.dtype)
+    topk = bits.amax(-1)
+    return torch.where(topk >= 0, topk, bits.amin(-1)).view(blocks.dtype)
 
 
 def require_probs(

@@ -23,12 +23,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.native.rows import (
-    arrivals,
-    first_of_logits,
-    first_to_arrive,
-    largest,
-    places_of_shares,
+    exponential_noise,
+    gumbel_argmax,
+    gumbel_argmax_of_logits,
+    sample_inverse_cdf,
     searchable,
+    topk,
 )
 
 
@@ -78,10 +78,10 @@ class Rng:
         """
         key = self._next_key()
         if searchable(probs):
-            token = first_to_arrive(probs, key)
+            token = gumbel_argmax(probs, key)
         else:
             rates = probs.double().cpu()
-            token = int((rates / _arrivals(torch.arange(len(rates)), key)).argmax())
+            token = int((rates / _exponential_noise(torch.arange(len(rates)), key)).argmax())
             token = token if rates[token] > 0.0 else -1
         if token < 0:
             raise ValueError("there is nothing to draw: no token has a probability above 0")
@@ -101,14 +101,14 @@ class Rng:
         Returns:
             The token; -1 where the largest logit is NaN or infinite.
         """
-        return first_of_logits(logits, row, temperature, self._next_key())
+        return gumbel_argmax_of_logits(logits, row, temperature, self._next_key())
 
     def _next_key(self) -> tuple[int, int]:
         key = self._place_key(0)
         self._place += 1
         return key
 
-    def arrivals(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
+    def exponential_noise(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
         """The exponential numbers of these tokens in the draw that comes after ``ahead`` others.
 
         A drafter that looks at them guesses what is going to be drawn. That is no cheating: the
@@ -116,8 +116,8 @@ class Rng:
         """
         key = self._place_key(ahead)
         if searchable(_ONE):
-            return arrivals(tokens, key)
-        return _arrivals(torch.tensor(tokens), key).tolist()
+            return exponential_noise(tokens, key)
+        return _exponential_noise(torch.tensor(tokens), key).tolist()
 
     @property
     def next_draw(self) -> tuple[int, int]:
@@ -143,7 +143,7 @@ class Rng:
         are drawn already or have probability 0: verifiers never accept those.
         """
         if not self.noise:
-            return largest(probs, count) if searchable(probs) else probs.topk(count, dim=-1).indices
+            return topk(probs, count) if searchable(probs) else probs.topk(count, dim=-1).indices
         return self._invert(probs, count, distinct=True)
 
     def draw_independent(
@@ -166,7 +166,7 @@ class Rng:
         device = probs.device
         uniforms = _table([self._uniforms.random() for _ in range(rows * count)], count)
         if searchable(probs):
-            return places_of_shares(probs, uniforms, distinct)
+            return sample_inverse_cdf(probs, uniforms, distinct)
         uniforms = uniforms.to(device, non_blocking=True)
         sums = _block_sums(probs)
         drawn = torch.full((rows, count), -1, device=device)
@@ -201,7 +201,9 @@ def _table(numbers: Sequence[float], columns: int) -> Float[Tensor, "rows column
     return torch.frombuffer(array("d", numbers), dtype=torch.float64).view(-1, columns)
 
 
-def _arrivals(tokens: Int[Tensor, " tokens"], key: tuple[int, int]) -> Float[Tensor, " tokens"]:
+def _exponential_noise(
+    tokens: Int[Tensor, " tokens"], key: tuple[int, int]
+) -> Float[Tensor, " tokens"]:
     """What ``native/noise.h`` computes, in 64 bits."""
     first, second = key
     word = _scrambled((tokens + first) & 0xFFFFFFFF)

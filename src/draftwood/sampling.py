@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.native.rows import searchable, softened
+from draftwood.native.rows import searchable, softmax
 from draftwood.ranking import likeliest, require_probs, undrawable
 from draftwood.rng import Rng
 from draftwood.tree import UNBOUNDED, DraftTree
@@ -176,7 +176,7 @@ class Sampling:
         if self.greedy:
             return _one_hot(scores)
         if not self.cuts and searchable(scores):
-            return softened(scores, self.temperature, out)
+            return softmax(scores, self.temperature, out)
         scores = scores / self.temperature
         if self.top_k:
             lowest = scores.topk(min(self.top_k, scores.shape[-1]), dim=-1).values[..., -1:]

@@ -43,12 +43,12 @@ class Step:
         kept = min(self.accepted, count)
         return replace(self, tokens=self.tokens[:count], accepted=kept, path=self.path[:kept])
 
-    def light(self) -> "Step":
+    def without_probs(self) -> "Step":
         """The same step to be kept: its tree without the rows it was drawn from."""
         return (
             self
             if self.tree is None or self.tree.probs is None
-            else replace(self, tree=self.tree.light())
+            else replace(self, tree=self.tree.without_probs())
         )
 
 

@@ -15,8 +15,9 @@ Draw = Literal["chosen", "raced", "distinct", "independent", "greedy-plus-one"]
 """How the children of a node came about, in the order in which they stand.
 
 * ``chosen``: by any rule at all, for instance the likeliest first; nothing is promised.
-* ``raced``: the same, with a look at the noise of the target's own draws (``Rng.arrivals``); a rule
-  that spends this noise on anything but these draws changes the text's law.
+* ``coupled``: the same, with a look at the noise of the target's own draws
+  (``Rng.exponential_noise``); a rule that spends this noise on anything but these draws changes the
+  text's law.
 * ``distinct``: drawn one after the other from the node's row of ``probs``, without replacement.
 * ``independent``: drawn one after the other from the node's row of ``probs``, with replacement.
 * ``greedy-plus-one``: the likeliest tokens of the row, then one drawn from what is left of it.
@@ -197,7 +198,7 @@ class DraftTree:
             chances=chances,
         )
 
-    def light(self) -> "DraftTree":
+    def without_probs(self) -> "DraftTree":
         """The tree without its rows, which take megabytes, for those who keep the trees of a whole
         text.
         """

@@ -13,7 +13,7 @@ sys.path.insert(
     0, str(Path(__file__).resolve().parents[2] / "src" / "draftwood" / "bench" / "peers")
 )
 
-from protocol import Answer, Loaded, Request, parser, serve
+from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
 
 options = parser(__doc__)
 options.add_argument(
@@ -28,7 +28,7 @@ arguments = options.parse_args()
 count = 0
 
 
-def answer(request: Request) -> Answer:
+def answer(request: PeerRequest) -> Reply:
     global count
     count += 1
     print("libraries print to stdout too")
@@ -45,16 +45,16 @@ def answer(request: Request) -> Answer:
     if request.prompt_ids[0] == 13 and arguments.misbehave == "raise":
         raise RuntimeError("the prompt brings bad luck")
     if request.prompt_ids[0] == 13 and arguments.misbehave == "no-answer":
-        return Answer(["no", "tokens"], 0.5, 0.5)
+        return Reply(["no", "tokens"], 0.5, 0.5)
     runs = 2 if request.mode == "speculation" else 1
     tokens = [request.prompt_ids[-1]] * request.max_new_tokens
-    return Answer(tokens, 0.5, len(tokens) * 0.01 / runs, (len(tokens) - 1) // runs)
+    return Reply(tokens, 0.5, len(tokens) * 0.01 / runs, (len(tokens) - 1) // runs)
 
 
-def load() -> Loaded:
+def load() -> LoadedPeer:
     if arguments.misbehave == "load":
         raise OSError("these weights cannot be read")
-    return Loaded(answer, "none", 1_000_000, {"fake": "1"})
+    return LoadedPeer(answer, "none", 1_000_000, {"fake": "1"})
 
 
 if arguments.misbehave == "no-json":

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from draftwood.bench.plan.configurations import RSD_METHODS, Cell, rsd_cell
+from draftwood.bench.plan.configurations import RSD_METHODS, Configuration, rsd_configuration
 from draftwood.engine import Options
 from draftwood.interfaces.model import Output
 from draftwood.loading.models import model_for
@@ -21,7 +21,9 @@ from draftwood.bench.run.lazy_nodes import RowsOnDemand, decode_together
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 3, 9, 3]]
 
 
-def decode(cell: Cell, whole: bool, temperature: float = 1.0) -> tuple[list[list[int]], Stats]:
+def decode(
+    cell: Configuration, whole: bool, temperature: float = 1.0
+) -> tuple[list[list[int]], Stats]:
     options = [Options(Sampling(temperature), 30, seed=number) for number in range(3)]
     models = (model_for(tiny_llama(0, layers=layers)) for layers in (2, 1))
     steps = decode_together(*models, cell, PROMPTS, options, whole)  # type: ignore[call-arg,arg-type]
@@ -33,7 +35,7 @@ def decode(cell: Cell, whole: bool, temperature: float = 1.0) -> tuple[list[list
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("method", RSD_METHODS)
 def test_thrifty_runs_emit_the_same_tokens(method: str) -> None:
-    cell = rsd_cell(method, "length 3", (2, 2, 1), (3, 3), (1, 1, 1))
+    cell = rsd_configuration(method, "length 3", (2, 2, 1), (3, 3), (1, 1, 1))
     (texts, stats), (whole_texts, whole_stats) = (decode(cell, whole) for whole in (False, True))
     assert texts == whole_texts
     assert stats.accepted_by_depth == whole_stats.accepted_by_depth
@@ -42,10 +44,10 @@ def test_thrifty_runs_emit_the_same_tokens(method: str) -> None:
 
 @pytest.mark.usefixtures("unchecked")
 def test_greedy_texts_are_those_of_plain_decoding() -> None:
-    cell = Cell("rsd", "length 2", "rsd-c", Widths((2, 2)), Traversal())
+    cell = Configuration("rsd", "length 2", "rsd-c", Widths((2, 2)), Traversal())
     assert (
         decode(cell, whole=False, temperature=0.0)[0]
-        == decode(Cell("plain"), whole=False, temperature=0.0)[0]
+        == decode(Configuration("plain"), whole=False, temperature=0.0)[0]
     )
 
 

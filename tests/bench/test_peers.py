@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from draftwood.bench.peers import environments, weights
-from draftwood.bench.peers.entrants import Peers, started, stats_of
+from draftwood.bench.peers.lineup import Peers, started, stats_of
 from draftwood.bench.peers.process import Adapter, AdapterError
-from draftwood.bench.peers.protocol import Answer, Request
+from draftwood.bench.peers.protocol import PeerRequest, Reply
 from draftwood.bench.peers.systems import System, Target, systems
 from draftwood.loading import packages
 from draftwood.loading.origin import weights_digest
@@ -44,7 +44,7 @@ def answers(
         for prompt in prompts:
             found += [
                 peer.answer([prompt, 7], (peer.key, 0.0, f"p{prompt}", 0, 0))
-                for peer in peers.entrants
+                for peer in peers.lineup
             ]
     return found, peers
 
@@ -61,7 +61,7 @@ def test_an_adapter_describes_itself_and_answers(tmp_path: Path) -> None:
             "weight_bytes": 1_000_000,
             "versions": {"fake": "1"},
         }
-        assert adapter.ask(Request([3, 5], 4, "plain")) == Answer([5] * 4, 0.5, 0.04, 3, 1)
+        assert adapter.ask(PeerRequest([3, 5], 4, "plain")) == Reply([5] * 4, 0.5, 0.04, 3, 1)
     assert "libraries print" in (tmp_path / "log").read_text()
     assert adapter.process.poll() is not None
 
@@ -85,7 +85,7 @@ def test_an_idle_adapter_stands_still(tmp_path: Path) -> None:
             before = processor_seconds(adapter.process.pid)
             time.sleep(0.05)
             assert processor_seconds(adapter.process.pid) == before
-            adapter.ask(Request([3], 2, "plain"))
+            adapter.ask(PeerRequest([3], 2, "plain"))
 
 
 def test_bad_lines_get_an_error_and_the_adapter_goes_on() -> None:
@@ -132,7 +132,7 @@ def test_an_adapter_that_keeps_silent_is_given_up(tmp_path: Path) -> None:
 def test_an_adapter_that_failed_is_ended(tmp_path: Path) -> None:
     with Adapter(command("raise"), tmp_path / "log") as adapter:
         with pytest.raises(AdapterError, match="bad luck"):
-            adapter.ask(Request([13], 4, "plain"))
+            adapter.ask(PeerRequest([13], 4, "plain"))
         assert adapter.process.poll() is not None
 
 
@@ -159,12 +159,12 @@ def test_answers_are_fields_of_records(tmp_path: Path) -> None:
             "weights_sha256": "pinned",
         }
     }
-    assert all(peer.adapter.process.poll() is not None for peer in peers.entrants)
+    assert all(peer.adapter.process.poll() is not None for peer in peers.lineup)
 
 
 def test_tokens_that_come_with_the_prompt_do_not_count_as_decoded() -> None:
-    assert stats_of(Answer([4] * 11, 1.0, 2.0, None, first_tokens=5))["tokens_per_second"] == 3.0
-    assert stats_of(Answer([4], 1.0, 0.0))["tokens_per_second"] is None
+    assert stats_of(Reply([4] * 11, 1.0, 2.0, None, first_tokens=5))["tokens_per_second"] == 3.0
+    assert stats_of(Reply([4], 1.0, 0.0))["tokens_per_second"] is None
 
 
 @pytest.mark.parametrize(

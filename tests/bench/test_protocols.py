@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from draftwood.bench.plan.configurations import RSD_METHODS, Cell, depth_of, draw_of
+from draftwood.bench.plan.configurations import RSD_METHODS, Configuration, depth_of, draw_of
 from draftwood.bench.plan.protocols import (
     Axes,
     Load,
@@ -61,7 +61,7 @@ def test_rsd_has_several_shapes_of_a_budget() -> None:
 
 def test_axes_change_one_thing() -> None:
     plain, *verifiers = Axes(("rsd-s",), "verifier").cells()
-    assert plain == Cell("plain")
+    assert plain == Configuration("plain")
     assert {cell.tree for cell in verifiers} == {StochasticBeam(4, 4)}
     assert {cell.rule.name for cell in verifiers} == {"match", "rejection", "traversal"}
     shapes = Axes(("rsd-s",), "shape").cells()[1:]

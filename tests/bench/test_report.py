@@ -7,7 +7,7 @@ import pytest
 from making import record, run_info
 
 from draftwood.bench.records.files import Record
-from draftwood.bench.records.notes import remarks
+from draftwood.bench.records.notes import notes
 from draftwood.bench.records.statistics import pooled
 from draftwood.bench.report import trees
 from draftwood.bench.report.findings import accepted, findings, per_token
@@ -15,7 +15,7 @@ from draftwood.bench.report.headlines import peer_sentence, quality_sentence, sp
 from draftwood.bench.report.methods_table import methods_table, unmeasured
 from draftwood.bench.report.overview import chosen, facts, overview
 from draftwood.bench.report.page import headline, page
-from draftwood.bench.report.reading import Measured
+from draftwood.bench.report.reading import MeasuredRun
 from draftwood.bench.report.tables import tables
 
 PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]
@@ -45,8 +45,8 @@ DRAWN = {  # 0 - 1 - 2 - 3 was kept; 4 and 5 fork from 1
 }
 
 
-def measured(records: list[Record], **more) -> Measured:
-    return Measured(Path("run"), run_info(**more), records, {"auto": [DRAWN]})
+def measured(records: list[Record], **more) -> MeasuredRun:
+    return MeasuredRun(Path("run"), run_info(**more), records, {"auto": [DRAWN]})
 
 
 def test_one_row_per_method_and_no_empty_columns() -> None:
@@ -78,11 +78,11 @@ def test_tables_name_a_commit_from_which_files_differed() -> None:
             row for row in methods_table([measured(records, **more)]).rows if row[0] == "`auto`"
         ]
         assert row[-1].endswith("3 prompts of built-in, at abc-dirty")
-        assert remarks(records, run)[1].startswith("abc-dirty: files differed from this commit")
+        assert notes(records, run)[1].startswith("abc-dirty: files differed from this commit")
     clean = run_info(commit="abc")
     assert not any(
         "abc" in each
-        for each in [*remarks(records, clean), *(t.title for t in tables(records, clean))]
+        for each in [*notes(records, clean), *(t.title for t in tables(records, clean))]
     )
 
 

@@ -9,7 +9,7 @@ from making import record, run_info
 
 from draftwood.bench.records import statistics
 from draftwood.bench.records.files import Record
-from draftwood.bench.records.notes import failures, remarks
+from draftwood.bench.records.notes import failures, notes
 from draftwood.bench.records.statistics import (
     mbsu,
     median_ratio,
@@ -216,7 +216,7 @@ def test_a_law_that_is_not_the_models_fails_the_run() -> None:
     wrong = drawn(AUTO, verifier="rejection", law={"p_value": 1e-9, "samples": 1000})
     assert failures([*drawn(PLAIN), *wrong], run_info())
     assert "the next token does not follow the model's law" in " ".join(
-        remarks([*drawn(PLAIN), *wrong], run_info())
+        notes([*drawn(PLAIN), *wrong], run_info())
     )
 
 
@@ -239,7 +239,7 @@ def test_drawn_texts_of_a_method_that_matches_are_compared() -> None:
     assert failures([*plain, *wrong], run_info())  # so the run fails
     assert not failures([*plain, *wrong], run_info(dtype="bfloat16"))
     assert "1 of 3 texts are not plain decoding's" in " ".join(
-        remarks([*plain, *wrong], run_info(dtype="bfloat16"))
+        notes([*plain, *wrong], run_info(dtype="bfloat16"))
     )
 
 

@@ -22,7 +22,7 @@ import pytest
 import safetensors.torch
 from command import refused, run
 
-from draftwood.bench.peers import entrants
+from draftwood.bench.peers import lineup
 from draftwood.bench.peers.systems import System
 from draftwood.bench.plan.configurations import BUDGET_SHAPES, RSD_METHODS
 from draftwood.bench.records.files import Record, read_records, read_run
@@ -485,9 +485,9 @@ def test_peers_and_one_that_crashes(
         "vllm": fake("vllm"),
     }
     among(monkeypatch, *known.values())
-    answer = entrants.Peer.answer
+    answer = lineup.Peer.answer
 
-    def dies_on_the_second_prompt(self: entrants.Peer, tokens, key):
+    def dies_on_the_second_prompt(self: lineup.Peer, tokens, key):
         if self.system.name == "vllm" and len(tokens) == len("u:abcabcabc;a:"):
             self.adapter.process.kill()
             self.adapter.process.wait()
@@ -495,7 +495,7 @@ def test_peers_and_one_that_crashes(
             return {}
         return answer(self, tokens, key)
 
-    monkeypatch.setattr(entrants.Peer, "answer", dies_on_the_second_prompt)
+    monkeypatch.setattr(lineup.Peer, "answer", dies_on_the_second_prompt)
     output = tmp_path / "out"
     chosen = ("--methods", "lookup", "--peers", "transformers,openvino,vllm")
     result = run("bench", "spec-bench", *chosen, *options(target, prompts, output))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from draftwood.costs.budget import Budget, cautious
+from draftwood.costs.budget import Budget, default_cost
 from draftwood.costs.curve import LENGTH, Curve
 
 
@@ -22,15 +22,15 @@ def steps(nodes: int) -> float:
 def best_by_trying(budget: Budget, estimates: list[float]) -> int:
     rates = [
         (1.0 + sum(estimates[:n])) / budget.costs[n]
-        for n in range(min(len(estimates), budget.most) + 1)
+        for n in range(min(len(estimates), budget.max_draft_tokens) + 1)
     ]
     return rates.index(max(rates))
 
 
-@pytest.mark.parametrize("curve", [linear(0.05), linear(0.3), steps, cautious, linear(0.0)])
+@pytest.mark.parametrize("curve", [linear(0.05), linear(0.3), steps, default_cost, linear(0.0)])
 def test_the_best_size_is_the_one_found_by_trying_all(curve) -> None:
     random.seed(1)
-    budget = Budget(curve, per_guess=0.0, most=24)
+    budget = Budget(curve, per_draft_token=0.0, max_draft_tokens=24)
     for _ in range(200):
         estimates = sorted(
             (random.random() ** 3 for _ in range(random.randrange(30))), reverse=True
@@ -39,12 +39,12 @@ def test_the_best_size_is_the_one_found_by_trying_all(curve) -> None:
 
 
 def test_the_tree_is_empty_where_nothing_pays() -> None:
-    budget = Budget(linear(0.2), per_guess=0.0)
+    budget = Budget(linear(0.2), per_draft_token=0.0)
     assert budget.best([]) == 0
     assert budget.best([0.19, 0.19, 0.19]) == 0
     assert budget.best([0.21]) == 1
-    assert Budget(linear(0.2), per_guess=0.05).best([0.21]) == 0  # drafting has its price too
-    assert Budget(linear(0.0), most=0).best([1.0]) == 0
+    assert Budget(linear(0.2), per_draft_token=0.05).best([0.21]) == 0  # drafting has its price too
+    assert Budget(linear(0.0), max_draft_tokens=0).best([1.0]) == 0
 
 
 def test_dearer_runs_and_less_likely_guesses_never_make_a_tree_larger() -> None:
@@ -52,7 +52,7 @@ def test_dearer_runs_and_less_likely_guesses_never_make_a_tree_larger() -> None:
     for _ in range(50):
         estimates = sorted((random.random() for _ in range(20)), reverse=True)
         sizes = [
-            Budget(linear(slope), per_guess=0.0).best(estimates)
+            Budget(linear(slope), per_draft_token=0.0).best(estimates)
             for slope in (0.0, 0.02, 0.1, 0.3, 1.0)
         ]
         assert sizes == sorted(sizes, reverse=True)
@@ -62,7 +62,7 @@ def test_dearer_runs_and_less_likely_guesses_never_make_a_tree_larger() -> None:
 @pytest.mark.parametrize("curve", [linear(0.05), linear(0.3), steps])
 def test_no_guess_below_the_least_estimate_can_pay(curve) -> None:
     random.seed(3)
-    budget = Budget(curve, per_guess=0.0, most=24)
+    budget = Budget(curve, per_draft_token=0.0, max_draft_tokens=24)
     for _ in range(200):
         estimates = sorted((random.random() ** 3 for _ in range(24)), reverse=True)
         tokens, rate = 1.0, 1.0 / budget.costs[0]
@@ -78,7 +78,7 @@ def test_no_guess_below_the_least_estimate_can_pay(curve) -> None:
     ("options", "message"),
     [
         ({"most": -1}, "negative"),
-        ({"per_guess": -1.0}, "negative"),
+        ({"per_draft_token": -1.0}, "negative"),
         ({"seconds": lambda nodes: 0.0}, "more than 0"),
     ],
 )
@@ -88,7 +88,7 @@ def test_impossible_budgets(options: dict, message: str) -> None:
 
 
 def test_a_gain_counts_what_drafting_takes() -> None:
-    budget = Budget(linear(0.1), per_guess=0.0, per_step=0.2)
+    budget = Budget(linear(0.1), per_draft_token=0.0, per_step=0.2)
     assert budget.gain([]) == pytest.approx(1.0 / 1.2)
     assert budget.gain([0.5, 0.3]) == pytest.approx(1.8 / 1.4)
     with pytest.raises(ValueError, match="per_step"):
@@ -96,17 +96,19 @@ def test_a_gain_counts_what_drafting_takes() -> None:
 
 
 def test_behind_long_contexts_nodes_cost_more() -> None:
-    budget = Budget(linear(0.1), per_guess=0.0, per_place=0.001)
-    far = budget.behind(1024)
+    budget = Budget(linear(0.1), per_draft_token=0.0, per_context_token=0.001)
+    far = budget.with_context(1024)
     assert far.costs[3] == pytest.approx(budget.costs[3] + 4 * 0.001 * (1024 - 128))
     assert far.best([0.5, 0.4, 0.3]) < budget.best([0.5, 0.4, 0.3])
-    assert budget.behind(1030) is far
-    assert budget.behind(LENGTH) is budget
-    assert budget.behind(2 * LENGTH).costs[0] == pytest.approx(budget.costs[0] + LENGTH * 0.001)
+    assert budget.with_context(1030) is far
+    assert budget.with_context(LENGTH) is budget
+    assert budget.with_context(2 * LENGTH).costs[0] == pytest.approx(
+        budget.costs[0] + LENGTH * 0.001
+    )
 
 
 def test_a_budget_takes_what_a_curve_knows_of_context() -> None:
-    assert Budget.of(Curve((1, 2), (1.0, 1.1), per_place=0.5)).per_place == 0.5
-    assert Budget.of(linear(0.1)).behind(10**6).costs == Budget(linear(0.1)).costs
-    with pytest.raises(ValueError, match="per_place"):
-        Budget(linear(0.1), per_place=-1.0)
+    assert Budget.of(Curve((1, 2), (1.0, 1.1), per_context_token=0.5)).per_context_token == 0.5
+    assert Budget.of(linear(0.1)).with_context(10**6).costs == Budget(linear(0.1)).costs
+    with pytest.raises(ValueError, match="per_context_token"):
+        Budget(linear(0.1), per_context_token=-1.0)

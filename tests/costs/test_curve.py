@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from draftwood.costs.curve import DEPTH, FULL, FURTHER, QUICK, Curve, measure, tree_parents
-from draftwood.interfaces.model import Keep, Output, Run
+from draftwood.interfaces.model import ForwardInput, Keep, Output
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
@@ -21,7 +21,7 @@ class SlowModel:
     """Runs of n nodes that take ``cost(n)`` seconds of its own clock."""
 
     cost: Callable[[int], float]
-    per_place: float = 0.0
+    per_context_token: float = 0.0
     context_length: int | None = None
     full_at: int = 10**9
     broken: bool = False
@@ -41,7 +41,7 @@ class SlowModel:
         self.sessions.append(SlowSession(self))
         return self.sessions[-1]
 
-    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
         raise NotImplementedError
 
 
@@ -57,7 +57,7 @@ class SlowSession:
         if self.model.broken:
             raise RuntimeError("no such kernel")
         self.model.now += (
-            self.model.cost(len(tokens)) + len(tokens) * self.length * self.model.per_place
+            self.model.cost(len(tokens)) + len(tokens) * self.length * self.model.per_context_token
         )
         self.length += len(tokens)
         return Output(torch.zeros(1, self.model.vocab_size))
@@ -69,7 +69,7 @@ class SlowSession:
         limit = self.model.context_length
         assert limit is None or self.length + tree.depth < limit
         self.model.now += (
-            self.model.cost(len(tree)) + len(tree) * self.length * self.model.per_place
+            self.model.cost(len(tree)) + len(tree) * self.length * self.model.per_context_token
         )
         self.model.runs.append(len(tree))
         return Output(torch.zeros(len(tree), self.model.vocab_size))
@@ -206,9 +206,9 @@ def test_on_other_devices_first_runs_do_not_tell_what_there_is_time_for(
 
 
 def test_what_context_costs_each_node_is_measured_too() -> None:
-    model = SlowModel(lambda nodes: 0.001 + 0.0001 * nodes, per_place=2e-7)
+    model = SlowModel(lambda nodes: 0.001 + 0.0001 * nodes, per_context_token=2e-7)
     curve = measured(model)
-    assert curve.per_place == pytest.approx(2e-7)
+    assert curve.per_context_token == pytest.approx(2e-7)
     assert curve(8) == pytest.approx(0.0018 + 8 * 128 * 2e-7)
 
 
@@ -220,23 +220,27 @@ def test_a_burst_of_noise_does_not_hide_what_context_costs() -> None:
         runs += 1
         return 0.001 + 0.0001 * nodes + (0.05 if runs % 8 == 0 else 0.0)
 
-    assert measured(SlowModel(cost, per_place=2e-7)).per_place == pytest.approx(2e-7)
+    assert measured(SlowModel(cost, per_context_token=2e-7)).per_context_token == pytest.approx(
+        2e-7
+    )
 
 
 def test_what_drowns_in_noise_is_not_seen() -> None:
     drawn = random.Random(0)
     model = SlowModel(
-        lambda nodes: 0.001 + 0.0001 * nodes + drawn.uniform(0.0, 0.004), per_place=2e-8
+        lambda nodes: 0.001 + 0.0001 * nodes + drawn.uniform(0.0, 0.004), per_context_token=2e-8
     )
-    assert measured(model).per_place == 0.0
+    assert measured(model).per_context_token == 0.0
 
 
 @pytest.mark.parametrize(("limit", "seconds"), [(600, 3.0), (None, 0.5)])
 def test_where_there_is_no_room_or_time_context_costs_nothing(
     limit: int | None, seconds: float
 ) -> None:
-    model = SlowModel(lambda nodes: 0.001 + 0.001 * nodes, per_place=2e-7, context_length=limit)
-    assert measured(model, seconds=seconds).per_place == 0.0
+    model = SlowModel(
+        lambda nodes: 0.001 + 0.001 * nodes, per_context_token=2e-7, context_length=limit
+    )
+    assert measured(model, seconds=seconds).per_context_token == 0.0
 
 
 def test_bursts_of_noise_and_slow_first_runs_do_not_count() -> None:

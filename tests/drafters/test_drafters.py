@@ -8,20 +8,20 @@ import torch
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
-    Accepted,
     Aded,
-    Combined,
     Drafter,
     DraftModel,
+    DraftRequest,
     LayerSkip,
+    MultiSource,
     Nothing,
     PromptLookup,
-    Request,
     Stand,
     SuffixDecoding,
     TokenRecycling,
+    VerifiedTree,
 )
-from draftwood.drafters.draft_model import RowMemory
+from draftwood.drafters.draft_model import ProbsBuffer
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import Output
@@ -35,7 +35,9 @@ from draftwood.testing import TableModel, check_drafter, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 
-WIDE = Budget(lambda nodes: 1.0 + 0.002 * nodes, per_guess=0.0, most=12)  # nearly every guess pays
+WIDE = Budget(
+    lambda nodes: 1.0 + 0.002 * nodes, per_draft_token=0.0, max_draft_tokens=12
+)  # nearly every guess pays
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +45,12 @@ def target() -> TransformersModel:
     return TransformersModel(tiny_llama(0, layers=4))
 
 
-def request_for(model: TransformersModel | TableModel) -> Request:
-    return Request(Sampling(1.0), Rng(0), model.start())
+def request_for(model: TransformersModel | TableModel) -> DraftRequest:
+    return DraftRequest(Sampling(1.0), Rng(0), model.start())
 
 
-def chain_of(tokens: list[int]) -> Accepted:
-    return Accepted(DraftTree.chain(tokens), range(len(tokens)))
+def chain_of(tokens: list[int]) -> VerifiedTree:
+    return VerifiedTree(DraftTree.chain(tokens), range(len(tokens)))
 
 
 @pytest.mark.parametrize(
@@ -59,8 +61,8 @@ def chain_of(tokens: list[int]) -> Accepted:
         lambda target: PromptLookup(2, 5, 3),
         lambda target: TokenRecycling(),
         lambda target: TokenRecycling(prior=BigramPrior.of(target, ranks=8)),
-        lambda target: Combined(),
-        lambda target: Combined(
+        lambda target: MultiSource(),
+        lambda target: MultiSource(
             (Suffix(), NGrams(keep=True), EarlierTexts(100), BigramPrior.of(target)), WIDE
         ),
         lambda target: SuffixDecoding(),
@@ -83,7 +85,7 @@ class Shared:
     needs_hidden: ClassVar[tuple[int, ...]] = ()
     seen: list[int]
 
-    def start(self, request: Request) -> "Shared":
+    def start(self, request: DraftRequest) -> "Shared":
         return self
 
     def propose(self, root: int, context: Context) -> DraftTree:
@@ -91,7 +93,7 @@ class Shared:
             return DraftTree.of([(root + 1) % 64], [-1])
         return DraftTree.of([root], [-1])
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         self.seen.extend(accepted.tokens)
 
 
@@ -137,14 +139,14 @@ def test_recycling_learns_from_every_node_and_from_the_prompt() -> None:
     logits[1, [9, 6]] = torch.tensor([2.0, 1.0])
     logits[2, [3, 2]] = torch.tensor([2.0, 1.0])
     prompt = DraftTree.chain([4, 7, 1])
-    session.update(Accepted(prompt, range(3), Output(logits)))
+    session.update(VerifiedTree(prompt, range(3), Output(logits)))
     assert session.propose(4, Context([], 0)).token_list == [4, 7, 8, 9]
     # the same token twice: the accepted node's logits count
     rejected = DraftTree.of([1, 4, 4], [-1, 0, 0])
     logits = torch.zeros(3, 20)
     logits[1, [11, 12]] = torch.tensor([2.0, 1.0])
     logits[2, [13, 14]] = torch.tensor([2.0, 1.0])
-    session.update(Accepted(rejected, [0, 1], Output(logits)))
+    session.update(VerifiedTree(rejected, [0, 1], Output(logits)))
     assert session.propose(4, Context([], 0)).token_list == [4, 11, 12]
 
 
@@ -168,7 +170,7 @@ def test_recycling_refuses_a_tree_wider_than_its_table() -> None:
 def tree_after_two_tokens(logits: torch.Tensor, sampling: Sampling) -> DraftTree:
     """A tree that a table of these logits drafts below token 5, after tokens 1 and 2."""
     session = DraftModel(TableModel(logits), Widths((2, 2))).start(
-        Request(sampling, Rng(0), TableModel(torch.zeros(12, 12)).start())
+        DraftRequest(sampling, Rng(0), TableModel(torch.zeros(12, 12)).start())
     )
     session.update(chain_of([1, 2]))
     tree = session.propose(5, Context([1, 2], 2))
@@ -202,7 +204,7 @@ def test_vocabularies_padded_to_different_sizes_fit_together() -> None:
     for draft_size in (10, 14):
         draft = TableModel(torch.randn(draft_size, draft_size, generator=rng))
         session = DraftModel(draft, Widths((2,))).start(
-            Request(Sampling(1.0), Rng(0), TableModel(torch.zeros(12, 12)).start())
+            DraftRequest(Sampling(1.0), Rng(0), TableModel(torch.zeros(12, 12)).start())
         )
         session.update(chain_of([1]))
         tree = session.propose(2, Context([1], 1))
@@ -214,7 +216,9 @@ def test_vocabularies_padded_to_different_sizes_fit_together() -> None:
 
 def test_what_is_kept_of_a_tree_keeps_its_rows() -> None:
     draft = TableModel(torch.randn(12, 12, generator=torch.Generator().manual_seed(0)))
-    session = DraftModel(draft, Widths((3, 2))).start(Request(Sampling(1.0), Rng(0), draft.start()))
+    session = DraftModel(draft, Widths((3, 2))).start(
+        DraftRequest(Sampling(1.0), Rng(0), draft.start())
+    )
     session.update(chain_of([1]))
     kept: list[torch.Tensor] = []
     for root in range(12):
@@ -226,7 +230,7 @@ def test_what_is_kept_of_a_tree_keeps_its_rows() -> None:
 
 
 def test_memory_is_given_out_again_once_nothing_refers_to_it() -> None:
-    memory = RowMemory(3, 5)
+    memory = ProbsBuffer(3, 5)
     first, second = memory.take(), memory.take()
     row, places = first[1], (first.data_ptr(), second.data_ptr())
     del first, second

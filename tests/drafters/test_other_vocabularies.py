@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from draftwood import methods
-from draftwood.drafters import Accepted, DraftModel, Nothing, Request
-from draftwood.drafters.draft_model import DraftLaws
+from draftwood.drafters import DraftModel, DraftRequest, Nothing, VerifiedTree
+from draftwood.drafters.draft_model import DraftDistributions
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import Model
 from draftwood.methods import Method
@@ -98,10 +98,10 @@ def test_output_law(shape: Shape, verifier: Verifier, size: int) -> None:
 
 
 def test_rows_that_are_cut_and_not_renormalised_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut(self: DraftLaws, logits: Tensor, tree: DraftTree, first: int) -> Tensor:
+    def cut(self: DraftDistributions, logits: Tensor, tree: DraftTree, first: int) -> Tensor:
         return self.sampler.probs(logits)[:, : self.vocab]
 
-    monkeypatch.setattr(DraftLaws, "after", cut)
+    monkeypatch.setattr(DraftDistributions, "after", cut)
     method = Method(DraftModel(table(4, 6), Widths((1, 1, 1))), Rejection(), "cut")
     assert law_p_value(method, table(3, 4)) < SIGNIFICANCE
 
@@ -115,9 +115,9 @@ def test_rows_are_the_draft_models_own_law_over_the_tokens_that_both_have(
 ) -> None:
     draft, context = table(0, size), Context([11, 1], 1)
     session = DraftModel(draft, Widths((2, 2))).start(
-        Request(sampling, Rng(0), table(1, 12).start())
+        DraftRequest(sampling, Rng(0), table(1, 12).start())
     )
-    session.update(Accepted(DraftTree.chain([11, 1]), range(2)))
+    session.update(VerifiedTree(DraftTree.chain([11, 1]), range(2)))
     tree = session.propose(2, context)
     assert tree.probs is not None
     shared = min(size, 12)

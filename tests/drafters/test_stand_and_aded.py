@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from draftwood.drafters import Accepted, Aded, Request, Stand
+from draftwood.drafters import Aded, DraftRequest, Stand, VerifiedTree
 from draftwood.drafters.stand import halves
 from draftwood.interfaces.model import Output
 from draftwood.rng import Rng
@@ -16,9 +16,11 @@ from draftwood.tree import DraftTree
 
 def stand_after(logits: torch.Tensor, drafter: Stand, tokens: list[int], rng: Rng):
     model = TableModel(logits)
-    session = drafter.start(Request(Sampling(1.0), rng, model.start()))
+    session = drafter.start(DraftRequest(Sampling(1.0), rng, model.start()))
     session.update(
-        Accepted(DraftTree.chain(tokens), range(len(tokens)), Output(logits[torch.tensor(tokens)]))
+        VerifiedTree(
+            DraftTree.chain(tokens), range(len(tokens)), Output(logits[torch.tensor(tokens)])
+        )
     )
     return session
 
@@ -71,8 +73,10 @@ def test_halves() -> None:
 
 
 def aded_after(tokens: list[int], drafter: Aded):
-    session = drafter.start(Request(Sampling(), Rng(0), TableModel(torch.zeros(30, 30)).start()))
-    session.update(Accepted(DraftTree.chain(tokens), range(len(tokens))))
+    session = drafter.start(
+        DraftRequest(Sampling(), Rng(0), TableModel(torch.zeros(30, 30)).start())
+    )
+    session.update(VerifiedTree(DraftTree.chain(tokens), range(len(tokens))))
     return session
 
 
@@ -95,13 +99,13 @@ def test_aded_leaves_a_given_table_alone() -> None:
     table = {(1, 2): {5: 2.0}}
     session = aded_after([9, 1], Aded(table=table))
     assert session.propose(2, Context([], 0)).token_list == [2, 5]
-    session.update(Accepted(DraftTree.chain([2, 6]), range(2)))
+    session.update(VerifiedTree(DraftTree.chain([2, 6]), range(2)))
     assert session.own[1, 2] == {5: 2.0, 6: 0.56}
     assert table == {(1, 2): {5: 2.0}}
 
 
 def test_aded_guesses_nothing_at_the_beginning() -> None:
-    session = Aded().start(Request(Sampling(), Rng(0), TableModel(torch.zeros(9, 9)).start()))
+    session = Aded().start(DraftRequest(Sampling(), Rng(0), TableModel(torch.zeros(9, 9)).start()))
     assert len(session.propose(2, Context([], 0))) == 1
 
 

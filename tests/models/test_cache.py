@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.models.cache import CachePool, LayerShape, Place, RunCache
+from draftwood.models.cache import CachePool, CacheSlice, LayerShape, RunCache
 
 # keys unlike values
 SHAPES = [LayerShape((2, 4), (2, 4)), LayerShape((2, 6), (2, 4)), LayerShape((2, 6), (1, 3))]
@@ -105,7 +105,7 @@ def test_a_run_writes_to_its_places_and_reads_rows_in_its_order(slots: list[int]
     fill(pool)
     before = copies(pool)
     chance = random.Random(0)
-    places = [Place(slot, chance.randrange(30), chance.randrange(1, 6)) for slot in slots]
+    places = [CacheSlice(slot, chance.randrange(30), chance.randrange(1, 6)) for slot in slots]
     longest = max(place.count for place in places)
     cache = RunCache(pool, places)
     width = max(place.start + place.count for place in places)
@@ -190,7 +190,7 @@ def used_for(pool: CachePool, places: int, slots: int = 1) -> None:
     owners = [Owner() for _ in range(slots)]
     taken = [pool.acquire(owner) for owner in owners]
     for end in range(100, places + 1, 100):
-        pool.cover([Place(slot, end - 100, 100) for slot in taken])
+        pool.cover([CacheSlice(slot, end - 100, 100) for slot in taken])
     for owner in owners:
         pool.release(owner)
 
@@ -221,7 +221,7 @@ def test_equal_requests_find_their_memory_again(places: int, slots: int) -> None
 def test_a_pool_that_is_always_in_use_shrinks_around_those_who_use_it() -> None:
     pool, staying = pool_of(0, 0), Owner()
     slot = pool.acquire(staying)
-    pool.cover([Place(slot, 0, 120)])
+    pool.cover([CacheSlice(slot, 0, 120)])
     fill(pool)
     before = [
         tensor[slot, :120].clone() for index in range(len(SHAPES)) for tensor in pool.layer(index)

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate
-from draftwood.interfaces.model import Run
+from draftwood.interfaces.model import ForwardInput
 from draftwood.models import graphs
 from draftwood.models.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
 from draftwood.models.lean import LeanModel
@@ -139,7 +139,10 @@ class Walk:
         trees = [some_tree(6, seed) for seed in range(len(self.pairs))]
         answers = [
             model.forward(
-                [Run(pair[side], tree) for pair, tree in zip(self.pairs, trees, strict=True)]
+                [
+                    ForwardInput(pair[side], tree)
+                    for pair, tree in zip(self.pairs, trees, strict=True)
+                ]
             )
             for side, model in enumerate(self.models)
         ]
@@ -302,7 +305,7 @@ def test_prompts_large_trees_and_batches_are_not_recorded() -> None:
     for session in (first, second):
         session.extend(some_tokens(MOST_ROWS + 1))
     first.forward(some_tree(MOST_ROWS + 1))
-    model.forward([Run(first, some_tree(3)), Run(second, some_tree(4))])
+    model.forward([ForwardInput(first, some_tree(3)), ForwardInput(second, some_tree(4))])
     assert not model.graphs.recorded
     first.forward(some_tree(MOST_ROWS))
     assert len(model.graphs.recorded) == 1

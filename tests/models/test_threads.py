@@ -21,10 +21,10 @@ import draftwood
 from draftwood import methods
 from draftwood.costs import calibration
 from draftwood.costs.curve import Curve
-from draftwood.drafters import Combined, TokenRecycling
-from draftwood.interfaces.drafter import Accepted, Request
+from draftwood.drafters import MultiSource, TokenRecycling
+from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.source import News
+from draftwood.interfaces.source import TargetUpdate
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.methods import Method
 from draftwood.models.lean import LeanModel
@@ -228,9 +228,9 @@ def test_the_hook_writes_the_same_texts_in_threads(method: str) -> None:
 
 
 SHARED = {
-    "earlier texts": lambda: Combined((Suffix(), EarlierTexts(most=900, shortest=1))),
-    "n-grams in Python": lambda: Combined((EarlierTexts(), NGrams(most=40, keep=True))),
-    "n-grams in C++": lambda: Combined((Suffix(), NGrams(most=40, keep=True))),
+    "earlier texts": lambda: MultiSource((Suffix(), EarlierTexts(max_tokens=900, shortest=1))),
+    "n-grams in Python": lambda: MultiSource((EarlierTexts(), NGrams(max_contexts=40, keep=True))),
+    "n-grams in C++": lambda: MultiSource((Suffix(), NGrams(max_contexts=40, keep=True))),
     "token recycling": lambda: TokenRecycling(keep=True),
 }
 
@@ -293,7 +293,7 @@ def test_the_built_in_model_writes_the_same_texts_in_threads() -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_earlier_texts_are_read_while_others_are_taken_in() -> None:
     drafter, usual = EarlierTexts(), sys.getswitchinterval()
-    request = Request(Sampling(), Rng(0), LeanModel(tiny_llama(layers=1)).start())
+    request = DraftRequest(Sampling(), Rng(0), LeanModel(tiny_llama(layers=1)).start())
 
     def task(number: int) -> None:
         chance = random.Random(number)
@@ -301,14 +301,14 @@ def test_earlier_texts_are_read_while_others_are_taken_in() -> None:
             session = drafter.start(request)
             for _ in range(20):
                 session.learn(
-                    News(
-                        Accepted(
+                    TargetUpdate(
+                        VerifiedTree(
                             DraftTree.chain([chance.randrange(60) for _ in range(30)]), range(30)
                         ),
                         Sampling(),
                     )
                 )
-                [session.opinions(session.advance((0, 2), token)) for token in range(60)]
+                [session.candidates(session.advance((0, 2), token)) for token in range(60)]
 
     sys.setswitchinterval(1e-6)
     try:

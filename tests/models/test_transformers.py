@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig, P
 
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate, generate_batch
-from draftwood.interfaces.model import ModelSession, Run
+from draftwood.interfaces.model import ForwardInput, ModelSession
 from draftwood.methods import Method, build
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
@@ -314,7 +314,7 @@ def test_logits_are_those_of_a_half_precision_model_up_to_its_rounding() -> None
 def test_trees_on_a_device_equal_those_on_the_cpu(family: str) -> None:
     here, moved = model_of(family), copy.deepcopy(hf_model(family)).to("cuda")
     there = LeanModel(moved) if "/" in family else TransformersModel(moved)
-    runs: list[list[Run]] = [[], []]
+    runs: list[list[ForwardInput]] = [[], []]
     for model, own in zip((here, there), runs, strict=True):
         for seed, length in enumerate((12, 3, 20)):
             session = model.start()
@@ -322,7 +322,7 @@ def test_trees_on_a_device_equal_those_on_the_cpu(family: str) -> None:
             first = some_tree(9, seed)
             session.forward(first)
             session.commit(deepest_path(first))
-            own.append(Run(session, some_tree(6 + 2 * seed, seed + 10).to(model.device)))
+            own.append(ForwardInput(session, some_tree(6 + 2 * seed, seed + 10).to(model.device)))
     for own, other in zip(here.forward(runs[0]), there.forward(runs[1]), strict=True):
         assert other.logits.device.type == "cuda"
         assert_close(other.logits.cpu(), own.logits)
@@ -352,7 +352,7 @@ def test_wrong_orders_of_calls_are_refused() -> None:
 def test_sessions_of_another_model_are_refused() -> None:
     here, there = model_of("llama"), model_of("llama")
     with pytest.raises(ValueError, match="must belong to the model"):
-        here.forward([Run(there.start(), DraftTree.chain([1]))])
+        here.forward([ForwardInput(there.start(), DraftTree.chain([1]))])
 
 
 # Several sequences at once
@@ -367,14 +367,14 @@ class Pair:
         text = some_tokens(length, seed)
         assert_close(self.shared.extend(text).logits, self.alone.extend(text).logits)
 
-    def run(self, nodes: int, seed: int, first: int = 0) -> Run:
+    def run(self, nodes: int, seed: int, first: int = 0) -> ForwardInput:
         """Nodes before ``first`` are run beforehand, in both."""
         self.tree = some_tree(nodes, seed)
         self.first = first
         if first:
             self.shared.forward(self.tree.keep(range(first)))
             self.alone.forward(self.tree.keep(range(first)))
-        return Run(self.shared, self.tree, first)
+        return ForwardInput(self.shared, self.tree, first)
 
     def settle(self, logits: Tensor) -> None:
         assert_close(logits, self.alone.forward(self.tree, self.first).logits)
@@ -382,7 +382,7 @@ class Pair:
             session.commit(deepest_path(self.tree))
 
 
-def run_together(model: AnyModel, pairs: Sequence[Pair], runs: Sequence[Run]) -> None:
+def run_together(model: AnyModel, pairs: Sequence[Pair], runs: Sequence[ForwardInput]) -> None:
     for pair, output in zip(pairs, model.forward(runs), strict=True):
         pair.settle(output.logits)
 

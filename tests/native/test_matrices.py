@@ -46,7 +46,7 @@ def product(
         zip(("weights", "scales", "offsets"), (part.data_ptr() for part in memory), strict=True)
     )
     own_bias = None if bias is None else bias.data_ptr()
-    matrix = library.Matrix(kind=kind, outputs=outputs, inputs=inputs, bias=own_bias, **addresses)
+    matrix = library.CMatrix(kind=kind, outputs=outputs, inputs=inputs, bias=own_bias, **addresses)
     library.library().draftwood_pack(weight.data_ptr(), ctypes.byref(matrix), 2)
     result = torch.full((len(rows), outputs), torch.nan)
     library.library().draftwood_multiply(

@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from draftwood.native.rows import (
-    arrivals,
-    first_to_arrive,
-    largest,
-    largest_with_shares,
+    exponential_noise,
+    gumbel_argmax,
     overlap,
     searchable,
-    softened,
+    softmax,
+    topk,
+    topk_probs,
 )
-from draftwood.rng import Rng, _arrivals
+from draftwood.rng import Rng, _exponential_noise
 
 pytestmark = pytest.mark.skipif(not searchable(torch.zeros(1)), reason="there is no C++ compiler")
 
@@ -25,37 +25,37 @@ def some(*shape: int, seed: int = 0) -> torch.Tensor:
 def test_the_largest_come_first_and_of_equal_ones_the_first(vocab: int, count: int) -> None:
     rows = (some(11, vocab) * 20).round() / 20  # many ties
     expected = rows.sort(dim=-1, descending=True, stable=True).indices[:, :count]
-    assert torch.equal(largest(rows, count), expected)
+    assert torch.equal(topk(rows, count), expected)
     strided = torch.cat([rows, rows.neg()], dim=1)[:, :vocab]
-    assert torch.equal(largest(strided, count), expected)
+    assert torch.equal(topk(strided, count), expected)
 
 
 def test_a_maximum_anywhere_is_found() -> None:
     for place in range(0, 300, 7):
         row = torch.zeros(1, 300)
         row[0, place] = 1.0
-        assert largest(row, 1).item() == place
+        assert topk(row, 1).item() == place
 
 
 @pytest.mark.parametrize("vocab", [1, 7, 256, 1000, 49_152])
 def test_probabilities_are_those_of_softmax(vocab: int) -> None:
     logits = some(3, vocab, seed=3) * 6
     expected = (logits / 0.7).softmax(-1)
-    assert torch.allclose(softened(logits, 0.7), expected, rtol=1e-5, atol=1e-9)
-    places, shares = largest_with_shares(logits, min(4, vocab), 0.7)
+    assert torch.allclose(softmax(logits, 0.7), expected, rtol=1e-5, atol=1e-9)
+    places, shares = topk_probs(logits, min(4, vocab), 0.7)
     assert torch.allclose(shares, expected.gather(-1, places), rtol=1e-5, atol=1e-9)
 
 
 def test_a_logit_of_minus_infinity_has_no_probability() -> None:
     logits = some(1, 40)
     logits[0, [3, 38]] = -torch.inf
-    assert softened(logits, 1.0)[0, [3, 38]].tolist() == [0.0, 0.0]
+    assert softmax(logits, 1.0)[0, [3, 38]].tolist() == [0.0, 0.0]
 
 
 def test_probabilities_are_put_where_they_are_wanted() -> None:
     memory = torch.zeros(4, 40)
-    assert softened(some(2, 40), 0.7, memory[1:3]).data_ptr() == memory[1].data_ptr()
-    assert torch.equal(memory[1:3], softened(some(2, 40), 0.7))
+    assert softmax(some(2, 40), 0.7, memory[1:3]).data_ptr() == memory[1].data_ptr()
+    assert torch.equal(memory[1:3], softmax(some(2, 40), 0.7))
     assert not memory[[0, 3]].any()
 
 
@@ -70,8 +70,8 @@ def test_overlap_is_the_sum_of_the_smaller(vocab: int) -> None:
 
 def test_noise_is_what_tensor_operations_make_of_it() -> None:
     key = (0x12345678, 0xFFFFFFF0)
-    expected = _arrivals(torch.arange(70_000), key)
-    found = torch.tensor(arrivals(range(70_000), key), dtype=torch.float64)
+    expected = _exponential_noise(torch.arange(70_000), key)
+    found = torch.tensor(exponential_noise(range(70_000), key), dtype=torch.float64)
     small = expected < 1.0
     assert torch.allclose(found[small], expected[small], rtol=1e-6, atol=0.0)
     assert torch.allclose(found, expected, rtol=1e-2)
@@ -81,9 +81,9 @@ def test_noise_is_what_tensor_operations_make_of_it() -> None:
 def test_the_first_to_arrive_is_the_least_time_over_weight(vocab: int) -> None:
     for seed in range(20):
         weights, key = some(vocab, seed=seed).exp(), (seed, 7 * seed)
-        expected = int((weights.double() / _arrivals(torch.arange(vocab), key)).argmax())
-        assert first_to_arrive(weights, key) == expected
-        assert first_to_arrive(weights * (torch.arange(vocab) == vocab // 2), key) == vocab // 2
+        expected = int((weights.double() / _exponential_noise(torch.arange(vocab), key)).argmax())
+        assert gumbel_argmax(weights, key) == expected
+        assert gumbel_argmax(weights * (torch.arange(vocab) == vocab // 2), key) == vocab // 2
 
 
 @pytest.mark.parametrize("distinct", [True, False])

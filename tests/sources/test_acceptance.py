@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from draftwood.interfaces.source import Kind
+from draftwood.interfaces.source import Evidence
 from draftwood.sources.acceptance import BUCKETS, Estimator, bucket_of, middle_of
 
-GOOD, BAD = Kind("good", 1), Kind("bad", 1)
+GOOD, BAD = Evidence("good", 1), Evidence("bad", 1)
 
 
 def test_buckets_cover_all_means_in_order() -> None:
@@ -29,7 +29,7 @@ def test_opinions_are_weighed_by_trust() -> None:
 
 
 def test_a_kind_that_is_right_is_trusted_more() -> None:
-    estimates = Estimator(trust={}).start()
+    estimates = Estimator(log_weight={}).start()
     for _ in range(50):
         estimates.learn(estimates.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], deep=True), 1)
     prediction = estimates.predict([(GOOD, {3: 0.9}), (BAD, {4: 0.9})], deep=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters import Accepted, Request
+from draftwood.drafters import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Output
 from draftwood.interfaces.source import Source
 from draftwood.native import library
@@ -17,13 +17,13 @@ from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.native_merger import NativeSources, known
-from draftwood.sources.python_merger import Grown, Merged, MergedSources
+from draftwood.sources.native_merger import NativeMerger, known
+from draftwood.sources.python_merger import Grown, Merged, PythonMerger
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 
 VOCAB = 40
-BUDGET = Budget(lambda nodes: 1.0 + 0.02 * nodes, per_guess=0.0, most=24)
+BUDGET = Budget(lambda nodes: 1.0 + 0.02 * nodes, per_draft_token=0.0, max_draft_tokens=24)
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -33,7 +33,7 @@ def model_of(seed: int) -> TableModel:
 
 
 def trees(
-    merged: Merged, request: Request, model: TableModel, seed: int
+    merged: Merged, request: DraftRequest, model: TableModel, seed: int
 ) -> list[tuple[Grown, list[set[str]]]]:
     """What it guesses on a text that repeats itself in places, with rejected guesses and quiet
     steps.
@@ -41,21 +41,21 @@ def trees(
     chance, found = random.Random(seed), []
     prompt = [chance.randrange(VOCAB) for _ in range(20)] * 2
     merged.learn(
-        Accepted(DraftTree.chain(prompt), range(len(prompt)), Output(model.logits[prompt])),
+        VerifiedTree(DraftTree.chain(prompt), range(len(prompt)), Output(model.logits[prompt])),
         quiet=False,
     )
     text = list(prompt)
     for step in range(60):
         root = int(model.logits[text[-1]].argmax()) if step % 3 else chance.randrange(VOCAB)
         if step % 11 == 10:
-            merged.learn(Accepted(DraftTree.chain([root]), [0]), quiet=True)
+            merged.learn(VerifiedTree(DraftTree.chain([root]), [0]), quiet=True)
             continue
         grown = merged.grow(root, BUDGET)
         found.append((grown, [set(names) for names in merged.proposers(len(grown.tokens))]))
         tree, path = DraftTree.of(grown.tokens, grown.parents), [0]
         while tree.children[path[-1]] and chance.random() < 0.7:
             path.append(chance.choice(tree.children[path[-1]]))
-        merged.learn(Accepted(tree, path, Output(model.logits[tree.tokens])), quiet=False)
+        merged.learn(VerifiedTree(tree, path, Output(model.logits[tree.tokens])), quiet=False)
         text += [tree.token_list[node] for node in path]
         for _ in path:
             request.rng.draw(torch.ones(VOCAB))
@@ -68,7 +68,7 @@ def sources_of(model: TableModel) -> dict[str, Sequence[Source]]:
         "suffix": (Suffix(),),
         "short suffix": (Suffix(longest=2, shortest=2),),
         "n-grams": (NGrams(),),
-        "n-grams that forget": (NGrams(order=3, fresh=0.4, most=30),),
+        "n-grams that forget": (NGrams(order=3, fresh=0.4, max_contexts=30),),
         "the newest rows": (NGrams(order=1, fresh=1.0),),
         "prior": (prior,),
         "auto": (Suffix(), NGrams(), prior),
@@ -80,8 +80,8 @@ def both(name: str, seed: int, temperature: float) -> list[list[tuple[Grown, lis
     model = model_of(seed)
     estimator = Estimator.for_sampling() if temperature else Estimator(strength=5.0)
     results = []
-    for kind in (MergedSources, NativeSources):
-        request = Request(Sampling(temperature), Rng(seed), model.start())
+    for kind in (PythonMerger, NativeMerger):
+        request = DraftRequest(Sampling(temperature), Rng(seed), model.start())
         results.append(
             trees(kind(sources_of(model)[name], estimator, request), request, model, seed)
         )
@@ -105,8 +105,8 @@ def test_trees_are_the_same(name: str, temperature: float) -> None:
 def test_another_setting_gives_other_trees() -> None:
     """The comparison can fail."""
     model, results = model_of(1), []
-    for kind, strength in ((MergedSources, 40.0), (NativeSources, 20.0)):
-        request = Request(Sampling(), Rng(1), model.start())
+    for kind, strength in ((PythonMerger, 40.0), (NativeMerger, 20.0)):
+        request = DraftRequest(Sampling(), Rng(1), model.start())
         results.append(
             trees(kind((NGrams(),), Estimator(strength=strength), request), request, model, 1)
         )
@@ -115,8 +115,8 @@ def test_another_setting_gives_other_trees() -> None:
 
 def test_cut_distributions_are_learnt_as_they_are_cut() -> None:
     model, results = model_of(2), []
-    for kind in (MergedSources, NativeSources):
-        request = Request(Sampling(1.0, top_k=3, top_p=0.9), Rng(2), model.start())
+    for kind in (PythonMerger, NativeMerger):
+        request = DraftRequest(Sampling(1.0, top_k=3, top_p=0.9), Rng(2), model.start())
         results.append(
             trees(kind((NGrams(),), Estimator.for_sampling(), request), request, model, 2)
         )
@@ -127,10 +127,14 @@ def test_tables_that_are_kept_serve_the_next_request() -> None:
     model, n_grams = model_of(3), NGrams(keep=True)
     sizes = []
     for _ in range(2):
-        merged = NativeSources((n_grams,), Estimator(), Request(Sampling(), Rng(0), model.start()))
+        merged = NativeMerger(
+            (n_grams,), Estimator(), DraftRequest(Sampling(), Rng(0), model.start())
+        )
         sizes.append(len(merged.grow(5, BUDGET).tokens))
         chain = DraftTree.chain(list(range(VOCAB)))
-        merged.learn(Accepted(chain, range(VOCAB), Output(model.logits[chain.tokens])), quiet=False)
+        merged.learn(
+            VerifiedTree(chain, range(VOCAB), Output(model.logits[chain.tokens])), quiet=False
+        )
     assert sizes[0] == 1 < sizes[1]
 
 
@@ -160,9 +164,9 @@ def test_places_with_many_successors_are_found_in_both() -> None:
         80,
     ]
     found: list[list[Grown]] = []
-    for kind in (MergedSources, NativeSources):
-        merged = kind((Suffix(),), Estimator(), Request(Sampling(), Rng(0), model.start()))
-        merged.learn(Accepted(DraftTree.chain(text), range(len(text))), quiet=False)
+    for kind in (PythonMerger, NativeMerger):
+        merged = kind((Suffix(),), Estimator(), DraftRequest(Sampling(), Rng(0), model.start()))
+        merged.learn(VerifiedTree(DraftTree.chain(text), range(len(text))), quiet=False)
         found.append([merged.grow(root, BUDGET) for root in (83, 81, 82, 80, 5)])
     for ours, theirs in zip(*found, strict=True):
         assert (ours.tokens, ours.parents) == (theirs.tokens, theirs.parents)
@@ -171,10 +175,10 @@ def test_places_with_many_successors_are_found_in_both() -> None:
 
 def test_missing_rows_are_refused() -> None:
     model = model_of(0)
-    merged = NativeSources((NGrams(),), Estimator(), Request(Sampling(), Rng(0), model.start()))
+    merged = NativeMerger((NGrams(),), Estimator(), DraftRequest(Sampling(), Rng(0), model.start()))
     with pytest.raises(ValueError, match="2 rows for 3 nodes"):
         merged.learn(
-            Accepted(DraftTree.chain([1, 2, 3]), [0], Output(model.logits[:2])), quiet=False
+            VerifiedTree(DraftTree.chain([1, 2, 3]), [0], Output(model.logits[:2])), quiet=False
         )
 
 
@@ -183,8 +187,8 @@ def test_threads_share_tables() -> None:
 
     def work(seed: int) -> None:
         try:
-            request = Request(Sampling(), Rng(seed), model.start())
-            trees(NativeSources((n_grams,), Estimator(), request), request, model, seed)
+            request = DraftRequest(Sampling(), Rng(seed), model.start())
+            trees(NativeMerger((n_grams,), Estimator(), request), request, model, seed)
         except Exception as error:
             failed.append(error)
 
@@ -200,12 +204,12 @@ def test_threads_share_tables() -> None:
 def test_trees_are_the_same_behind_matches_longer_than_any_that_is_told(pattern: list[int]) -> None:
     text = [*pattern * (200 // len(pattern)), 39, *pattern * (150 // len(pattern))]
     found = []
-    for kind in (MergedSources, NativeSources):
+    for kind in (PythonMerger, NativeMerger):
         model = model_of(0)
-        request = Request(Sampling(), Rng(0), model.start())
+        request = DraftRequest(Sampling(), Rng(0), model.start())
         merged = kind((Suffix(),), Estimator(), request)
         merged.learn(
-            Accepted(DraftTree.chain(text), range(len(text)), Output(model.logits[text])),
+            VerifiedTree(DraftTree.chain(text), range(len(text)), Output(model.logits[text])),
             quiet=False,
         )
         roots = [*pattern, 39, *pattern, 38, pattern[0]]
@@ -213,7 +217,8 @@ def test_trees_are_the_same_behind_matches_longer_than_any_that_is_told(pattern:
         for root in roots:
             grown.append(merged.grow(root, BUDGET))
             merged.learn(
-                Accepted(DraftTree.chain([root]), [0], Output(model.logits[[root]])), quiet=False
+                VerifiedTree(DraftTree.chain([root]), [0], Output(model.logits[[root]])),
+                quiet=False,
             )
         found.append(grown)
     for ours, theirs in zip(*found, strict=True):
@@ -227,9 +232,9 @@ def test_one_token_repeated_is_learnt_in_linear_time() -> None:
     a second.
     """
     length = 1 << 18
-    request = Request(Sampling(), Rng(0), model_of(0).start())
-    merged = NativeSources((Suffix(),), Estimator(), request)
+    request = DraftRequest(Sampling(), Rng(0), model_of(0).start())
+    merged = NativeMerger((Suffix(),), Estimator(), request)
     tree = DraftTree.chain([7] * length)
     start = time.process_time()
-    merged.learn(Accepted(tree, range(length)), quiet=True)
+    merged.learn(VerifiedTree(tree, range(length)), quiet=True)
     assert time.process_time() - start < 20.0

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters import Accepted, Combined, Request, TokenRecycling
+from draftwood.drafters import DraftRequest, MultiSource, TokenRecycling, VerifiedTree
 from draftwood.drafters import multi_source as combined
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import Output
@@ -18,14 +18,14 @@ from draftwood.shapes import Paths
 from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.n_grams import NGramTables
-from draftwood.sources.python_merger import MergedSources
+from draftwood.sources.python_merger import PythonMerger
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 
-FREE = Budget(lambda nodes: 1.0 + 0.001 * nodes, per_guess=0.0, most=12)
-DEAR = Budget(lambda nodes: float(nodes), per_guess=0.0)
+FREE = Budget(lambda nodes: 1.0 + 0.001 * nodes, per_draft_token=0.0, max_draft_tokens=12)
+DEAR = Budget(lambda nodes: float(nodes), per_draft_token=0.0)
 
 
 @pytest.fixture(params=["native", "python"])
@@ -43,12 +43,12 @@ def table(seed: int = 0, size: int = 20, scale: float = 3.0) -> TableModel:
     )
 
 
-def request_for(model: TableModel, sampling: Sampling | None = None) -> Request:
-    return Request(sampling or Sampling(), Rng(0), model.start())
+def request_for(model: TableModel, sampling: Sampling | None = None) -> DraftRequest:
+    return DraftRequest(sampling or Sampling(), Rng(0), model.start())
 
 
-def news_of(model: TableModel, tree: DraftTree, path: list[int]) -> Accepted:
-    return Accepted(tree, path, Output(model.logits[tree.tokens]))
+def news_of(model: TableModel, tree: DraftTree, path: list[int]) -> VerifiedTree:
+    return VerifiedTree(tree, path, Output(model.logits[tree.tokens]))
 
 
 def test_tables_answer_with_the_longest_context_first() -> None:
@@ -73,7 +73,7 @@ def test_tables_average_what_they_saw_and_forget_the_oldest() -> None:
 
 def test_tables_learn_rejected_guesses_in_their_own_context() -> None:
     model = table()
-    session = MergedSources((NGrams(order=3),), Estimator(), request_for(model))
+    session = PythonMerger((NGrams(order=3),), Estimator(), request_for(model))
     session.learn(news_of(model, DraftTree.chain([1, 2]), [0, 1]), quiet=False)
     session.learn(news_of(model, DraftTree.of([3, 4, 5, 6], [-1, 0, 0, 2]), [0, 1]), quiet=False)
     assert session.sessions[0].tail == (2, 3, 4)
@@ -115,7 +115,9 @@ def test_recycling_starts_from_a_prior() -> None:
 def test_siblings_of_one_token_are_one_node_credited_to_all() -> None:
     model = TableModel(torch.eye(12).roll(1, 1) * 9)
     steps = list(
-        generate(model, Combined(budget=FREE), Match(), [*range(12), 0], Options(max_new_tokens=30))
+        generate(
+            model, MultiSource(budget=FREE), Match(), [*range(12), 0], Options(max_new_tokens=30)
+        )
     )
     for step in steps[1:]:
         assert step.tree is not None
@@ -134,7 +136,7 @@ def test_nothing_is_drafted_where_it_does_not_pay() -> None:
     for seed in range(3):
         steps = generate(
             table(seed),
-            Combined(budget=DEAR),
+            MultiSource(budget=DEAR),
             Match(),
             [1, 2, 3],
             Options(Sampling(1.0), 40, seed=1),
@@ -142,7 +144,7 @@ def test_nothing_is_drafted_where_it_does_not_pay() -> None:
         assert Stats.of(steps).drafted == 0
     circle = TableModel(torch.eye(12).roll(1, 1) * 9)
     steps = generate(
-        circle, Combined(budget=FREE), Match(), list(range(12)), Options(max_new_tokens=40)
+        circle, MultiSource(budget=FREE), Match(), list(range(12)), Options(max_new_tokens=40)
     )
     assert Stats.of(steps).block_efficiency > 4
 
@@ -150,14 +152,14 @@ def test_nothing_is_drafted_where_it_does_not_pay() -> None:
 @pytest.mark.usefixtures("way")
 def test_a_source_that_was_given_up_comes_back_when_it_is_right_again() -> None:
     """Guesses are graded though they are not run."""
-    budget = Budget(lambda nodes: 1.0 + 0.4 * (nodes - 1), per_guess=0.0)
-    session = Combined((Suffix(),), budget).start(request_for(table()))
+    budget = Budget(lambda nodes: 1.0 + 0.4 * (nodes - 1), per_draft_token=0.0)
+    session = MultiSource((Suffix(),), budget).start(request_for(table()))
     wild = torch.randint(0, 6, (300,), generator=torch.Generator().manual_seed(1)).tolist()
     sizes = []
     for token in [*wild, *([10, 11, 12, 13, 14] * 12)]:
         tree = session.propose(token, Context([], 0))
         sizes.append(len(tree))
-        session.update(Accepted(DraftTree.of([token], [-1]), [0]))
+        session.update(VerifiedTree(DraftTree.of([token], [-1]), [0]))
     assert sum(sizes[200:300]) / 100 < 1.6
     assert max(sizes[-20:]) > 3
 
@@ -165,7 +167,7 @@ def test_a_source_that_was_given_up_comes_back_when_it_is_right_again() -> None:
 @pytest.mark.usefixtures("way")
 def test_trees_are_cut_to_the_room_that_is_left() -> None:
     steps = list(
-        generate(table(), Combined(budget=FREE), Match(), [1, 2], Options(max_new_tokens=7))
+        generate(table(), MultiSource(budget=FREE), Match(), [1, 2], Options(max_new_tokens=7))
     )
     assert Stats.of(steps).tokens == 7
 
@@ -173,8 +175,8 @@ def test_trees_are_cut_to_the_room_that_is_left() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Combined(()), "at least one source"),
-        (lambda: Combined((Suffix(), Suffix(4))), "different names"),
+        (lambda: MultiSource(()), "at least one source"),
+        (lambda: MultiSource((Suffix(), Suffix(4))), "different names"),
         (lambda: NGrams(order=0), "above 0"),
         (lambda: NGrams(fresh=0.0), "fresh"),
     ],
@@ -188,7 +190,7 @@ def test_impossible_settings(make, message: str) -> None:
 def test_tables_are_carried_over_only_when_asked() -> None:
     model = table(scale=4.0)
     for keep, better in ((True, True), (False, False)):
-        drafter = Combined((NGrams(keep=keep),), FREE)
+        drafter = MultiSource((NGrams(keep=keep),), FREE)
         runs = [
             Stats.of(generate(model, drafter, Match(), [1], Options(max_new_tokens=6))).drafted
             for _ in range(2)
@@ -198,21 +200,21 @@ def test_tables_are_carried_over_only_when_asked() -> None:
 
 def rests(model: TableModel, budget: Budget, steps: int) -> list[bool]:
     """Whether the drafter rested, step by step, on a text that the table repeats."""
-    session = Combined((Suffix(), NGrams()), budget).start(request_for(model))
+    session = MultiSource((Suffix(), NGrams()), budget).start(request_for(model))
     session.update(news_of(model, DraftTree.chain([1]), [0]))
     rested = []
     for step in range(steps):
         root = 2 + step % 3
         tree = session.propose(root, Context([1], 1))
         rested.append(session.rest.left > 0)
-        news = Accepted(tree, [0], None if rested[-1] else Output(model.logits[tree.tokens]))
+        news = VerifiedTree(tree, [0], None if rested[-1] else Output(model.logits[tree.tokens]))
         session.update(news)  # at rest nobody may read logits
     return rested
 
 
 @pytest.mark.usefixtures("way")
 def test_drafting_that_gains_less_than_it_costs_rests_ever_longer_and_tries_again() -> None:
-    dear = Budget(lambda nodes: 1.0 + 0.9 * (nodes - 1), per_guess=0.0, per_step=0.5)
+    dear = Budget(lambda nodes: 1.0 + 0.9 * (nodes - 1), per_draft_token=0.0, per_step=0.5)
     rested = rests(table(), dear, 200)
     assert 0.5 < sum(rested) / len(rested) < 0.95
     lengths = [len(run) for run in "".join("r" if step else " " for step in rested).split()]
@@ -223,20 +225,23 @@ def test_drafting_that_gains_less_than_it_costs_rests_ever_longer_and_tries_agai
 
 @pytest.mark.usefixtures("way")
 def test_drafting_that_pays_never_rests() -> None:
-    free = Budget(lambda nodes: 1.0, per_guess=0.0, per_step=0.0)
+    free = Budget(lambda nodes: 1.0, per_draft_token=0.0, per_step=0.0)
     assert not any(rests(table(), free, 100))
 
 
 @pytest.mark.usefixtures("way")
 def test_texts_with_rests_are_the_same() -> None:
     model = table(scale=6.0)
-    dear = Budget(lambda nodes: 1.0 + 0.5 * (nodes - 1), per_guess=0.0, per_step=0.3)
+    dear = Budget(lambda nodes: 1.0 + 0.5 * (nodes - 1), per_draft_token=0.0, per_step=0.3)
     texts = [
         [
             token
             for step in generate(model, drafter, Match(), [1, 2, 3], Options(max_new_tokens=150))
             for token in step.tokens
         ]
-        for drafter in (Combined((Suffix(), NGrams()), dear), Combined((Suffix(), NGrams()), FREE))
+        for drafter in (
+            MultiSource((Suffix(), NGrams()), dear),
+            MultiSource((Suffix(), NGrams()), FREE),
+        )
     ]
     assert texts[0] == texts[1]

@@ -7,7 +7,7 @@ import torch
 
 from draftwood import methods
 from draftwood.models.transformers import TransformersModel
-from draftwood.sources.stored_prior import Prior
+from draftwood.sources.stored_prior import StoredPrior
 from draftwood.testing import tiny_llama
 
 
@@ -23,29 +23,29 @@ def model() -> TransformersModel:
 
 
 def test_a_prior_is_measured_once_and_read_later(folder: Path, model: TransformersModel) -> None:
-    first = Prior(model, [1], folder)
+    first = StoredPrior(model, [1], folder)
     assert first.path is not None
     assert not first.path.exists()
     assert first.table is first.table
     assert first.path.exists()
-    other = Prior(TransformersModel(tiny_llama(5)), [1], folder)  # not asked
+    other = StoredPrior(TransformersModel(tiny_llama(5)), [1], folder)  # not asked
     assert torch.equal(other.table.tokens, first.table.tokens)
 
 
 def test_other_weights_have_another_prior(folder: Path, model: TransformersModel) -> None:
-    path = Prior(model, [1], folder).path
-    assert Prior(model, [2], folder).path != path
+    path = StoredPrior(model, [1], folder).path
+    assert StoredPrior(model, [2], folder).path != path
     tiny_llama(3, layers=3).save_pretrained(folder)
-    assert Prior(model, [1], folder).path != path
+    assert StoredPrior(model, [1], folder).path != path
 
 
 def test_damaged_files_are_written_anew(folder: Path, model: TransformersModel) -> None:
-    prior = Prior(model, [1], folder)
+    prior = StoredPrior(model, [1], folder)
     assert prior.path is not None
     prior.path.parent.mkdir(exist_ok=True)
     prior.path.write_text("damaged")
     assert prior.table.row(3)
-    assert torch.equal(Prior(model, [1], folder).table.tokens, prior.table.tokens)
+    assert torch.equal(StoredPrior(model, [1], folder).table.tokens, prior.table.tokens)
 
 
 def test_a_disk_that_refuses_costs_nothing_but_time(
@@ -53,18 +53,18 @@ def test_a_disk_that_refuses_costs_nothing_but_time(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr("draftwood.sources.stored_prior.home", lambda: tmp_path / "file")
-    assert Prior(model, [1], folder).table.row(3)
+    assert StoredPrior(model, [1], folder).table.row(3)
 
 
 def test_time_that_is_up_leaves_a_shorter_table(model: TransformersModel) -> None:
-    table = Prior(model).measure(0.0)
+    table = StoredPrior(model).measure(0.0)
     assert 0 < len(table.tokens) < model.vocab_size
-    assert Prior(model).path is None
+    assert StoredPrior(model).path is None
     assert table.row(model.vocab_size - 1) == {}
 
 
 def test_auto_guesses_with_it(model: TransformersModel) -> None:
-    drafter = methods.build("auto", model, prior=Prior(model).table).drafter
+    drafter = methods.build("auto", model, prior=StoredPrior(model).table).drafter
     assert [source.name for source in drafter.sources] == ["suffix", "n-grams", "bigram-prior"]
     assert [source.name for source in methods.build("auto", model).drafter.sources] == [
         "suffix",

@@ -5,10 +5,10 @@ import random
 import pytest
 import torch
 
-from draftwood.drafters import Accepted, Request, SuffixDecoding
+from draftwood.drafters import DraftRequest, SuffixDecoding, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import Output
-from draftwood.interfaces.source import Kind, News
+from draftwood.interfaces.source import Evidence, TargetUpdate
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import EarlierTexts, Suffix
@@ -120,22 +120,26 @@ def test_a_text_that_repeats_itself_takes_steps_in_proportion_to_its_length(
 
 
 def started(source, tokens: list[int]):
-    session = source.start(Request(Sampling(), Rng(0), TableModel(torch.zeros(64, 64)).start()))
-    session.learn(News(Accepted(DraftTree.chain(tokens), range(len(tokens))), Sampling(1.0)))
+    session = source.start(
+        DraftRequest(Sampling(), Rng(0), TableModel(torch.zeros(64, 64)).start())
+    )
+    session.learn(
+        TargetUpdate(VerifiedTree(DraftTree.chain(tokens), range(len(tokens))), Sampling(1.0))
+    )
     return session
 
 
 def test_the_longest_match_states_the_opinion() -> None:
     session = started(Suffix(), [1, 2, 3, 10, 11, 9, 2, 3, 20, 21, 8, 1, 2])
-    [(kind, guesses)] = session.opinions(session.begin(3))
-    assert (kind, list(guesses)) == (Kind("suffix", 3), [10])  # 1 2 3 counts, not the newer 2 3
-    assert session.opinions(session.advance(session.begin(3), 10))[0][0] == Kind("suffix", 4)
-    assert session.opinions(session.begin(50)) == []
+    [(kind, guesses)] = session.candidates(session.begin(3))
+    assert (kind, list(guesses)) == (Evidence("suffix", 3), [10])  # 1 2 3 counts, not the newer 2 3
+    assert session.candidates(session.advance(session.begin(3), 10))[0][0] == Evidence("suffix", 4)
+    assert session.candidates(session.begin(50)) == []
 
 
 def test_frequent_and_recent_continuations_weigh_most() -> None:
     session = started(Suffix(), [5, 1, 5, 1, 5, 2, 9])
-    [(_, guesses)] = session.opinions(session.begin(5))
+    [(_, guesses)] = session.candidates(session.begin(5))
     assert guesses[1] == pytest.approx(2 / 4.2)
     assert guesses[2] == pytest.approx(2 / 4.2)  # seen once, but last
     assert sum(guesses.values()) < 1.0
@@ -143,44 +147,44 @@ def test_frequent_and_recent_continuations_weigh_most() -> None:
 
 def test_the_root_is_not_matched_with_itself() -> None:
     session = started(Suffix(), [7, 8])
-    assert session.opinions(session.begin(9)) == []
+    assert session.candidates(session.begin(9)) == []
     # 8 stands at the end of the text, and nothing followed it there
-    assert session.opinions(session.begin(8)) == []
+    assert session.candidates(session.begin(8)) == []
 
 
 def test_matches_that_anything_follows_and_short_ones_say_nothing() -> None:
-    assert started(Suffix(), [t for n in range(40) for t in (50, n)]).opinions((0, 0)) == []
+    assert started(Suffix(), [t for n in range(40) for t in (50, n)]).candidates((0, 0)) == []
     session = started(Suffix(), [t for n in range(40) for t in (50, n)])
-    assert session.opinions(session.begin(50)) == []
+    assert session.candidates(session.begin(50)) == []
     session = started(Suffix(shortest=2), [1, 2, 1])
-    assert session.opinions(session.begin(2)) != []
-    assert session.opinions(session.advance(session.begin(9), 1)) == []
+    assert session.candidates(session.begin(2)) != []
+    assert session.candidates(session.advance(session.begin(9), 1)) == []
 
 
 def test_earlier_texts_are_remembered_within_their_bound() -> None:
-    source = EarlierTexts(most=8)
+    source = EarlierTexts(max_tokens=8)
     first = started(source, [1, 2, 3, 4])
-    assert first.opinions(first.begin(5)) == []  # its own text is for ``Suffix``
+    assert first.candidates(first.begin(5)) == []  # its own text is for ``Suffix``
     second = started(source, [9, 1, 2])
-    [(kind, guesses)] = second.opinions(second.begin(3))
+    [(kind, guesses)] = second.candidates(second.begin(3))
     assert (kind.source, list(guesses)) == ("earlier-texts", [4])
-    assert second.opinions(second.advance(second.begin(3), 4)) == []  # the first text ended here
+    assert second.candidates(second.advance(second.begin(3), 4)) == []  # the first text ended here
     for start in (20, 30, 40):
         started(source, [start, start + 1, start + 2])
     latest = started(source, [1, 2])
-    assert latest.opinions(latest.begin(3)) == []  # forgotten
-    [(_, guesses)] = latest.opinions(latest.advance(latest.begin(40), 41))
+    assert latest.candidates(latest.begin(3)) == []  # forgotten
+    [(_, guesses)] = latest.candidates(latest.advance(latest.begin(40), 41))
     assert list(guesses) == [42]
 
 
 def test_a_request_reads_earlier_texts_as_they_were_when_it_started() -> None:
-    source = EarlierTexts(most=6)
+    source = EarlierTexts(max_tokens=6)
     started(source, [1, 2, 3])
     early = started(source, [1])
-    before = early.opinions(early.begin(2))
+    before = early.candidates(early.begin(2))
     for start in (10, 20, 30, 40):
         started(source, [start, start + 1, start + 2])
-    assert early.opinions(early.begin(2)) == before
+    assert early.candidates(early.begin(2)) == before
     assert list(before[0][1]) == [3]
 
 
@@ -200,7 +204,8 @@ def test_copying_is_a_method_that_reads_no_logits() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Suffix(longest=0), lambda: Suffix(shortest=0), lambda: EarlierTexts(most=0)]
+    "make",
+    [lambda: Suffix(longest=0), lambda: Suffix(shortest=0), lambda: EarlierTexts(max_tokens=0)],
 )
 def test_impossible_settings(make) -> None:
     with pytest.raises(ValueError, match="above 0"):
@@ -211,8 +216,8 @@ def test_news_tells_the_likeliest_tokens_in_the_requests_own_sampling() -> None:
     logits = torch.zeros(1, 64)
     logits[0, [3, 5]] = torch.tensor([4.0, 2.0])
     tree = DraftTree.of([1], [-1])
-    [row] = News(Accepted(tree, [0], Output(logits)), Sampling(0.5)).rows
+    [row] = TargetUpdate(VerifiedTree(tree, [0], Output(logits)), Sampling(0.5)).rows
     assert list(row)[:2] == [3, 5]
     assert row[3] / row[5] == pytest.approx(torch.tensor(4.0).exp().item(), rel=1e-5)
-    [row] = News(Accepted(tree, [0], Output(logits)), Sampling(1.0, top_p=0.5)).rows
+    [row] = TargetUpdate(VerifiedTree(tree, [0], Output(logits)), Sampling(1.0, top_p=0.5)).rows
     assert row[3] == pytest.approx(1.0)

@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from draftwood import methods
 from draftwood.costs.budget import Budget
-from draftwood.drafters import Accepted, Combined, Request
+from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree
 from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.interfaces.model import Model, Output
 from draftwood.methods import Method
@@ -22,8 +22,8 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.sources import BigramPrior, EarlierTexts, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.native_merger import NativeSources
-from draftwood.sources.python_merger import Merged, MergedSources
+from draftwood.sources.native_merger import NativeMerger
+from draftwood.sources.python_merger import Merged, PythonMerger
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.verifiers import Match
@@ -31,7 +31,9 @@ from draftwood.verifiers import Match
 CONTEXT = 32
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
 # every guess pays
-FREE = Budget(lambda nodes: 1.0 + 1e-4 * nodes, per_guess=0.0, per_step=0.0, most=32)
+FREE = Budget(
+    lambda nodes: 1.0 + 1e-4 * nodes, per_draft_token=0.0, per_step=0.0, max_draft_tokens=32
+)
 
 
 def tiny_gpt2() -> GPT2LMHeadModel:
@@ -70,13 +72,13 @@ def method_of(name: str, target: Model) -> Method:
     is accepted.
     """
     if name == IN_PYTHON:  # the library knows no earlier texts
-        return Method(Combined((Suffix(), NGrams(), EarlierTexts()), FREE), Match(), name)
+        return Method(MultiSource((Suffix(), NGrams(), EarlierTexts()), FREE), Match(), name)
     recipe = methods.recipe(name)
     draft = target if recipe.drafter == "draft-model" else None
     built = methods.build(name, target, draft, curve=FREE.seconds)
     if name == "auto":
         return Method(
-            Combined((Suffix(), NGrams(), BigramPrior.of(target)), FREE), built.verifier, name
+            MultiSource((Suffix(), NGrams(), BigramPrior.of(target)), FREE), built.verifier, name
         )
     return built
 
@@ -191,12 +193,13 @@ def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, room: int) -> None
 
 
 def learnt(
-    merged: Merged, request: Request, model: TableModel, rooms: Sequence[int]
+    merged: Merged, request: DraftRequest, model: TableModel, rooms: Sequence[int]
 ) -> list[list[float]]:
     """Chances of a last tree, after others that had little room."""
     text = [1, 2, 3, 4] * 3
     merged.learn(
-        Accepted(DraftTree.chain(text), range(len(text)), Output(model.logits[text])), quiet=False
+        VerifiedTree(DraftTree.chain(text), range(len(text)), Output(model.logits[text])),
+        quiet=False,
     )
     found = []
     for room in rooms:
@@ -206,17 +209,17 @@ def learnt(
         path = [0]
         while tree.children[path[-1]]:
             path.append(tree.children[path[-1]][0])
-        merged.learn(Accepted(tree, path, Output(model.logits[tree.tokens])), quiet=False)
+        merged.learn(VerifiedTree(tree, path, Output(model.logits[tree.tokens])), quiet=False)
         found.append(grown.chances)
     return found
 
 
 def test_both_twins_learn_from_trees_with_little_room() -> None:
     model = TableModel(torch.randn(40, 40, generator=torch.Generator().manual_seed(0)) * 3)
-    twins = (MergedSources, NativeSources) if library.available() else (MergedSources,)
+    with_token = (PythonMerger, NativeMerger) if library.available() else (PythonMerger,)
     results = []
-    for kind in twins:
-        request = Request(Sampling(), Rng(0), model.start())
+    for kind in with_token:
+        request = DraftRequest(Sampling(), Rng(0), model.start())
         sources = (Suffix(), NGrams(), BigramPrior.of(model))
         results.append(
             learnt(

@@ -19,7 +19,7 @@ import draftwood
 from draftwood import methods
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate_batch
-from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.methods import Method
 from draftwood.models.lean import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -125,7 +125,7 @@ class Breaking:
     act: str
     error: type[BaseException]
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         session = _BreakingSession(self, self.inner.start(request))
         session.reach("start")
         return session
@@ -144,7 +144,7 @@ class _BreakingSession:
         self.reach("propose")
         return tree
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         self.updates += 1
         self.inner.update(accepted)
         self.reach("prefill" if self.updates == 1 else "settle")

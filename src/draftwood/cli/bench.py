@@ -257,7 +257,7 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from draftwood.bench.records.notes import remarks
+    from draftwood.bench.records.notes import notes
     from draftwood.bench.report.tables import tables
 
     console = output(piped=1000)  # as wide as they need to be
@@ -273,5 +273,5 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
             table.add_row(*row)
         console.print(table)
     console.print()
-    for line in remarks(records, run):
+    for line in notes(records, run):
         console.print(line, markup=False, soft_wrap=True)

@@ -61,7 +61,7 @@ def chat(
     # a draft model may be there for a later /method
     needs = methods.recipe(method).drafter == "draft-model"
     options.check_methods([method], draft_model if needs else None, inexact)
-    loaded = options.Loaded(model, draft_model, dtype, device)
+    loaded = options.LoadedModels(model, draft_model, dtype, device)
     interactive = sys.stdin.isatty()
     conversation = Conversation(loaded, method, {"exact": not inexact, **decoding}, interactive)
     if interactive:
@@ -97,7 +97,11 @@ class Conversation:
     """
 
     def __init__(
-        self, loaded: options.Loaded, method: str, decoding: dict[str, object], interactive: bool
+        self,
+        loaded: options.LoadedModels,
+        method: str,
+        decoding: dict[str, object],
+        interactive: bool,
     ) -> None:
         from draftwood.stats import Stats
 

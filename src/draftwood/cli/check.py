@@ -10,7 +10,7 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output, progress
 
 if TYPE_CHECKING:
-    from draftwood.testing.promises import Finding
+    from draftwood.testing.promises import CheckResult
 
 TITLES = {
     "identity": "Greedy text on {model} in {dtype}: the same as plain decoding",
@@ -60,10 +60,12 @@ def check(
     names = methods or checking.lossless_names()
     _require_lossless(names, draft_model)
     dtype = dtype or "float32"
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     with progress() as bar:
         task = bar.add_task("wrong rules", total=2 * len(names) + checking.CONTROLS)
-        steps = _steps(names, options.Loaded(model, draft_model, dtype, device), max_new_tokens)
+        steps = _steps(
+            names, options.LoadedModels(model, draft_model, dtype, device), max_new_tokens
+        )
         for following, finding in steps:
             findings.append(finding)
             bar.update(task, advance=1, description=following)
@@ -96,8 +98,8 @@ def _require_lossless(names: list[str], draft_model: str | None) -> None:
 
 
 def _steps(
-    names: list[str], loaded: options.Loaded, max_new_tokens: int
-) -> Iterator[tuple[str, "Finding"]]:
+    names: list[str], loaded: options.LoadedModels, max_new_tokens: int
+) -> Iterator[tuple[str, "CheckResult"]]:
     """(what comes next, finding), the quick checks first."""
     from draftwood import methods
     from draftwood.testing import promises as checking
@@ -109,17 +111,20 @@ def _steps(
     runnable = []
     for name in names:
         if methods.recipe(name).drafter == "draft-model" and loaded.draft is None:
-            yield "greedy texts", checking.Finding("identity", name, None, "needs --draft-model")
+            yield (
+                "greedy texts",
+                checking.CheckResult("identity", name, None, "needs --draft-model"),
+            )
             continue
         try:
             runnable.append(loaded.using(name))
         except ValueError as error:  # for instance too few layers to skip any
-            yield "greedy texts", checking.Finding("identity", name, None, str(error))
+            yield "greedy texts", checking.CheckResult("identity", name, None, str(error))
     for finding in checking.check_identity(loaded.plain, runnable, max_new_tokens):
         yield f"greedy texts, after {finding.name}", finding
 
 
-def _print(findings: list["Finding"], model: str, dtype: str, passed: bool) -> None:
+def _print(findings: list["CheckResult"], model: str, dtype: str, passed: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -156,7 +161,7 @@ def _print(findings: list["Finding"], model: str, dtype: str, passed: bool) -> N
     console.print(verdict, style="bold")
 
 
-def _verdict(finding: "Finding") -> str:
+def _verdict(finding: "CheckResult") -> str:
     if finding.check == "control":
         return finding.detail
     return "as the model's own" if finding.passed else "not the model's law"

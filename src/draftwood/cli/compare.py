@@ -94,7 +94,7 @@ def compare(
     """
     wanted = _prompts(prompts, prompts_file)
     options.check_methods(methods, draft_model, inexact)
-    loaded = options.Loaded(model, draft_model, dtype, device)
+    loaded = options.LoadedModels(model, draft_model, dtype, device)
     models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}
     results = run(models, wanted, {"exact": not inexact, **decoding})
     if as_json:

@@ -41,7 +41,7 @@ def demo(
     Example:
       draftwood demo
     """
-    loaded = options.Loaded(model, draft_model, dtype, device)
+    loaded = options.LoadedModels(model, draft_model, dtype, device)
     plain, drafted = loaded.plain, loaded.using("rsd-s" if draft_model else "auto")
     written, redone, steps = _run(plain, drafted, prompt, max_new_tokens)
     console = output()

@@ -62,7 +62,7 @@ def generate(
     """
     prompt = read_prompt(prompt)
     _check_method(method, draft_model, inexact)
-    lm = options.Loaded(model, draft_model, dtype, device).using(method)
+    lm = options.LoadedModels(model, draft_model, dtype, device).using(method)
     stream = lm.stream(prompt, exact=not inexact, **decoding)  # type: ignore[arg-type]
     try:
         for piece in stream:

@@ -154,7 +154,7 @@ def check_methods(names: Sequence[str], draft_model: str | None, inexact: bool =
         )
 
 
-class Loaded:
+class LoadedModels:
     """A target by name, its draft model, and any number of methods on both.
 
     Args:

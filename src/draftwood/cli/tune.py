@@ -18,7 +18,7 @@ from draftwood.cli.curve_view import draw_curve
 from draftwood.cli.terminal import notes, output, progress
 
 if TYPE_CHECKING:
-    from draftwood.costs.calibration import Key, Measured
+    from draftwood.costs.calibration import Key, MeasuredCurve
 
 CURVE_SHARE = 0.5  # of the time; the methods get the rest
 NOT_STORED = 1  # exit code
@@ -84,7 +84,7 @@ def tune(
     """
     chosen = _methods(names, draft_model)
     with _threads(threads):
-        loaded = options.Loaded(model, draft_model, dtype, device)
+        loaded = options.LoadedModels(model, draft_model, dtype, device)
         report = _tune(loaded, chosen, names is not None, seconds)
         report.store(
             _command(
@@ -157,7 +157,7 @@ class Report:
 
     model: str
     key: "Key"
-    measured: "Measured"
+    measured: "MeasuredCurve"
     costs: dict[str, Cost]
     skipped: dict[str, str]
     stored: Path | None = None
@@ -194,7 +194,7 @@ class Report:
             },
             "nodes": list(curve.nodes),
             "seconds": list(curve.seconds),
-            "seconds_per_node_and_token": curve.per_place,
+            "seconds_per_node_and_token": curve.per_context_token,
             "busy": self.measured.busy,
             "methods": self.results,
             "skipped": self.skipped,
@@ -202,7 +202,9 @@ class Report:
         }
 
 
-def _tune(loaded: options.Loaded, names: Sequence[str], asked: bool, seconds: float) -> Report:
+def _tune(
+    loaded: options.LoadedModels, names: Sequence[str], asked: bool, seconds: float
+) -> Report:
     from draftwood.costs.calibration import watched
     from draftwood.costs.curve import FULL, ROUNDS, measure
 
@@ -248,9 +250,10 @@ def _print(report: Report) -> None:
     console.print(table)
     console.print()
     console.print(draw_curve(curve, encoding=sys.stdout.encoding), soft_wrap=True)
-    if curve.per_place:
+    if curve.per_context_token:
         console.print(
-            f"\nEvery 1000 tokens of context add {curve.per_place * 1e6:.2f} ms for each node.",
+            f"\nEvery 1000 tokens of context add {curve.per_context_token * 1e6:.2f} ms for each"
+            " node.",
             soft_wrap=True,
         )
     if report.measured.busy:

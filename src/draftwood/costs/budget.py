@@ -12,7 +12,7 @@ decoding."""
 _CONTEXT = 128  # tokens before the tree when a curve is measured
 
 
-def cautious(nodes: int) -> float:
+def default_cost(nodes: int) -> float:
     """The cost assumed of a machine that nobody measured: each further node a twentieth of a plain
     run.
 
@@ -32,60 +32,67 @@ class Budget:
 
     Args:
         seconds: cost of a run by nodes, the root included: a measured curve, or any function.
-        per_guess: seconds that drafting one guess and learning from it take.
+        per_draft_token: seconds that drafting one guess and learning from it take.
         per_step: seconds that drafting takes however few the guesses are; where they gain less, no
             drafting pays.
-        most: most guesses, whatever the curve says.
-        per_place: seconds that each node takes longer for every token of context beyond the 128 of
-            the curve.
+        max_draft_tokens: most guesses, whatever the curve says.
+        per_context_token: seconds that each node takes longer for every token of context beyond the
+            128 of the curve.
 
     Raises:
         ValueError: for a negative cost or size, or a curve that is not positive.
     """
 
-    seconds: Seconds = cautious
-    per_guess: float = 3e-5
+    seconds: Seconds = default_cost
+    per_draft_token: float = 3e-5
     per_step: float = 1e-4
-    most: int = 32
-    per_place: float = 0.0
+    max_draft_tokens: int = 32
+    per_context_token: float = 0.0
 
     @classmethod
     def of(cls, seconds: Seconds) -> "Budget":
         """What a measured curve says, or any function from nodes to seconds."""
-        return cls(seconds, per_place=getattr(seconds, "per_place", 0.0))
+        return cls(seconds, per_context_token=getattr(seconds, "per_context_token", 0.0))
 
     def __post_init__(self) -> None:
-        if min(self.most, self.per_guess, self.per_step, self.per_place) < 0:
+        if (
+            min(self.max_draft_tokens, self.per_draft_token, self.per_step, self.per_context_token)
+            < 0
+        ):
             raise ValueError(
-                f"most, per_guess, per_step and per_place must not be negative, got {self.most},"
-                f" {self.per_guess}, {self.per_step} and {self.per_place}"
+                "max_draft_tokens, per_draft_token, per_step and per_context_token must not be"
+                f" negative, got {self.max_draft_tokens}, {self.per_draft_token}, {self.per_step}"
+                f" and {self.per_context_token}"
             )
         if min(self.costs) <= 0:
             raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
 
-    def behind(self, context: int) -> "Budget":
+    def with_context(self, context: int) -> "Budget":
         """The budget of runs behind so many tokens, rounded to a multiple of 128: attention costs
         each node more.
         """
         steps = round(context / _CONTEXT) - 1
-        if steps < 1 or not self.per_place:
+        if steps < 1 or not self.per_context_token:
             return self
-        if steps not in self._behind:
-            more = self.per_place * steps * _CONTEXT
-            self._behind[steps] = replace(
-                self, seconds=lambda nodes: self.seconds(nodes) + nodes * more, per_place=0.0
+        if steps not in self._with_context:
+            more = self.per_context_token * steps * _CONTEXT
+            self._with_context[steps] = replace(
+                self,
+                seconds=lambda nodes: self.seconds(nodes) + nodes * more,
+                per_context_token=0.0,
             )
-        return self._behind[steps]
+        return self._with_context[steps]
 
     @cached_property
-    def _behind(self) -> dict[int, "Budget"]:
+    def _with_context(self) -> dict[int, "Budget"]:
         return {}
 
     @cached_property
     def costs(self) -> list[float]:
         """Seconds of a step with 0, 1, 2, ... guesses."""
         return [
-            self.seconds(1 + guesses) + self.per_guess * guesses for guesses in range(self.most + 1)
+            self.seconds(1 + guesses) + self.per_draft_token * guesses
+            for guesses in range(self.max_draft_tokens + 1)
         ]
 
     @cached_property
@@ -94,11 +101,11 @@ class Budget:
         follow.
         """
         costs, found = self.costs, []
-        for here in range(self.most):
+        for here in range(self.max_draft_tokens):
             found.append(
                 min(
                     (costs[more] - costs[here]) / (more - here)
-                    for more in range(here + 1, self.most + 1)
+                    for more in range(here + 1, self.max_draft_tokens + 1)
                 )
             )
         return [*found, float("inf")]
@@ -119,7 +126,7 @@ class Budget:
             estimates: probability that each is accepted, all its ancestors included; falling.
         """
         size, tokens, best = 0, 1.0, 1.0 / self.costs[0]
-        for guesses, estimate in enumerate(estimates[: self.most], start=1):
+        for guesses, estimate in enumerate(estimates[: self.max_draft_tokens], start=1):
             tokens += estimate
             if tokens / self.costs[guesses] > best:
                 size, best = guesses, tokens / self.costs[guesses]

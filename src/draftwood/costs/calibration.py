@@ -158,7 +158,7 @@ def store(
         "seconds_by_nodes": {
             str(nodes): seconds for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True)
         },
-        "seconds_per_node_and_token": curve.per_place,
+        "seconds_per_node_and_token": curve.per_context_token,
     }
     if drafters:
         record["draft_seconds_per_step"] = dict(drafters)
@@ -250,22 +250,22 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCurve:
     """A curve, and whether other programs took so much of the CPU meanwhile that it says little."""
 
     curve: Curve
     busy: bool
 
 
-def watched(model: Model, make: Callable[[], Curve]) -> Measured:
+def watched(model: Model, make: Callable[[], Curve]) -> MeasuredCurve:
     """Measure a curve by calling ``make``, and see whether the CPU was there for it."""
     since, used = time.perf_counter(), time.thread_time()
     curve = make()
     share = (time.thread_time() - used) / max(time.perf_counter() - since, 1e-9)
-    return Measured(curve, model.device.type == "cpu" and share < LEAST_SHARE)
+    return MeasuredCurve(curve, model.device.type == "cpu" and share < LEAST_SHARE)
 
 
-def _measure(model: Model, seconds: float) -> Measured:
+def _measure(model: Model, seconds: float) -> MeasuredCurve:
     with progress(f"measuring what a run over a tree costs here, at most {seconds:.0f} s"):
         return watched(model, lambda: measure(model, seconds=seconds))
 

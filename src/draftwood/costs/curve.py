@@ -34,8 +34,8 @@ class Curve:
     Attributes:
         nodes: sizes measured, growing, the first is 1.
         seconds: of each, above 0 and never falling; ``Curve.fit`` makes measured times so.
-        per_place: seconds that each node takes longer for every token of context beyond ``LENGTH``;
-            0 where unknown.
+        per_context_token: seconds that each node takes longer for every token of context beyond
+            ``LENGTH``; 0 where unknown.
 
     Raises:
         ValueError: for anything else.
@@ -43,7 +43,7 @@ class Curve:
 
     nodes: tuple[int, ...]
     seconds: tuple[float, ...]
-    per_place: float = 0.0
+    per_context_token: float = 0.0
 
     def __post_init__(self) -> None:
         nodes, seconds = list(self.nodes), list(self.seconds)
@@ -59,17 +59,19 @@ class Curve:
                 f"a curve's seconds must be above 0 and never fall, got {seconds}; Curve.fit"
                 " smooths measured times"
             )
-        if not (math.isfinite(self.per_place) and self.per_place >= 0):
-            raise ValueError(f"per_place must be a time of at least 0, got {self.per_place}")
+        if not (math.isfinite(self.per_context_token) and self.per_context_token >= 0):
+            raise ValueError(
+                f"per_context_token must be a time of at least 0, got {self.per_context_token}"
+            )
 
     @classmethod
-    def fit(cls, seconds: Mapping[int, float], per_place: float = 0.0) -> "Curve":
+    def fit(cls, seconds: Mapping[int, float], per_context_token: float = 0.0) -> "Curve":
         """The curve nearest to measured times that never falls: noise must not make a larger tree
         look cheaper.
 
         Args:
             seconds: by number of nodes, in any order, 1 among them.
-            per_place: as in ``Curve``.
+            per_context_token: as in ``Curve``.
 
         Raises:
             ValueError: for times that are no finite numbers above 0, and where there is none for 1.
@@ -83,7 +85,7 @@ class Curve:
                 mean, count = (mean * count + other * more) / (count + more), count + more
             pools.append((mean, count))
         level = tuple(float(mean) for mean, count in pools for _ in range(count))
-        return cls(tuple(sorted(seconds)), level, per_place)
+        return cls(tuple(sorted(seconds)), level, per_context_token)
 
     def __call__(self, nodes: int) -> float:
         """Seconds of one run over this many nodes.
@@ -155,11 +157,12 @@ def measure(
                 break
             bench.round(backwards=turn % 2 == 1)
             advance()
-        per_place = bench.per_place()
+        per_context_token = bench.per_context_token()
     finally:
         bench.session.close()
     return Curve.fit(
-        {size: round(value, 9) for size, value in bench.typical.items()}, round(per_place, 12)
+        {size: round(value, 9) for size, value in bench.typical.items()},
+        round(per_context_token, 12),
     )
 
 
@@ -222,7 +225,7 @@ class _Bench:
             if self.fits(0.0):
                 self.times.setdefault(size, []).append(self._run(size))
 
-    def per_place(self) -> float:
+    def per_context_token(self) -> float:
         """What a node costs more for each token of context: runs of one size behind more tokens
         than before.
 
@@ -246,7 +249,7 @@ class _Bench:
 
     @property
     def far(self) -> float:
-        """Seconds that ``per_place`` takes, if it may take so many; else 0."""
+        """Seconds that ``per_context_token`` takes, if it may take so many; else 0."""
         largest, typical = max(self.first), self.typical
         if FAR_NODES not in typical:
             return 0.0

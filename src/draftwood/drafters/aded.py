@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -52,7 +52,7 @@ class Aded:
                 f"rise must be above 0 and at most largest, got {self.rise} and {self.largest}"
             )
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         return _AdedSession(self)
 
 
@@ -97,7 +97,7 @@ class _AdedSession:
     def _row(self, pair: Pair) -> dict[int, float]:
         return self.own.get(pair) or self.config.table.get(pair, {})
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         for token in accepted.tokens:
             if len(self.newest) == 2:
                 row = self.own.setdefault(self.newest, dict(self.config.table.get(self.newest, {})))  # type: ignore[arg-type]

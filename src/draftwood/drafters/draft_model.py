@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import Model, extend_in_chunks
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import Shape, Widths
@@ -41,17 +41,17 @@ class DraftModel:
     model: Model
     shape: Shape = field(default_factory=Widths)
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         return _DraftModelSession(self, request)
 
 
 class _DraftModelSession:
-    def __init__(self, config: DraftModel, request: Request) -> None:
+    def __init__(self, config: DraftModel, request: DraftRequest) -> None:
         self.shape, self.rng = config.shape, request.rng
         self.sampler = request.sampler.for_drafting()
         self.vocab = request.target.model.vocab_size
         self.session = request.start(config.model)
-        self.memory = RowMemory(config.shape.nodes, self.vocab)
+        self.memory = ProbsBuffer(config.shape.nodes, self.vocab)
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
 
     def propose(self, root: int, context: Context) -> DraftTree:
@@ -65,7 +65,7 @@ class _DraftModelSession:
         first_logits = extend_in_chunks(self.session, self._known([*self.late, root])).logits
         self.session.rewind(1)
         self.late = []
-        laws = DraftLaws(self.sampler, context, self.vocab, self.memory)
+        laws = DraftDistributions(self.sampler, context, self.vocab, self.memory)
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
             logits = (
@@ -77,7 +77,7 @@ class _DraftModelSession:
 
         return self.shape.grow(root, expand, self.rng, room)
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         self.late += accepted.tokens
 
     def _known(self, tokens: list[int]) -> list[int]:
@@ -97,7 +97,7 @@ class _DraftModelSession:
         )
 
 
-class RowMemory:
+class ProbsBuffer:
     """Memory for the rows of one tree after the other.
 
     What nothing refers to any more is given out again: the system hands out fresh memory page by
@@ -129,7 +129,7 @@ class RowMemory:
         return torch.frombuffer(view, dtype=torch.float32, count=count).view(self.shape)
 
 
-class DraftLaws:
+class DraftDistributions:
     """What follows the nodes of one tree, over the target's vocabulary, with each node's own path
     as its context.
 
@@ -144,7 +144,7 @@ class DraftLaws:
         memory: for the rows, where they are computed in place.
     """
 
-    def __init__(self, sampler: Sampler, context: Context, vocab: int, memory: RowMemory) -> None:
+    def __init__(self, sampler: Sampler, context: Context, vocab: int, memory: ProbsBuffer) -> None:
         self.sampler, self.context, self.vocab, self.memory = sampler, context, vocab, memory
         self.free: Float[Tensor, "nodes vocab"] | None = None  # rows of this tree's memory
 

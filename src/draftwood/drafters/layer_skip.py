@@ -6,8 +6,8 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.draft_model import DraftLaws, RowMemory
-from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
+from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree
@@ -36,25 +36,25 @@ class LayerSkip:
     skipped: frozenset[int]
     shape: Shape = field(default_factory=Widths)
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         return _LayerSkipSession(self, request)
 
 
 class _LayerSkipSession:
-    def __init__(self, config: LayerSkip, request: Request) -> None:
+    def __init__(self, config: LayerSkip, request: DraftRequest) -> None:
         self.shape, self.rng = config.shape, request.rng
         self.sampler = request.sampler.for_drafting()
         self.vocab = request.target.model.vocab_size
         self.session = request.target.skipping(config.skipped)
-        self.memory = RowMemory(config.shape.nodes, self.vocab)
+        self.memory = ProbsBuffer(config.shape.nodes, self.vocab)
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        laws = DraftLaws(self.sampler, context, self.vocab, self.memory)
+        laws = DraftDistributions(self.sampler, context, self.vocab, self.memory)
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
             return laws.after(self.session.forward(tree, first).logits, tree, first)
 
         return self.shape.grow(root, expand, self.rng, context.room)
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         """Nothing to learn: the target's cache is the draft's cache."""

@@ -6,13 +6,13 @@ from typing import ClassVar
 import torch
 
 from draftwood.costs.budget import Budget
-from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.source import Source
 from draftwood.sampling import Context
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.n_grams import NGrams
-from draftwood.sources.native_merger import NativeSources, known
-from draftwood.sources.python_merger import Merged, MergedSources
+from draftwood.sources.native_merger import NativeMerger, known
+from draftwood.sources.python_merger import Merged, PythonMerger
 from draftwood.sources.suffix import Suffix
 from draftwood.tree import DraftTree
 
@@ -23,7 +23,7 @@ FORGETTING = 0.9  # what a step leaves of the gains of earlier ones
 
 
 @dataclass(frozen=True)
-class Combined:
+class MultiSource:
     """The best guesses of several sources merged in one tree, whose size is chosen anew for every
     run.
 
@@ -34,8 +34,8 @@ class Combined:
     target held likely was done by SAM-Decoding (Hu et al. 2024, arXiv:2411.10666) and RACER (2026,
     arXiv:2604.14885).
 
-    Texts that are drawn are guessed with the noise of the draw in view (``Rng.arrivals``), as
-    Daliri et al. 2024 (arXiv:2408.07978) couple draft and target: a token is likely where its
+    Texts that are drawn are guessed with the noise of the draw in view (``Rng.exponential_noise``),
+    as Daliri et al. 2024 (arXiv:2408.07978) couple draft and target: a token is likely where its
     probability is large or its number small.
 
     Where guesses gain less than drafting costs, the drafter rests for some steps, longer each time:
@@ -65,18 +65,18 @@ class Combined:
                 f"a combined drafter needs at least one source, all of different names, got {names}"
             )
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         return _CombinedSession(self, request)
 
 
 class _CombinedSession:
-    def __init__(self, config: Combined, request: Request) -> None:
+    def __init__(self, config: MultiSource, request: DraftRequest) -> None:
         self.budget, self.greedy = config.budget, request.sampler.greedy
         usual = Estimator() if self.greedy else Estimator.for_sampling()
-        merging = NativeSources
+        merging = NativeMerger
         if not known(config.sources):
             merging, self.budget = (
-                MergedSources,
+                PythonMerger,
                 replace(self.budget, per_step=IN_PYTHON * self.budget.per_step),
             )
         self.merged: Merged = merging(config.sources, config.estimator or usual, request)
@@ -85,7 +85,7 @@ class _CombinedSession:
     def propose(self, root: int, context: Context) -> DraftTree:
         if self.rest.goes_on():
             return DraftTree.chain([root])
-        budget = self.budget.behind(len(context.tokens))
+        budget = self.budget.with_context(len(context.tokens))
         tokens, parents, chances = self.merged.grow(root, budget, context.room)
         size = 1 + budget.best(chances[1:])
         self.rest.count(budget.gain(chances[1:size]))
@@ -96,7 +96,7 @@ class _CombinedSession:
             sources=self.merged.proposers(size),
         )
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         self.merged.learn(accepted, quiet=self.rest.left > 0)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
@@ -18,11 +18,11 @@ class Nothing:
     needs_logits: ClassVar[bool] = False
     needs_hidden: ClassVar[tuple[int, ...]] = ()
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         return self
 
     def propose(self, root: int, context: Context) -> DraftTree:
         return DraftTree.of([root], [-1])
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         """Nothing to learn."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -35,7 +35,7 @@ class PromptLookup:
     def __post_init__(self) -> None:
         positive("ngram, length and branches", (self.ngram, self.length, self.branches))
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         return _PromptLookupSession(self)
 
 
@@ -60,7 +60,7 @@ class _PromptLookupSession:
                 node = children[node, token]
         return DraftTree.of(tokens, parents)
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         start = len(self.tokens)
         self.tokens += accepted.tokens
         for end in range(start + 1, len(self.tokens) + 1):

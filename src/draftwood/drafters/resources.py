@@ -7,10 +7,10 @@ from typing import Literal
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Aded,
-    Combined,
     Drafter,
     DraftModel,
     LayerSkip,
+    MultiSource,
     Nothing,
     PromptLookup,
     Stand,
@@ -36,7 +36,7 @@ DrafterName = Literal[
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class Resources:
     """What a drafter may be built of."""
 
     target: Model
@@ -46,7 +46,7 @@ class Parts:
     prior: BigramPrior | None
 
 
-def drafter_of(name: DrafterName, parts: Parts) -> Drafter:
+def drafter_of(name: DrafterName, parts: Resources) -> Drafter:
     """The drafter of this name.
 
     Raises:
@@ -60,14 +60,14 @@ def middle_layers(count: int) -> frozenset[int]:
     return frozenset(range(count // 6 + 1, count - count // 6, 2))
 
 
-def _layer_skip(parts: Parts) -> Drafter:
+def _layer_skip(parts: Resources) -> Drafter:
     layers = parts.target.layers
     if layers < 4:
         raise ValueError(f"layer-skip needs a model of at least 4 layers, this one has {layers}")
     return LayerSkip(middle_layers(layers), parts.shape or Widths())
 
 
-def _token_recycling(parts: Parts) -> Drafter:
+def _token_recycling(parts: Resources) -> Drafter:
     shape = parts.shape
     if not isinstance(shape, Paths):
         raise ValueError(f"recycling fills a fixed tree of ranks: give a Paths shape, not {shape}")
@@ -75,12 +75,12 @@ def _token_recycling(parts: Parts) -> Drafter:
     return TokenRecycling(shape, ranks, prior=parts.prior)
 
 
-def _combined(parts: Parts) -> Drafter:
+def _combined(parts: Resources) -> Drafter:
     known: tuple[Source, ...] = (Suffix(), NGrams())
-    return Combined(known if parts.prior is None else (*known, parts.prior), parts.budget)
+    return MultiSource(known if parts.prior is None else (*known, parts.prior), parts.budget)
 
 
-_MAKERS: dict[DrafterName, Callable[[Parts], Drafter]] = {
+_MAKERS: dict[DrafterName, Callable[[Resources], Drafter]] = {
     "nothing": lambda parts: Nothing(),
     "draft-model": lambda parts: DraftModel(parts.draft_model, parts.shape or Widths()),  # type: ignore[arg-type]
     "layer-skip": _layer_skip,

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.drafter import Accepted, DraftSession, Request
-from draftwood.interfaces.source import RANKS, News
+from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.source import RANKS, TargetUpdate
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.sources.base import sampling_of_rows
@@ -36,7 +36,7 @@ class Stand:
         order: most tokens of context.
         fresh: weight of the newest run where a context was seen before.
         width: most children of a node.
-        most: contexts kept of each length.
+        max_contexts: contexts kept of each length.
     """
 
     name: ClassVar[str] = "stand"
@@ -46,25 +46,28 @@ class Stand:
     order: int = 4
     fresh: float = 0.6
     width: int = 4
-    most: int = 50_000
+    max_contexts: int = 50_000
 
     def __post_init__(self) -> None:
-        positive("nodes, order, width and most", [self.nodes, self.order, self.width, self.most])
+        positive(
+            "nodes, order, width and max_contexts",
+            [self.nodes, self.order, self.width, self.max_contexts],
+        )
         if self.width > RANKS:
             raise ValueError(
                 f"width must be at most {RANKS}, the tokens kept of each row, got {self.width}"
             )
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         return _StandSession(self, request)
 
 
 class _StandSession:
-    def __init__(self, config: Stand, request: Request) -> None:
+    def __init__(self, config: Stand, request: DraftRequest) -> None:
         self.config, self.rng = config, request.rng
         self.vocab = request.target.model.vocab_size
         self.sampling = sampling_of_rows(request.sampler)
-        self.tables = NGramTables(config.order, config.fresh, config.most)
+        self.tables = NGramTables(config.order, config.fresh, config.max_contexts)
         self.tail: Tail = ()
 
     def propose(self, root: int, context: Context) -> DraftTree:
@@ -99,8 +102,8 @@ class _StandSession:
             grown.tails.append(self._longer(grown.tails[node], tokens[place]))
             grown.shares.append(given - 1)
 
-    def update(self, accepted: Accepted) -> None:
-        news, tails = News(accepted, self.sampling), []
+    def update(self, accepted: VerifiedTree) -> None:
+        news, tails = TargetUpdate(accepted, self.sampling), []
         for token, parent, row in zip(
             accepted.tree.token_list, accepted.tree.parent_list, news.rows, strict=True
         ):
@@ -138,12 +141,12 @@ def normalised(row: dict[int, float]) -> dict[int, float]:
     return {token: probability / total for token, probability in possible.items()}
 
 
-def halves(share: int, most: int) -> list[int]:
-    """What each of at most ``most`` children gets of ``share`` nodes, itself included: half, then
-    half of the rest.
+def halves(share: int, limit: int) -> list[int]:
+    """What each of at most ``limit`` children gets of ``share`` nodes, itself included:
+    half, then half of the rest.
     """
     given: list[int] = []
-    while share > 0 and len(given) < most:
-        given.append(share if len(given) + 1 == most else (share + 1) // 2)
+    while share > 0 and len(given) < limit:
+        given.append(share if len(given) + 1 == limit else (share + 1) // 2)
         share -= given[-1]
     return given

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters.multi_source import Combined
-from draftwood.interfaces.drafter import DraftSession, Request
+from draftwood.drafters.multi_source import MultiSource
+from draftwood.interfaces.drafter import DraftRequest, DraftSession
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.earlier_texts import EarlierTexts
 from draftwood.sources.suffix import Suffix
@@ -38,6 +38,6 @@ class SuffixDecoding:
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         sources = (self.suffix,) if self.earlier is None else (self.suffix, self.earlier)
-        return Combined(sources, self.budget, self.estimator).start(request)
+        return MultiSource(sources, self.budget, self.estimator).start(request)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.interfaces.drafter import Accepted, DraftSession, Request
+from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.ranking import likeliest
 from draftwood.sampling import Context
 from draftwood.shapes import Paths
@@ -93,7 +93,7 @@ class TokenRecycling:
                 f"the tree asks for {wanted} ranks, the table holds {self.ranks}; raise ranks"
             )
 
-    def start(self, request: Request) -> DraftSession:
+    def start(self, request: DraftRequest) -> DraftSession:
         if self.keep and self._kept:
             return _TokenRecyclingSession(self, self._kept[0])
         adjacency = Adjacency(request.target.model.vocab_size, self.ranks, self.prior)
@@ -109,7 +109,7 @@ class _TokenRecyclingSession:
     def propose(self, root: int, context: Context) -> DraftTree:
         return self.config.shape.fill(root, self.adjacency.__getitem__, context.room)
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         ranks = min(self.config.ranks, accepted.logits.shape[-1])
         successors = likeliest(accepted.logits, ranks).cpu()
         kept = set(accepted.path)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.stopwatch import Stopwatch
-from draftwood.interfaces.drafter import Accepted, Drafter, Request
-from draftwood.interfaces.model import Model, ModelSession, Output, Run, chunks
+from draftwood.interfaces.drafter import Drafter, DraftRequest, VerifiedTree
+from draftwood.interfaces.model import ForwardInput, Model, ModelSession, Output, chunks
 from draftwood.interfaces.verifier import Verdict, Verifier
 from draftwood.ranking import require_probs
 from draftwood.rng import Rng
@@ -59,7 +59,7 @@ class Decoding:
         self.session = session
         self.sessions.append(session)
         self.draft = self.drafter.start(
-            Request(self.options.sampler, self.rng, session, self.sessions)
+            DraftRequest(self.options.sampler, self.rng, session, self.sessions)
         )
 
     def prefill(self) -> Step:
@@ -72,7 +72,7 @@ class Decoding:
             output = self.session.extend(chunk, keep, self.drafter.needs_hidden)
             watch.lap("target")
             seen = output if self.drafter.needs_logits or self.drafter.needs_hidden else None
-            self.draft.update(Accepted(DraftTree.chain(chunk), range(len(chunk)), seen))
+            self.draft.update(VerifiedTree(DraftTree.chain(chunk), range(len(chunk)), seen))
             watch.lap("draft")
         assert output is not None  # the prompt is not empty
         contexts = [self.context] if self.options.sampler.reads_context else []
@@ -90,7 +90,7 @@ class Decoding:
         self.root = root
         return Step(self._emit([root]), seconds=seconds)
 
-    def propose(self) -> tuple[Run, dict[str, float]]:
+    def propose(self) -> tuple[ForwardInput, dict[str, float]]:
         """The tree to run next, and the seconds it took."""
         watch = Stopwatch()
         room = self._room()
@@ -104,9 +104,9 @@ class Decoding:
                 " drafts; pass exact=False to allow it, or use a verifier that is exact for them"
             )
         watch.lap("draft")
-        return Run(self.session, tree), watch.seconds
+        return ForwardInput(self.session, tree), watch.seconds
 
-    def settle(self, run: Run, output: Output, seconds: dict[str, float]) -> Step:
+    def settle(self, run: ForwardInput, output: Output, seconds: dict[str, float]) -> Step:
         """Verify the tree, keep the accepted path and tell the drafter."""
         watch = Stopwatch(seconds)
         # with the logits below the one place where the host waits for the device
@@ -116,11 +116,11 @@ class Decoding:
         bound = self.options.bound(tree, probs) if self.options.bound and len(tree) > 1 else None
         verdict = self.verifier(tree, probs, self.rng)
         watch.lap("verify")
-        return self.keep(Run(run.session, tree), verdict, output, watch.seconds, bound)
+        return self.keep(ForwardInput(run.session, tree), verdict, output, watch.seconds, bound)
 
     def keep(
         self,
-        run: Run,
+        run: ForwardInput,
         verdict: Verdict,
         output: Output,
         seconds: dict[str, float],
@@ -134,7 +134,7 @@ class Decoding:
         self.context.tokens.extend(accepted)
         self.root = verdict.next_token
         watch.lap("verify")
-        self.draft.update(Accepted(tree, path, output))
+        self.draft.update(VerifiedTree(tree, path, output))
         watch.lap("draft")
         tokens = self._emit([*accepted[1:], self.root])
         kept = min(len(verdict.path), len(tokens))

@@ -15,7 +15,7 @@ from draftwood.tree import DraftTree
 
 
 @dataclass(frozen=True, eq=False)
-class Accepted:
+class VerifiedTree:
     """News for a drafter: what the target made of a tree. The first news is the prompt, as a chain
     that is all kept.
 
@@ -44,7 +44,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class DraftRequest:
     """What a drafter may know of the request it drafts for.
 
     Attributes:
@@ -79,7 +79,7 @@ class DraftSession(Protocol):
         """
         ...
 
-    def update(self, accepted: Accepted) -> None:
+    def update(self, accepted: VerifiedTree) -> None:
         """Learn what became of the last tree."""
         ...
 
@@ -98,4 +98,4 @@ class Drafter(Protocol):
     needs_logits: ClassVar[bool]
     needs_hidden: ClassVar[tuple[int, ...]]
 
-    def start(self, request: Request) -> DraftSession: ...
+    def start(self, request: DraftRequest) -> DraftSession: ...

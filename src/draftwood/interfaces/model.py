@@ -104,7 +104,7 @@ class ModelSession(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ForwardInput:
     """One sequence's part in a run of the model: nodes of ``tree`` from ``first`` on."""
 
     session: ModelSession
@@ -139,7 +139,7 @@ class Model(Protocol):
 
     def start(self) -> ModelSession: ...
 
-    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
         """Run several sequences at once, of different lengths and with different trees, padded to
         one batch.
         """

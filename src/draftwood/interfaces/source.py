@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.interfaces.drafter import Accepted, Request
+from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.ranking import likeliest_probs
 from draftwood.sampling import Sampling
 
@@ -16,7 +16,7 @@ RANKS = 8
 """Successors that are read from each row of the target's logits."""
 
 
-class Kind(NamedTuple):
+class Evidence(NamedTuple):
     """What sort of evidence an opinion rests on; how far it is trusted is learnt for each kind.
 
     Attributes:
@@ -28,12 +28,12 @@ class Kind(NamedTuple):
     strength: int
 
 
-Opinion = tuple[Kind, dict[int, float]]
+Candidates = tuple[Evidence, dict[int, float]]
 """A kind and the tokens it holds likely, with probabilities that sum to 1 at most."""
 
 
 @dataclass(frozen=True, eq=False)
-class News:
+class TargetUpdate:
     """What a run of the target said, in the form in which sources read it.
 
     Attributes:
@@ -42,7 +42,7 @@ class News:
         quiet: whether only the accepted tokens are to be taken in, since nobody guesses at present.
     """
 
-    accepted: Accepted
+    accepted: VerifiedTree
     sampling: Sampling
     quiet: bool = False
 
@@ -79,7 +79,7 @@ class SourceSession(Protocol):
     nothing else.
     """
 
-    def learn(self, news: News) -> None:
+    def learn(self, news: TargetUpdate) -> None:
         """Take in what a run of the target said. The first news is the prompt, as a chain that is
         all kept.
         """
@@ -93,7 +93,7 @@ class SourceSession(Protocol):
         """The state one token later."""
         ...
 
-    def opinions(self, state: Any) -> Sequence[Opinion]:
+    def candidates(self, state: Any) -> Sequence[Candidates]:
         """What may come next, by kind of evidence; none where nothing is known."""
         ...
 
@@ -104,4 +104,4 @@ class Source(Protocol):
 
     name: ClassVar[str]
 
-    def start(self, request: Request) -> SourceSession: ...
+    def start(self, request: DraftRequest) -> SourceSession: ...

@@ -22,7 +22,7 @@ from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_downloads, quiet_transformers
 
 __all__ = [
-    "Loaded",
+    "Pretrained",
     "builtin_names",
     "fetched",
     "folder_of",
@@ -39,7 +39,7 @@ HUB_FILES = ("*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges*")
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class Pretrained:
     """A causal language model of Transformers in eval mode, its tokenizer, and where both came
     from.
     """
@@ -106,7 +106,7 @@ def fetched(name: str, dtype: str | torch.dtype | None = None) -> Path:
 
 def load_pretrained(
     name: str, *, dtype: str | torch.dtype | None = None, device: str | torch.device | None = None
-) -> Loaded:
+) -> Pretrained:
     """Load the model and the tokenizer that `name` stands for, see `resolve`.
 
     `dtype` is a torch dtype or its name; by default the one the weights were saved in, which is
@@ -136,7 +136,7 @@ def load_pretrained(
         raise ValueError(
             f"the model in {folder} lacks {len(missing)} weights, the first is {missing[0]}; {cure}"
         )
-    return Loaded(model.to(place).eval(), tokenizer, name, folder)
+    return Pretrained(model.to(place).eval(), tokenizer, name, folder)
 
 
 def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:

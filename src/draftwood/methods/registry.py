@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 
 from draftwood.costs.budget import Budget, Seconds
-from draftwood.drafters.resources import Parts, drafter_of
+from draftwood.drafters.resources import Resources, drafter_of
 from draftwood.engine.method import Method
 from draftwood.interfaces.model import Model
 from draftwood.methods.recipes import RECIPES, Recipe
@@ -73,7 +73,7 @@ def build(
     require_parts(wanted, draft_model is not None, shape is not None)
     if draft_model is not None:
         require_like_size(target.vocab_size, draft_model.vocab_size)
-    parts = Parts(
+    parts = Resources(
         target, draft_model, shape or wanted.shape, Budget.of(curve) if curve else Budget(), prior
     )
     return Method(drafter_of(wanted.drafter, parts), verifier or wanted.verifier, name)

@@ -126,7 +126,7 @@ class CachePool:
         if length > self.capacity:
             self._grow([(self.slots, max(128, 2 * self.capacity, length)), (self.slots, length)])
 
-    def cover(self, places: "Sequence[Place]") -> None:
+    def cover(self, places: "Sequence[CacheSlice]") -> None:
         """Make room for the new tokens of a run; errors as for ``reserve``."""
         for place in places:
             self._ends[place.slot] = max(self._ends[place.slot], place.start + place.count)
@@ -212,7 +212,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class CacheSlice:
     """Where one sequence's part of a run goes: ``count`` new tokens in ``slot`` from ``start``
     on."""
 
@@ -224,7 +224,7 @@ class Place:
 class RunCache(Cache):
     """What Transformers sees of the pool during one run."""
 
-    def __init__(self, pool: CachePool, places: Sequence[Place]) -> None:
+    def __init__(self, pool: CachePool, places: Sequence[CacheSlice]) -> None:
         super().__init__(layers=[])
         self.pool, self.places = pool, places
         self.width = max(place.start + place.count for place in places)

@@ -31,12 +31,12 @@ class Sizes:
     """
 
     hidden: int
-    inner: int
+    intermediate_size: int
     heads: int
-    key_value_heads: int
+    num_kv_heads: int
     head_dim: int
     rotary_dim: int
-    centred: bool
+    is_layer_norm: bool
     epsilon: float
 
 
@@ -81,7 +81,7 @@ class Layer:
     query_norm: Norm | None
     key_norm: Norm | None
     output: Projection
-    network_norm: Norm
+    mlp_norm: Norm
     gate: Projection
     up: Projection
     down: Projection
@@ -116,7 +116,7 @@ class Decoder:
     embedding: Float[Tensor, "vocab hidden"]
     layers: tuple[Layer, ...]
     norm: Norm
-    head: Projection
+    lm_head: Projection
     rotary: Rotary
 
 
@@ -162,7 +162,7 @@ def read_decoder(hf_model: PreTrainedModel) -> Decoder:
             _layer(layer, window) for layer, window in zip(decoder.layers, windows, strict=True)
         ),
         norm=_norm(decoder.norm),
-        head=Projection.joined([hf_model.get_output_embeddings()]),  # type: ignore[list-item]
+        lm_head=Projection.joined([hf_model.get_output_embeddings()]),  # type: ignore[list-item]
         rotary=Rotary(
             frequencies=decoder.rotary_emb.inv_freq.float(),
             scale=float(getattr(decoder.rotary_emb, "attention_scaling", 1.0)),
@@ -175,13 +175,13 @@ def _sizes(hf_model: PreTrainedModel) -> Sizes:
     decoder: Any = hf_model.get_decoder()
     return Sizes(
         hidden=config.hidden_size,
-        inner=config.intermediate_size,
+        intermediate_size=config.intermediate_size,
         heads=config.num_attention_heads,
-        key_value_heads=config.num_key_value_heads,
+        num_kv_heads=config.num_key_value_heads,
         head_dim=getattr(config, "head_dim", None)
         or config.hidden_size // config.num_attention_heads,
         rotary_dim=2 * len(decoder.rotary_emb.inv_freq),
-        centred=isinstance(decoder.norm, nn.LayerNorm),
+        is_layer_norm=isinstance(decoder.norm, nn.LayerNorm),
         epsilon=float(
             getattr(decoder.norm, "variance_epsilon", 0.0) or getattr(decoder.norm, "eps", 0.0)
         ),
@@ -197,7 +197,7 @@ def _layer(layer: Any, window: int | None) -> Layer:
         query_norm=_norm(query_norm) if query_norm is not None else None,
         key_norm=_norm(key_norm) if key_norm is not None else None,
         output=Projection.joined([attention.o_proj]),
-        network_norm=_norm(layer.post_attention_layernorm),
+        mlp_norm=_norm(layer.post_attention_layernorm),
         gate=Projection.joined([network.gate_proj]),
         up=Projection.joined([network.up_proj]),
         down=Projection.joined([network.down_proj]),

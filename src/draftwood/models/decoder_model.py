@@ -27,7 +27,7 @@ class DecoderModel(PoolOfSequences):
     """
 
     def __init__(self, hf_model: PreTrainedModel, decoder: Decoder, cache: torch.dtype) -> None:
-        shape = (decoder.sizes.key_value_heads, decoder.sizes.head_dim)
+        shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
         pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, hf_model.device)
         super().__init__(hf_model.config, pool)
         self.sizes = decoder.sizes

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftwood.models.decoder_model import DecoderModel
-from draftwood.models.session import Part
+from draftwood.models.session import PackedInput
 
 MOST_ROWS = 128
 """Larger trees, and prompts, keep a GPU busy without graphs."""
@@ -90,7 +90,7 @@ class Bucket:
     hidden: tuple[int, ...]
 
     @classmethod
-    def of(cls, part: Part, kept: tuple[int, ...], hidden: tuple[int, ...]) -> "Bucket":
+    def of(cls, part: PackedInput, kept: tuple[int, ...], hidden: tuple[int, ...]) -> "Bucket":
         """The smallest bucket for this part."""
         rows = _power_of_two(part.place.count)
         context = _power_of_two(max(LEAST_CONTEXT, part.place.start + rows))
@@ -110,7 +110,7 @@ class Graphs:
         self.failed = False
 
     def run(
-        self, model: DecoderModel, decode: Decode, part: Part, hidden: tuple[int, ...]
+        self, model: DecoderModel, decode: Decode, part: PackedInput, hidden: tuple[int, ...]
     ) -> Layers | None:
         """A part's run, with rows behind it that nobody asked for; None once recording has failed.
 
@@ -131,7 +131,7 @@ class Graphs:
         return rows, {layer: state.clone() for layer, state in states.items()}
 
     def _recorded(
-        self, model: DecoderModel, decode: Decode, bucket: Bucket, part: Part
+        self, model: DecoderModel, decode: Decode, bucket: Bucket, part: PackedInput
     ) -> "_FixedRun":
         model.pool.when_moved = self.recorded.clear  # the cache's addresses are in the graphs
         model.pool.reserve(bucket.context)
@@ -186,7 +186,7 @@ class _FixedRun:
     """
 
     def __init__(
-        self, model: DecoderModel, decode: Decode, bucket: Bucket, part: Part, record: Record
+        self, model: DecoderModel, decode: Decode, bucket: Bucket, part: PackedInput, record: Record
     ) -> None:
         self.rows = bucket.rows
         self.numbers = packed(part, self.rows).to(model.device)
@@ -200,7 +200,7 @@ class _FixedRun:
 
         self.again = record(work)
 
-    def __call__(self, part: Part) -> Layers:
+    def __call__(self, part: PackedInput) -> Layers:
         numbers = packed(part, self.rows)
         if self.numbers.is_cuda and not numbers.is_cuda:
             numbers = numbers.pin_memory()
@@ -241,7 +241,7 @@ class _Numbers:
         )
 
 
-def packed(part: Part, rows: int) -> Int[Tensor, " numbers"]:
+def packed(part: PackedInput, rows: int) -> Int[Tensor, " numbers"]:
     """A part's numbers behind each other, where its tree is; its last row is repeated until there
     are ``rows``.
     """
@@ -267,7 +267,7 @@ class _FixedAttention:
         layers = (model.pool.layer(index) for index in range(model.depth))
         self.caches = [(keys[bucket.slot], values[bucket.slot]) for keys, values in layers]
         self.windows, self.dtype, self.context = model.windows, model.dtype, bucket.context
-        self.group = model.sizes.heads // model.sizes.key_value_heads
+        self.group = model.sizes.heads // model.sizes.num_kv_heads
 
     def prepare(self, numbers: _Numbers) -> None:
         """Work out where rows are written and what they see, for all layers."""

@@ -14,7 +14,7 @@ from draftwood.interfaces.model import Keep, Output
 from draftwood.models.decoder import Norm, Projection, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Graphs, Layers
-from draftwood.models.session import Part
+from draftwood.models.session import PackedInput
 
 LEAST_ROWS = 4
 """oneDNN multiplies four rows faster than one, two or three."""
@@ -54,12 +54,14 @@ class LeanModel(DecoderModel):
             for layer in self.decoder.layers
             for both in [_side_by_side(layer.gate, layer.up)]
         ]
-        self.head = _product(self.decoder.head, prepacked)
+        self.lm_head = _product(self.decoder.lm_head, prepacked)
         self.padded = prepacked
         self.graphs = Graphs(CudaRecord(self.device)) if self.device.type == "cuda" else None
 
     @torch.no_grad()
-    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
+    def compute(
+        self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
+    ) -> list[Output]:
         counts = [part.place.count for part in parts]
         rows, states = self._recorded(parts, tuple(hidden)) or self._at_once(parts, tuple(hidden))
         rows = (
@@ -68,15 +70,15 @@ class LeanModel(DecoderModel):
             else torch.stack([rows[end - 1] for end in accumulate(counts)])
         )
         states = {layer: state[: sum(counts)] for layer, state in states.items()}
-        return outputs(self.head(rows), states, counts, keep)
+        return outputs(self.lm_head(rows), states, counts, keep)
 
-    def _recorded(self, parts: Sequence[Part], hidden: tuple[int, ...]) -> Layers | None:
+    def _recorded(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Layers | None:
         """The run played back; None for what is not recorded."""
         if self.graphs is None or len(parts) > 1 or len(parts[0].tree_positions) > MOST_ROWS:
             return None
         return self.graphs.run(self, self._decode, parts[0], hidden)
 
-    def _at_once(self, parts: Sequence[Part], hidden: tuple[int, ...]) -> Layers:
+    def _at_once(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Layers:
         """The run, operation by operation, in just the shapes it has."""
         missing = LEAST_ROWS - sum(part.place.count for part in parts)
         if self.padded and missing > 0:
@@ -99,7 +101,7 @@ class LeanModel(DecoderModel):
             stream = stream + products.output(
                 self._attended(index, self._normed(stream, layer.attention_norm), rotation, attend)
             )
-            gate, up = products.gate_up(self._normed(stream, layer.network_norm)).chunk(2, dim=-1)
+            gate, up = products.gate_up(self._normed(stream, layer.mlp_norm)).chunk(2, dim=-1)
             stream = stream + products.down(functional.silu(gate) * up)
         rows = self._normed(stream, self.decoder.norm)
         if self.depth in hidden:  # as Transformers has it: the last hidden state is behind the norm
@@ -116,7 +118,7 @@ class LeanModel(DecoderModel):
         layer, sizes = self.decoder.layers[index], self.sizes
         mixed = self.products[index].query_key_value(rows).unflatten(-1, (-1, sizes.head_dim))
         query, key, value = mixed.split(
-            [sizes.heads, sizes.key_value_heads, sizes.key_value_heads], dim=1
+            [sizes.heads, sizes.num_kv_heads, sizes.num_kv_heads], dim=1
         )
         query = (
             query if layer.query_norm is None else normed(query, layer.query_norm, sizes.epsilon)
@@ -125,13 +127,13 @@ class LeanModel(DecoderModel):
         query, key = (_rotated(part, *rotation, sizes.rotary_dim) for part in (query, key))
         query, key, value = (part.to(self.dtype) for part in (query, key, value))
         # The heads that share a key stand side by side, as if they were more rows.
-        group = sizes.heads // sizes.key_value_heads
+        group = sizes.heads // sizes.num_kv_heads
         stacked = query.unflatten(1, (-1, group)).transpose(0, 1).flatten(1, 2)
         attended = attend(index, layer.window, stacked, key, value)
         return attended.unflatten(1, (-1, group)).transpose(0, 1).flatten(1)
 
     def _normed(self, rows: Tensor, norm: Norm) -> Tensor:
-        return normed(rows, norm, self.sizes.epsilon, self.sizes.centred)
+        return normed(rows, norm, self.sizes.epsilon, self.sizes.is_layer_norm)
 
 
 class _Product:
@@ -198,8 +200,8 @@ def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
 class _Attention:
     """Attention of one run: masks and places in the cache are prepared once for all layers."""
 
-    def __init__(self, model: LeanModel, parts: Sequence[Part]) -> None:
-        self.group = model.sizes.heads // model.sizes.key_value_heads
+    def __init__(self, model: LeanModel, parts: Sequence[PackedInput]) -> None:
+        self.group = model.sizes.heads // model.sizes.num_kv_heads
         self.counts = [part.place.count for part in parts]
         self.spans = [_Span(model, part, self.group) for part in parts]
 
@@ -222,7 +224,7 @@ class _Attention:
 class _Span:
     """One sequence's keys and values in the cache, old and new, and what its rows see of them."""
 
-    def __init__(self, model: LeanModel, part: Part, group: int) -> None:
+    def __init__(self, model: LeanModel, part: PackedInput, group: int) -> None:
         slot, start, end = part.place.slot, part.place.start, part.place.start + part.place.count
         self.places, self.visible = (
             model.pool.places(slot, start, end),
@@ -245,9 +247,9 @@ class _Span:
         )[0]
 
 
-def normed(rows: Tensor, norm: Norm, epsilon: float, centred: bool = False) -> Tensor:
+def normed(rows: Tensor, norm: Norm, epsilon: float, is_layer_norm: bool = False) -> Tensor:
     """RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467), or LayerNorm where centred."""
-    if centred:
+    if is_layer_norm:
         rows = rows - rows.mean(-1, keepdim=True)
     rows = rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + epsilon) * norm.weight
     return rows if norm.bias is None else rows + norm.bias

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from draftwood.interfaces.model import Keep, Output
 from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
-from draftwood.models.session import Part
+from draftwood.models.session import PackedInput
 from draftwood.native import library
 from draftwood.native.threads import threads
 
@@ -64,15 +64,17 @@ class NativeModel(DecoderModel):
         if products == "int8":
             require_int8(hf_model.device)
         self.products = products or ("bfloat16" if hf_model.dtype == torch.bfloat16 else "float32")
-        halves = torch.bfloat16 if hf_model.dtype == torch.bfloat16 else torch.float32
+        half_type = torch.bfloat16 if hf_model.dtype == torch.bfloat16 else torch.float32
         decoder = read_decoder(hf_model)
-        super().__init__(hf_model, decoder, cache=halves)
+        super().__init__(hf_model, decoder, cache=half_type)
         self.library = library.library()
         self.weight_bytes = 0  # of the matrices with their scales, all of which a run reads
         self._memory: list[Tensor] = []  # what the structure points to
-        self._structure = self._decoder(decoder, halves)
+        self._structure = self._decoder(decoder, half_type)
 
-    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
+    def compute(
+        self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
+    ) -> list[Output]:
         places = [part.place for part in parts]
         counts = [place.count for place in places]
         masks = [part.within(window).contiguous() for window in self.windows for part in parts]
@@ -87,7 +89,7 @@ class NativeModel(DecoderModel):
             _joined([part.positions for part in parts]),
         )
         numbers = [number for place in places for number in (place.slot, place.start, place.count)]
-        run = library.Run(
+        run = library.CForwardInput(
             part=library.integers(numbers),
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
@@ -113,46 +115,46 @@ class NativeModel(DecoderModel):
             logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep
         )
 
-    def _decoder(self, decoder: Decoder, halves: torch.dtype) -> library.Decoder:
+    def _decoder(self, decoder: Decoder, half_type: torch.dtype) -> library.CDecoder:
         sizes = self.sizes
-        layers = (library.Layer * self.depth)(*map(self._layer, decoder.layers))
-        return library.Decoder(
+        layers = (library.CLayer * self.depth)(*map(self._layer, decoder.layers))
+        return library.CDecoder(
             hidden=sizes.hidden,
-            inner=sizes.inner,
+            intermediate_size=sizes.intermediate_size,
             heads=sizes.heads,
-            shared_heads=sizes.key_value_heads,
+            num_kv_heads=sizes.num_kv_heads,
             head_dim=sizes.head_dim,
             rotary_dim=sizes.rotary_dim,
             vocabulary=self.vocab_size,
             kind=_KINDS[self.products],
-            halves=halves == torch.bfloat16,
-            centred=sizes.centred,
+            is_bfloat16=half_type == torch.bfloat16,
+            is_layer_norm=sizes.is_layer_norm,
             epsilon=sizes.epsilon,
             rotary_scale=decoder.rotary.scale,
             frequencies=self._address(decoder.rotary.frequencies),
-            embedding=self._address(decoder.embedding.to(halves)),
+            embedding=self._address(decoder.embedding.to(half_type)),
             norm=self._norm(decoder.norm),
-            head=self._matrix(decoder.head),
+            lm_head=self._matrix(decoder.lm_head),
             layers=layers,
         )
 
-    def _layer(self, layer: Layer) -> library.Layer:
+    def _layer(self, layer: Layer) -> library.CLayer:
         matrices = ("query_key_value", "output", "gate", "up", "down")
-        norms = ("attention_norm", "network_norm", "query_norm", "key_norm")
-        return library.Layer(
+        norms = ("attention_norm", "mlp_norm", "query_norm", "key_norm")
+        return library.CLayer(
             **{name: self._matrix(getattr(layer, name)) for name in matrices},
             **{name: self._norm(getattr(layer, name)) for name in norms},
             mask=self.windows.index(layer.window),
         )
 
-    def _norm(self, norm: Norm | None) -> library.Norm:
+    def _norm(self, norm: Norm | None) -> library.CNorm:
         if norm is None:
-            return library.Norm()
-        return library.Norm(
+            return library.CNorm()
+        return library.CNorm(
             self._address(norm.weight), None if norm.bias is None else self._address(norm.bias)
         )
 
-    def _matrix(self, part: Projection) -> library.Matrix:
+    def _matrix(self, part: Projection) -> library.CMatrix:
         """The matrix as the library reads it: tiles of 16 outputs, groups of 32 inputs."""
         weight, kind = part.weight.float().contiguous(), _KINDS[self.products]
         outputs, inputs = weight.shape
@@ -165,7 +167,7 @@ class NativeModel(DecoderModel):
             int(groups * library.TILE * library.GROUP * _BYTES[kind]), dtype=torch.uint8
         )
         scales = torch.empty(groups * library.TILE, dtype=torch.float16)
-        matrix = library.Matrix(
+        matrix = library.CMatrix(
             kind=kind,
             outputs=outputs,
             inputs=inputs,

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from draftwood.interfaces.model import InProcess, Keep, Output, Run
+from draftwood.interfaces.model import ForwardInput, InProcess, Keep, Output
 from draftwood.models.cache import CachePool
-from draftwood.models.session import Part, PooledSession, parts_of
+from draftwood.models.session import PackedInput, PooledSession, parts_of
 from draftwood.models.support import context_length
 
 
@@ -35,11 +35,11 @@ class PoolOfSequences(InProcess, ABC):
     def start(self) -> PooledSession:
         return PooledSession(self)  # type: ignore[arg-type]
 
-    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
         return self.run(parts_of(runs, self.pool), hidden=hidden)
 
     def run(
-        self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()
+        self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> list[Output]:
         """Run the parts of several sequences together and write their keys and values to the
         pool."""
@@ -48,7 +48,9 @@ class PoolOfSequences(InProcess, ABC):
             return self.compute(parts, keep, hidden)
 
     @abstractmethod
-    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
+    def compute(
+        self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
+    ) -> list[Output]:
         """The run, for which there is room in the pool and which has the pool to itself."""
 
     def without(self, layers: frozenset[int]) -> Any:

@@ -9,13 +9,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.interfaces.model import InProcess, Keep, Model, Output, Run
-from draftwood.models.cache import CachePool, Place
+from draftwood.interfaces.model import ForwardInput, InProcess, Keep, Model, Output
+from draftwood.models.cache import CachePool, CacheSlice
 from draftwood.tree import DraftTree
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PackedInput:
     """One sequence's share of a run: which tokens, at which positions, where in the cache, seeing
     what.
 
@@ -27,7 +27,7 @@ class Part:
 
     tokens: Int[Tensor, " nodes"]
     positions: Int[Tensor, " nodes"]
-    place: Place
+    place: CacheSlice
     before: int
     sees: Bool[Tensor, "nodes tree"]
     tree_positions: Int[Tensor, " tree"]
@@ -44,7 +44,7 @@ class Part:
             torch.cat([before, self.tree_positions])[None] > self.positions[:, None] - window
         )
 
-    def padded(self, rows: int) -> "Part":
+    def padded(self, rows: int) -> "PackedInput":
         """The same with so many copies of the last row behind it, which nothing sees."""
         tokens, positions, tree_positions = (
             torch.cat([values, values[-1:].expand(rows)])
@@ -52,7 +52,7 @@ class Part:
         )
         sees = functional.pad(torch.cat([self.sees, self.sees[-1:].expand(rows, -1)]), (0, rows))
         place = replace(self.place, count=self.place.count + rows)
-        return Part(tokens, positions, place, self.before, sees, tree_positions)
+        return PackedInput(tokens, positions, place, self.before, sees, tree_positions)
 
 
 @runtime_checkable
@@ -63,7 +63,7 @@ class PooledModel(Model, Protocol):
     def pool(self) -> CachePool: ...
 
     def run(
-        self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()
+        self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> list[Output]:
         """Run the parts of several sequences together and write their keys and values to the
         pool."""
@@ -100,10 +100,10 @@ class PooledSession(InProcess):
             raise ValueError("extend needs at least one token")
         start, count = self.length, len(tokens)
         positions = torch.arange(start, start + count)
-        part = Part(
+        part = PackedInput(
             tokens=torch.tensor(tokens),
             positions=positions,
-            place=Place(self.slot, start, count),
+            place=CacheSlice(self.slot, start, count),
             before=start,
             sees=positions[None] <= positions[:, None],
             tree_positions=positions,
@@ -123,7 +123,7 @@ class PooledSession(InProcess):
         self._require_open_and_whole("adopt")
         pool = self.model.pool
         with pool.lock:
-            pool.cover([Place(self.slot, 0, length)])
+            pool.cover([CacheSlice(self.slot, 0, length)])
             for index, new in enumerate(layers):
                 for ours, theirs in zip(pool.layer(index), new, strict=True):
                     start = max(0, length - theirs.shape[1])
@@ -135,7 +135,7 @@ class PooledSession(InProcess):
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
         return self.model.run([self.part(tree, first)], hidden=hidden)[0]
 
-    def part(self, tree: DraftTree, first: int) -> Part:
+    def part(self, tree: DraftTree, first: int) -> PackedInput:
         """This sequence's share of a run over ``tree`` from node ``first`` on."""
         self._require_open("forward")
         if first > self._ran:
@@ -147,10 +147,10 @@ class PooledSession(InProcess):
         if self._origin is not None:
             self._origin._ran = 0  # its nodes are overwritten
         positions = self.length + tree.depths
-        return Part(
+        return PackedInput(
             tokens=tree.tokens[first:],
             positions=positions[first:],
-            place=Place(self.slot, self.length + first, len(tree) - first),
+            place=CacheSlice(self.slot, self.length + first, len(tree) - first),
             before=self.length,
             sees=tree.ancestors[first:],
             tree_positions=positions,
@@ -192,7 +192,7 @@ class PooledSession(InProcess):
             )
 
 
-def parts_of(runs: Sequence[Run], pool: CachePool) -> list[Part]:
+def parts_of(runs: Sequence[ForwardInput], pool: CachePool) -> list[PackedInput]:
     """The parts of a run over several sequences, all of which must live in ``pool``."""
     parts = []
     for run in runs:

@@ -12,7 +12,7 @@ from transformers import DynamicCache, PreTrainedModel
 from draftwood.interfaces.model import Keep, Output
 from draftwood.models.cache import CachePool, LayerShape, RunCache
 from draftwood.models.pooled import PoolOfSequences
-from draftwood.models.session import Part, require_layers_to_skip
+from draftwood.models.session import PackedInput, require_layers_to_skip
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
 
 
@@ -51,7 +51,9 @@ class TransformersModel(PoolOfSequences):
         return self.hf_model.device
 
     @torch.no_grad()
-    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
+    def compute(
+        self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
+    ) -> list[Output]:
         """One padded run of Transformers over the parts."""
         cache = RunCache(self.pool, [part.place for part in parts])
         options: dict[str, object] = {"output_hidden_states": True} if hidden else {}
@@ -80,7 +82,7 @@ class TransformersModel(PoolOfSequences):
         smaller.hf_model = _without_layers(self.hf_model, layers)
         return smaller
 
-    def _masks(self, parts: Sequence[Part], width: int) -> Tensor | dict[str, Tensor]:
+    def _masks(self, parts: Sequence[PackedInput], width: int) -> Tensor | dict[str, Tensor]:
         masks = {}
         for attention, window in self.attentions.items():
             longest = max(part.place.count for part in parts)

@@ -22,22 +22,22 @@ struct Norm {
 };
 
 struct Layer {
-    Norm attention_norm, network_norm, query_norm, key_norm;  // the latter two may have no weight
+    Norm attention_norm, mlp_norm, query_norm, key_norm;  // the latter two may have no weight
     Matrix query_key_value, output, gate, up, down;
     int32_t mask;  // which of the run's masks this layer goes by
 };
 
 struct Decoder {
-    int32_t hidden, inner, heads, shared_heads, head_dim, rotary_dim, vocabulary;
+    int32_t hidden, intermediate_size, heads, num_kv_heads, head_dim, rotary_dim, vocabulary;
     int32_t kind;    // of the encoded rows
-    int32_t halves;  // whether the cache and the embedding are in bfloat16, else in float32
-    int32_t centred; // whether norms take off the mean
+    int32_t is_bfloat16;  // whether the cache and the embedding are in bfloat16, else in float32
+    int32_t is_layer_norm; // whether norms take off the mean
     float epsilon;
     float rotary_scale;
     const float* frequencies;  // [rotary_dim / 2]
     const void* embedding;     // [vocabulary hidden]
     Norm norm;
-    Matrix head;
+    Matrix lm_head;
     const Layer* layers;
 };
 
@@ -53,7 +53,7 @@ struct Run {
     const int64_t *tokens, *positions;  // [rows]
     const int64_t* kept;             // [kept_layers]
     const uint8_t* const* sees;      // [masks][parts], each of bytes [count][start + count]
-    void* cache;                     // [2 * layers][slots][capacity][shared_heads][head_dim]
+    void* cache;                     // [2 * layers][slots][capacity][num_kv_heads][head_dim]
     int64_t cache_slots, capacity;
     float* logits;                   // [rows or parts][vocabulary]
     float* const* hidden;            // [layers + 1], each null or [rows][hidden]
@@ -61,11 +61,11 @@ struct Run {
 
 namespace {
 
-// RMSNorm, or LayerNorm where centred. The results may take the place of the values.
-void normed(const Decoder& decoder, const float* values, int count, const Norm& norm, bool centred,
-            float* results) {
+// RMSNorm, or LayerNorm where is_layer_norm. The results may take the place of the values.
+void normed(const Decoder& decoder, const float* values, int count, const Norm& norm,
+            bool is_layer_norm, float* results) {
     float mean = 0;
-    if (centred) {
+    if (is_layer_norm) {
         double total = 0;
         for (int i = 0; i < count; i++) total += values[i];
         mean = (float)(total / count);
@@ -95,24 +95,25 @@ void rotate(float* head, int dim, const float* cosines, const float* sines) {
 // What phases hand to each other, kept from run to run.
 struct Scratch {
     std::vector<float> stream, mixed, attended, gated, cosines, sines;
-    Rows narrow, attention, wide;  // encoded rows of width hidden, heads * head_dim and inner
+    Rows narrow, attention,
+        wide;  // encoded rows of width hidden, heads * head_dim and intermediate_size
     std::vector<std::vector<int32_t>> visible;  // [mask * rows + row]: places that the row sees
     std::vector<int64_t> slots, places;         // where a row's key and value go
     std::vector<int> wanted;                    // rows whose logits are wanted
 
     void reserve(const Decoder& decoder, const Run& run) {
-        const Kind kind = (Kind)decoder.kind;
+        const Evidence kind = (Evidence)decoder.kind;
         auto grow = [&](std::vector<float>& values, int width) {
             if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
         };
-        int mixed_width = (decoder.heads + 2 * decoder.shared_heads) * decoder.head_dim;
+        int mixed_width = (decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim;
         grow(stream, decoder.hidden), grow(mixed, mixed_width);
         grow(attended, decoder.heads * decoder.head_dim),
-            grow(gated, whole(decoder.inner, LANES) * LANES);
+            grow(gated, ceil_div(decoder.intermediate_size, LANES) * LANES);
         grow(cosines, decoder.rotary_dim / 2), grow(sines, decoder.rotary_dim / 2);
         narrow.reserve(kind, run.rows, decoder.hidden);
         attention.reserve(kind, run.rows, decoder.heads * decoder.head_dim);
-        wide.reserve(kind, run.rows, decoder.inner);
+        wide.reserve(kind, run.rows, decoder.intermediate_size);
         if (visible.size() < (size_t)run.masks * run.rows)
             visible.resize((size_t)run.masks * run.rows);
         slots.clear(), places.clear(), wanted.clear();
@@ -146,7 +147,7 @@ class Forward final : public Job {
 public:
     Forward(const Decoder& decoder, const Run& run, Scratch& scratch, int threads)
         : decoder(decoder), run(run), scratch(scratch), threads(threads),
-          mixed_width((decoder.heads + 2 * decoder.shared_heads) * decoder.head_dim) {
+          mixed_width((decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim) {
         plan();
     }
 
@@ -187,18 +188,18 @@ private:
             add_phase(&Forward::norm_for_attention, index, run.rows);
             add_phase(&Forward::project, index, tiles(layer.query_key_value));
             add_phase(&Forward::store_keys_and_values, index, run.rows);
-            add_phase(&Forward::attend, index, run.rows * decoder.shared_heads * pieces_of_group());
+            add_phase(&Forward::attend, index, run.rows * decoder.num_kv_heads * pieces_of_group());
             if (!whole_heads)
                 add_phase(&Forward::encode_attended, index,
-                          run.rows * whole(decoder.heads * decoder.head_dim, GROUP));
+                          run.rows * ceil_div(decoder.heads * decoder.head_dim, GROUP));
             add_phase(&Forward::add_attended, index, tiles(layer.output));
             add_phase(&Forward::norm_for_network, index, run.rows);
-            add_phase(&Forward::gate, index, whole(decoder.inner, GROUP));
+            add_phase(&Forward::gate, index, ceil_div(decoder.intermediate_size, GROUP));
             add_phase(&Forward::add_gated, index, tiles(layer.down));
         }
         if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, 0, run.rows);
         add_phase(&Forward::norm_for_head, 0, (int)scratch.wanted.size());
-        add_phase(&Forward::make_logits, 0, tiles(decoder.head));
+        add_phase(&Forward::make_logits, 0, tiles(decoder.lm_head));
     }
 
     void add_phase(void (Forward::*act)(Some, int), int layer, int things) {
@@ -233,7 +234,7 @@ private:
 
     void norm_for_network(Some rows, int layer) {
         for (int row = rows.first; row < rows.last; row++)
-            norm_row(row, decoder.layers[layer].network_norm, row);
+            norm_row(row, decoder.layers[layer].mlp_norm, row);
     }
 
     void norm_for_head(Some wanted, int) {
@@ -245,7 +246,8 @@ private:
     void norm_row(int row, const Norm& norm, int to) {
         static thread_local std::vector<float> row_normed;
         row_normed.resize(decoder.hidden);
-        normed(decoder, stream(row), decoder.hidden, norm, decoder.centred, row_normed.data());
+        normed(decoder, stream(row), decoder.hidden, norm, decoder.is_layer_norm,
+               row_normed.data());
         encode(scratch.narrow, to, row_normed.data(), decoder.hidden);
     }
 
@@ -285,7 +287,7 @@ private:
 
     Number* place(int index, bool value, int64_t slot, int64_t position) {
         int64_t at = ((2 * index + value) * run.cache_slots + slot) * run.capacity + position;
-        return (Number*)run.cache + at * decoder.shared_heads * decoder.head_dim;
+        return (Number*)run.cache + at * decoder.num_kv_heads * decoder.head_dim;
     }
 
     void store_keys_and_values(Some rows, int index) {
@@ -296,7 +298,7 @@ private:
             const float *cosines = &scratch.cosines[(size_t)row * pairs],
                         *sines = &scratch.sines[(size_t)row * pairs];
             float scale = 1.0f / std::sqrt((float)dim);
-            for (int i = 0; i < decoder.heads + decoder.shared_heads; i++, head += dim) {
+            for (int i = 0; i < decoder.heads + decoder.num_kv_heads; i++, head += dim) {
                 bool is_query = i < decoder.heads;
                 const Norm& norm = is_query ? layer.query_norm : layer.key_norm;
                 if (norm.weight) normed(decoder, head, dim, norm, false, head);
@@ -304,27 +306,27 @@ private:
                 if (is_query)
                     for (int j = 0; j < dim; j++) head[j] *= scale;
             }
-            const float* keys = head - decoder.shared_heads * dim;
+            const float* keys = head - decoder.num_kv_heads * dim;
             Number* key_place = place(index, false, scratch.slots[row], scratch.places[row]);
             Number* value_place = place(index, true, scratch.slots[row], scratch.places[row]);
-            for (int i = 0; i < decoder.shared_heads * dim; i++)
+            for (int i = 0; i < decoder.num_kv_heads * dim; i++)
                 put(key_place + i, keys[i]), put(value_place + i, head[i]);
         }
     }
 
-    int group() const { return decoder.heads / decoder.shared_heads; }
+    int group() const { return decoder.heads / decoder.num_kv_heads; }
 
     // Heads that share keys are attended to together, unless there are too few rows to keep all
     // threads busy.
     int heads_together() const {
-        return run.rows * decoder.shared_heads >= threads ? std::min(group(), MOST_HEADS) : 1;
+        return run.rows * decoder.num_kv_heads >= threads ? std::min(group(), MOST_HEADS) : 1;
     }
-    int pieces_of_group() const { return whole(group(), heads_together()); }
+    int pieces_of_group() const { return ceil_div(group(), heads_together()); }
 
     void attend(Some tasks, int index) {
         const Layer& layer = decoder.layers[index];
         const int piece = heads_together(), pieces = pieces_of_group(),
-                  tasks_of_row = decoder.shared_heads * pieces;
+                  tasks_of_row = decoder.num_kv_heads * pieces;
         static thread_local std::vector<float> weights;
         for (int task = tasks.first; task < tasks.last; task++) {
             Heads heads;
@@ -351,8 +353,8 @@ private:
                       std::vector<float>& weights) {
         const int dim = decoder.head_dim;
         const auto& places = scratch.visible[(size_t)layer.mask * run.rows + heads.row];
-        const size_t stride = (size_t)decoder.shared_heads * dim, width = places.size();
-        const size_t padded = (size_t)whole((int)width, LANES) * LANES;
+        const size_t stride = (size_t)decoder.num_kv_heads * dim, width = places.size();
+        const size_t padded = (size_t)ceil_div((int)width, LANES) * LANES;
         Seen<Number> keys{places,
                           place(index, false, scratch.slots[heads.row], 0) + heads.shared * dim,
                           stride, dim};
@@ -365,7 +367,7 @@ private:
         score<COUNT>(queries, keys, weights.data(), padded);
         Floats totals[COUNT];
         for (int head = 0; head < COUNT; head++)
-            totals[head] = all(soften(&weights[head * padded], width, padded));
+            totals[head] = all(softmax_row(&weights[head * padded], width, padded));
         average<COUNT>(weights.data(), padded, totals, values, results);
         if (whole_heads)
             for (int i = 0; i < COUNT * dim; i += GROUP)
@@ -373,7 +375,7 @@ private:
     }
 
     // Scores become weights that are not yet divided by their sum, which is returned.
-    static float soften(float* scores, size_t width, size_t padded) {
+    static float softmax_row(float* scores, size_t width, size_t padded) {
         std::fill(scores + width, scores + padded, -INFINITY);
         Floats most = load(scores), total{};
         for (size_t i = LANES; i < padded; i += LANES) most = larger(most, load(scores + i));
@@ -388,7 +390,7 @@ private:
 
     // Where a group of 32 spans several heads.
     void encode_attended(Some tasks, int) {
-        const int width = decoder.heads * decoder.head_dim, groups = whole(width, GROUP);
+        const int width = decoder.heads * decoder.head_dim, groups = ceil_div(width, GROUP);
         for (int task = tasks.first; task < tasks.last; task++) {
             int row = task / groups, from = task % groups * GROUP;
             const float* values = &scratch.attended[(size_t)row * width + from];
@@ -399,7 +401,7 @@ private:
     // SwiGLU. A thread makes whole groups of 32, which are encoded at once.
     void gate(Some groups, int index) {
         const Layer& layer = decoder.layers[index];
-        const int width = decoder.inner, padded = whole(width, LANES) * LANES,
+        const int width = decoder.intermediate_size, padded = ceil_div(width, LANES) * LANES,
                   per_group = GROUP / LANES;
         const int first = groups.first * per_group,
                   last = std::min(groups.last * per_group, tiles(layer.gate));
@@ -430,13 +432,13 @@ private:
     // As Transformers has it: the last hidden state is behind the norm.
     void put_last_hidden(Some rows, int) {
         for (int row = rows.first; row < rows.last; row++)
-            normed(decoder, stream(row), decoder.hidden, decoder.norm, decoder.centred,
+            normed(decoder, stream(row), decoder.hidden, decoder.norm, decoder.is_layer_norm,
                    run.hidden[run.layers] + (size_t)row * decoder.hidden);
     }
 
     void make_logits(Some tiles, int) {
         const int count = (int)scratch.wanted.size();
-        products(decoder.head, scratch.narrow, count, tiles.first, tiles.last,
+        products(decoder.lm_head, scratch.narrow, count, tiles.first, tiles.last,
                  [&](int row, int tile, Floats values) {
                      put_tile(run.logits + (size_t)row * decoder.vocabulary, tile,
                               decoder.vocabulary, values);
@@ -486,7 +488,7 @@ int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* r
         if (run->tokens[row] < 0 || run->tokens[row] >= decoder->vocabulary) return row;
     std::lock_guard<std::mutex> lock(workshop->busy);
     workshop->scratch.reserve(*decoder, *run);
-    if (decoder->halves) {
+    if (decoder->is_bfloat16) {
         Forward<bfloat16> forward(*decoder, *run, workshop->scratch, threads);
         workshop->team.run(forward, threads);
     } else {
@@ -520,7 +522,7 @@ void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, in
                         float* results) {
     using namespace draftwood;
     Rows encoded;
-    encoded.reserve((Kind)matrix->kind, rows, matrix->inputs);
+    encoded.reserve((Evidence)matrix->kind, rows, matrix->inputs);
     for (int row = 0; row < rows; row++)
         for (int from = 0; from < matrix->inputs; from += GROUP)
             encoded.encode(row, from, values + (size_t)row * matrix->inputs + from,
@@ -532,19 +534,19 @@ void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, in
 }
 
 // places [rows count], and shares [rows count] unless they are null
-void draftwood_largest(const float* values, int64_t rows, int64_t stride, int64_t size,
+void draftwood_topk(const float* values, int64_t rows, int64_t stride, int64_t size,
                        int32_t count, int64_t* places, float temperature, float* shares,
                        int32_t threads) {
     draftwood::for_each(rows, threads, [&](int64_t row) {
         const float* own = values + row * stride;
-        draftwood::largest_of(own, size, count, places + row * count);
+        draftwood::topk_of(own, size, count, places + row * count);
         if (shares)
             draftwood::shares_of(own, size, places + row * count, count, temperature,
                                  shares + row * count);
     });
 }
 
-void draftwood_soften(const float* values, int64_t rows, int64_t stride, int64_t size,
+void draftwood_softmax(const float* values, int64_t rows, int64_t stride, int64_t size,
                       float temperature, float* probs, int32_t threads) {
     draftwood::for_each(rows, threads, [&](int64_t row) {
         draftwood::soften_row(values + row * stride, size, temperature, probs + row * size);
@@ -552,11 +554,11 @@ void draftwood_soften(const float* values, int64_t rows, int64_t stride, int64_t
 }
 
 // shares and places [rows count]
-void draftwood_places_of_shares(const float* weights, int64_t rows, int64_t stride, int64_t size,
+void draftwood_sample_inverse_cdf(const float* weights, int64_t rows, int64_t stride, int64_t size,
                                 const double* shares, int32_t count, int32_t distinct,
                                 int64_t* places, int32_t threads) {
     draftwood::for_each(rows, threads, [&](int64_t row) {
-        draftwood::places_of_shares(weights + row * stride, size, shares + row * count, count,
+        draftwood::sample_inverse_cdf(weights + row * stride, size, shares + row * count, count,
                                     distinct, places + row * count);
     });
 }
@@ -565,25 +567,25 @@ double draftwood_overlap(const float* p, const float* q, int64_t size, float sca
     return draftwood::overlap(p, q, size, scale);
 }
 
-int64_t draftwood_first_to_arrive(const float* weights, int64_t size, uint32_t first,
+int64_t draftwood_gumbel_argmax(const float* weights, int64_t size, uint32_t first,
                                   uint32_t second) {
-    return draftwood::first_to_arrive(weights, size, {first, second});
+    return draftwood::gumbel_argmax(weights, size, {first, second});
 }
 
-int64_t draftwood_first_of_logits(
+int64_t draftwood_gumbel_argmax_of_logits(
     const float* logits, int64_t size, float temperature, uint32_t first, uint32_t second
 ) {
-    return draftwood::first_of_logits(logits, size, temperature, {first, second});
+    return draftwood::gumbel_argmax_of_logits(logits, size, temperature, {first, second});
 }
 
-void draftwood_arrivals(const int64_t* tokens, int64_t count, uint32_t first, uint32_t second,
-                        float* times) {
+void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t first,
+                                 uint32_t second, float* times) {
     using namespace draftwood;
     for (int64_t from = 0; from < count; from += LANES) {
         Words some{};
         for (int64_t i = from; i < std::min(count, from + LANES); i++)
             some[i - from] = (uint32_t)tokens[i];
-        Floats found = arrivals(some, {first, second});
+        Floats found = exponential_noise(some, {first, second});
         for (int64_t i = from; i < std::min(count, from + LANES); i++) times[i] = found[i - from];
     }
 }

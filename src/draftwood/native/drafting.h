@@ -249,12 +249,12 @@ struct SuffixAutomaton {
 
 // What was expected after one text.
 struct Prediction {
-    struct Opinion {
+    struct Candidates {
         int32_t kind;
         double weight;
         Guesses guesses;
     };
-    std::vector<Opinion> opinions;
+    std::vector<Candidates> candidates;
     Guesses mixed, means, estimates;
     bool made = false, deep = false;
 };
@@ -271,7 +271,7 @@ struct DraftingSettings {
     const int64_t* prior_tokens;  // [known ranks]
     const float* prior_probs;
     int64_t prior_known, prior_ranks;
-    const double* trust;  // of each kind
+    const double* log_weight;  // of each kind
     const double* before_evidence;  // [2 buckets]
     const int32_t* bucket_of;  // of each of `steps` equal parts of 0..1
     int32_t buckets, steps;
@@ -282,10 +282,11 @@ enum Source { SUFFIX, N_GRAMS, PRIOR };
 
 struct Estimates {
     const DraftingSettings& settings;
-    std::vector<double> trust, values[2], hits[2], trials[2];
+    std::vector<double> log_weight, values[2], hits[2], trials[2];
 
     explicit Estimates(const DraftingSettings& settings)
-        : settings(settings), trust(settings.trust, settings.trust + settings.kinds) {
+        : settings(settings),
+          log_weight(settings.log_weight, settings.log_weight + settings.kinds) {
         for (int deep = 0; deep < 2; deep++) {
             const double* before = settings.before_evidence + deep * settings.buckets;
             values[deep].assign(before, before + settings.buckets);
@@ -298,14 +299,14 @@ struct Estimates {
         return settings.bucket_of[std::min(settings.steps - 1, (int)(mean * settings.steps))];
     }
 
-    // `prediction` holds opinions without weights. `noise`: of the draw that decides; null for
+    // `prediction` holds candidates without weights. `noise`: of the draw that decides; null for
     // greedy texts.
     void predict(Prediction& prediction, bool deep, const PlaceKey* noise) const {
         double total = 0;
-        for (auto& opinion : prediction.opinions)
-            total += opinion.weight = std::exp(trust[opinion.kind]);
+        for (auto& opinion : prediction.candidates)
+            total += opinion.weight = std::exp(log_weight[opinion.kind]);
         Guesses& mixed = prediction.mixed;
-        for (auto& opinion : prediction.opinions) {
+        for (auto& opinion : prediction.candidates) {
             opinion.weight /= total;
             for (const Guess& guess : opinion.guesses) {
                 if (double* known = find(mixed, guess.token))
@@ -313,7 +314,7 @@ struct Estimates {
                 else mixed.push_back({guess.token, opinion.weight * guess.probability});
             }
         }
-        Guesses means = noise ? raced(mixed, *noise) : mixed;
+        Guesses means = noise ? coupled(mixed, *noise) : mixed;
         for (const Guess& guess : means) {
             if (!(guess.probability > settings.floor)) continue;
             prediction.means.push_back(guess);
@@ -323,32 +324,32 @@ struct Estimates {
         prediction.made = true;
     }
 
-    static Guesses raced(const Guesses& mixed, PlaceKey key) {
-        Guesses haste = mixed;
+    static Guesses coupled(const Guesses& mixed, PlaceKey key) {
+        Guesses race_score = mixed;
         double total = 0, known = 0;
         for (size_t from = 0; from < mixed.size(); from += LANES) {
             Words tokens{};
             const size_t end = std::min(mixed.size(), from + LANES);
             for (size_t i = from; i < end; i++) tokens[i - from] = mixed[i].token;
-            Floats times = arrivals(tokens, key);
+            Floats times = exponential_noise(tokens, key);
             for (size_t i = from; i < end; i++) {
-                haste[i].probability /= std::max<double>(times[i - from], 1e-12);
-                total += haste[i].probability;
+                race_score[i].probability /= std::max<double>(times[i - from], 1e-12);
+                total += race_score[i].probability;
                 known += mixed[i].probability;
             }
         }
         total += std::max(0.0, 1.0 - known);
-        for (Guess& guess : haste) guess.probability /= total;
-        return haste;
+        for (Guess& guess : race_score) guess.probability /= total;
+        return race_score;
     }
 
     void learn(Prediction& prediction, int32_t token) {
         const double* mean = find(prediction.mixed, token);
-        if (mean && *mean > 0 && prediction.opinions.size() > 1)
-            for (auto& opinion : prediction.opinions) {
+        if (mean && *mean > 0 && prediction.candidates.size() > 1)
+            for (auto& opinion : prediction.candidates) {
                 const double* held = find(opinion.guesses, token);
                 const double share = opinion.weight * (held ? *held : 0.0) / *mean;
-                trust[opinion.kind] += settings.rate * (share - opinion.weight);
+                log_weight[opinion.kind] += settings.rate * (share - opinion.weight);
             }
         const int deep = prediction.deep;
         for (const Guess& guess : prediction.means) {
@@ -398,17 +399,17 @@ struct Drafting {
         expected.emplace_back();
     }
 
-    void ask_sources(const Node& node, std::vector<Prediction::Opinion>& opinions) const {
+    void ask_sources(const Node& node, std::vector<Prediction::Candidates>& candidates) const {
         for (int source : settings.sources) {
             if (source == SUFFIX && node.match.matched >= settings.suffix_shortest) {
                 Guesses guesses = automaton.continuations(node.match);
                 const int kind =
                     settings.suffix_kind + std::min(node.match.matched, settings.suffix_longest);
-                if (!guesses.empty()) opinions.push_back({kind, 0, std::move(guesses)});
+                if (!guesses.empty()) candidates.push_back({kind, 0, std::move(guesses)});
             } else if (source == N_GRAMS) {
                 for (int length = node.tail.length; length > 0; length--)
                     if (const Guesses* row = tables->row(node.tail, length))
-                        opinions.push_back({settings.n_gram_kind + length, 0, *row});
+                        candidates.push_back({settings.n_gram_kind + length, 0, *row});
             } else if (source == PRIOR && node.token < settings.prior_known) {
                 Guesses guesses;
                 for (int64_t rank = 0; rank < settings.prior_ranks; rank++) {
@@ -418,7 +419,7 @@ struct Drafting {
                             {(int32_t)settings.prior_tokens[place], settings.prior_probs[place]});
                 }
                 if (!guesses.empty())
-                    opinions.push_back({settings.prior_kind, 0, std::move(guesses)});
+                    candidates.push_back({settings.prior_kind, 0, std::move(guesses)});
             }
         }
     }
@@ -464,7 +465,7 @@ struct Drafting {
             }
             Prediction& prediction = expected[next.place];
             const Node& node = nodes[next.place];
-            ask_sources(node, prediction.opinions);
+            ask_sources(node, prediction.candidates);
             const PlaceKey noise = place_key(key, place + node.depth);
             estimates.predict(prediction, node.depth > 0, noisy ? &noise : nullptr);
             for (const Guess& guess : prediction.estimates)
@@ -475,7 +476,7 @@ struct Drafting {
     // Bits of the sources that proposed a node.
     int32_t proposers(const Node& node) const {
         int32_t bits = 0;
-        for (const auto& opinion : expected[node.parent].opinions)
+        for (const auto& opinion : expected[node.parent].candidates)
             for (const Guess& guess : opinion.guesses)
                 if (guess.token == node.token) bits |= 1 << source_of(opinion.kind);
         return bits;

@@ -14,7 +14,7 @@ SUFFIX, N_GRAMS, PRIOR = range(3)
 """The sources that the library knows."""
 
 
-class Settings(Structure):
+class CDraftingSettings(Structure):
     """``DraftingSettings`` of drafting.h."""
 
     _fields_ = (
@@ -27,7 +27,7 @@ class Settings(Structure):
         ("prior_tokens", c_void_p),
         ("prior_probs", c_void_p),
         *((name, c_int64) for name in ("prior_known", "prior_ranks")),
-        *((name, POINTER(c_double)) for name in ("trust", "before_evidence")),
+        *((name, POINTER(c_double)) for name in ("log_weight", "before_evidence")),
         ("bucket_of", POINTER(c_int32)),
         *((name, c_int32) for name in ("buckets", "steps")),
         *((name, c_double) for name in ("rate", "strength", "decay", "floor")),
@@ -40,12 +40,12 @@ class Tables:
     Args:
         order: most tokens of context, at most ``MOST_ORDER``.
         fresh: weight of the newest row where a context was seen before.
-        most: contexts kept of each length.
+        max_contexts: contexts kept of each length.
     """
 
-    def __init__(self, order: int, fresh: float, most: int) -> None:
+    def __init__(self, order: int, fresh: float, max_contexts: int) -> None:
         compiled = library.library()
-        self.handle = compiled.draftwood_tables_new(order, fresh, most)
+        self.handle = compiled.draftwood_tables_new(order, fresh, max_contexts)
         weakref.finalize(self, compiled.draftwood_tables_free, self.handle).atexit = False
 
 
@@ -75,7 +75,7 @@ class Drafting:
         tables: where n-grams are among the sources.
     """
 
-    def __init__(self, settings: Settings, tables: Tables | None) -> None:
+    def __init__(self, settings: CDraftingSettings, tables: Tables | None) -> None:
         self.library = library.library()
         self._kept = (settings, tables)
         self.handle = self.library.draftwood_drafting_new(

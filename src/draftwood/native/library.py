@@ -48,7 +48,7 @@ FLOAT32, BFLOAT16, INT8, INT4 = range(4)  # kinds of matrices
 TILE, GROUP = 16, 32  # outputs stored together, inputs that share a scale
 
 
-class Matrix(Structure):
+class CMatrix(Structure):
     """See matrices.h."""
 
     _fields_ = (
@@ -63,38 +63,45 @@ class Matrix(Structure):
     )
 
 
-class Norm(Structure):
+class CNorm(Structure):
     """See decoder.cpp, also for what follows."""
 
     _fields_ = (("weight", c_void_p), ("bias", c_void_p))
 
 
-class Layer(Structure):
+class CLayer(Structure):
     _fields_ = (
-        *((name, Norm) for name in ("attention_norm", "network_norm", "query_norm", "key_norm")),
-        *((name, Matrix) for name in ("query_key_value", "output", "gate", "up", "down")),
+        *((name, CNorm) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
+        *((name, CMatrix) for name in ("query_key_value", "output", "gate", "up", "down")),
         ("mask", c_int32),
     )
 
 
-class Decoder(Structure):
+class CDecoder(Structure):
     _fields_ = (
         *(
             (name, c_int32)
-            for name in ("hidden", "inner", "heads", "shared_heads", "head_dim", "rotary_dim")
+            for name in (
+                "hidden",
+                "intermediate_size",
+                "heads",
+                "num_kv_heads",
+                "head_dim",
+                "rotary_dim",
+            )
         ),
-        *((name, c_int32) for name in ("vocabulary", "kind", "halves", "centred")),
+        *((name, c_int32) for name in ("vocabulary", "kind", "is_bfloat16", "is_layer_norm")),
         ("epsilon", c_float),
         ("rotary_scale", c_float),
         ("frequencies", c_void_p),
         ("embedding", c_void_p),
-        ("norm", Norm),
-        ("head", Matrix),
-        ("layers", POINTER(Layer)),
+        ("norm", CNorm),
+        ("lm_head", CMatrix),
+        ("layers", POINTER(CLayer)),
     )
 
 
-class Run(Structure):
+class CForwardInput(Structure):
     _fields_ = (
         *(
             (name, c_int32)
@@ -114,17 +121,20 @@ class Run(Structure):
 ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and width
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "draftwood_run": (c_int32, (POINTER(Decoder), POINTER(Run), c_int32)),
+    "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
-    "draftwood_pack": (None, (c_void_p, POINTER(Matrix), c_int32)),
-    "draftwood_multiply": (None, (POINTER(Matrix), c_void_p, c_int32, c_void_p)),
-    "draftwood_largest": (None, (*ROWS, c_int32, c_void_p, c_float, c_void_p, c_int32)),
-    "draftwood_soften": (None, (*ROWS, c_float, c_void_p, c_int32)),
-    "draftwood_places_of_shares": (None, (*ROWS, c_void_p, c_int32, c_int32, c_void_p, c_int32)),
+    "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
+    "draftwood_multiply": (None, (POINTER(CMatrix), c_void_p, c_int32, c_void_p)),
+    "draftwood_topk": (None, (*ROWS, c_int32, c_void_p, c_float, c_void_p, c_int32)),
+    "draftwood_softmax": (None, (*ROWS, c_float, c_void_p, c_int32)),
+    "draftwood_sample_inverse_cdf": (None, (*ROWS, c_void_p, c_int32, c_int32, c_void_p, c_int32)),
     "draftwood_overlap": (c_double, (c_void_p, c_void_p, c_int64, c_float)),
-    "draftwood_first_to_arrive": (c_int64, (c_void_p, c_int64, c_uint32, c_uint32)),
-    "draftwood_first_of_logits": (c_int64, (c_void_p, c_int64, c_float, c_uint32, c_uint32)),
-    "draftwood_arrivals": (None, (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)),
+    "draftwood_gumbel_argmax": (c_int64, (c_void_p, c_int64, c_uint32, c_uint32)),
+    "draftwood_gumbel_argmax_of_logits": (
+        c_int64,
+        (c_void_p, c_int64, c_float, c_uint32, c_uint32),
+    ),
+    "draftwood_exponential_noise": (None, (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)),
     "draftwood_tables_new": (c_void_p, (c_int32, c_double, c_int64)),
     "draftwood_tables_free": (None, (c_void_p,)),
     "draftwood_drafting_new": (c_void_p, (c_void_p, c_void_p)),

@@ -57,7 +57,7 @@ inline Floats uniforms(Words tokens, PlaceKey key, Words& words) {
 
 // Standard exponential numbers of 16 tokens, to float precision where they are small, which is
 // where they decide.
-inline Floats arrivals(Words tokens, PlaceKey key) {
+inline Floats exponential_noise(Words tokens, PlaceKey key) {
     Words words;
     Floats high = uniforms(tokens, key, words);
     Floats low = __builtin_convertvector(scrambled(words ^ ~key.second), Floats);
@@ -70,7 +70,7 @@ inline Floats arrivals(Words tokens, PlaceKey key) {
 // The token that arrives first when each comes at its weight as rate, or -1; one of weight 0 never
 // does. `weigh` makes weights of 16 numbers; those behind the row are `beyond`.
 template <typename Weigh>
-int64_t first_to_arrive(const float* row, int64_t size, PlaceKey key, float beyond, Weigh weigh) {
+int64_t gumbel_argmax(const float* row, int64_t size, PlaceKey key, float beyond, Weigh weigh) {
     Words token, unused;
     for (int lane = 0; lane < LANES; lane++) token[lane] = lane;
     float best = 0;
@@ -83,29 +83,30 @@ int64_t first_to_arrive(const float* row, int64_t size, PlaceKey key, float beyo
         // An arrival is never before its uniform number, so most tokens are behind without any
         // logarithm.
         if (!any_above(weight - uniforms(token, key, unused) * (best * 0.9999f), 0.0f)) continue;
-        Floats haste = weight / arrivals(token, key);
+        Floats race_score = weight / exponential_noise(token, key);
         for (int lane = 0; lane < LANES; lane++)
-            if (haste[lane] > best) best = haste[lane], who = place + lane;
+            if (race_score[lane] > best) best = race_score[lane], who = place + lane;
     }
     return who;
 }
 
-inline int64_t first_to_arrive(const float* weights, int64_t size, PlaceKey key) {
-    return first_to_arrive(weights, size, key, 0.0f, [](Floats weights) { return weights; });
+inline int64_t gumbel_argmax(const float* weights, int64_t size, PlaceKey key) {
+    return gumbel_argmax(weights, size, key, 0.0f, [](Floats weights) { return weights; });
 }
 
 // The same for logits, whose weights are e^(value / temperature); the largest of them at
 // temperature 0. It is -1 where that is infinite or no number.
-inline int64_t first_of_logits(const float* logits, int64_t size, float temperature, PlaceKey key) {
+inline int64_t gumbel_argmax_of_logits(const float* logits, int64_t size, float temperature,
+                                       PlaceKey key) {
     if (temperature == 0) {
         int64_t place;
-        largest_of(logits, size, 1, &place);
+        topk_of(logits, size, 1, &place);
         return std::isfinite(logits[place]) ? place : -1;
     }
     const float most = largest_value(logits, size), inverse = 1 / temperature;
     if (!std::isfinite(most)) return -1;
-    return first_to_arrive(logits, size, key, -INFINITY,
-                           [&](Floats logits) { return softened(logits, most, inverse); });
+    return gumbel_argmax(logits, size, key, -INFINITY,
+                           [&](Floats logits) { return scaled_exp(logits, most, inverse); });
 }
 
 }  // namespace draftwood

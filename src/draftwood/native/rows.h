@@ -29,7 +29,7 @@ inline bool any_not_below(Floats values, float bar) {
 inline bool before(float a, float b) { return a > b || (a != a && b == b); }
 
 // The `count` largest of a row, largest first; of equal ones the first.
-inline void largest_of(const float* row, int64_t size, int count, int64_t* places) {
+inline void topk_of(const float* row, int64_t size, int count, int64_t* places) {
     int found = 0;
     auto consider = [&](int64_t place) {
         if (found == count && !before(row[place], row[places[count - 1]])) return;
@@ -63,7 +63,7 @@ inline float largest_value(const float* row, int64_t size) {
 }
 
 // Weights of logits, of which `most` is the largest. One of minus infinity is never drawn.
-inline Floats softened(Floats logits, float most, float inverse_temperature) {
+inline Floats scaled_exp(Floats logits, float most, float inverse_temperature) {
     Floats score = (logits - most) * inverse_temperature;
     return score > -87.0f ? exponential(score) : Floats{};
 }
@@ -77,7 +77,7 @@ inline void soften_row(const float* row, int64_t size, float temperature, float*
     float total = 0;
     Floats sums{};
     for (int64_t i = 0; i < whole; i += LANES) {
-        Floats power = softened(load(row + i), most, inverse);
+        Floats power = scaled_exp(load(row + i), most, inverse);
         store(probs + i, power);
         sums += power;
     }
@@ -115,7 +115,7 @@ inline int64_t place_of(const Number* weights, int64_t size, double& goal) {
 // For each of `count` shares (0 to 1) the place at which the weights up to it first exceed this
 // share of their sum. Where drawn tokens are `distinct`, a place has no weight for those after it.
 // Where no weight is left the last place fills up.
-inline void places_of_shares(const float* weights, int64_t size, const double* shares, int count,
+inline void sample_inverse_cdf(const float* weights, int64_t size, const double* shares, int count,
                              bool distinct, int64_t* places) {
     constexpr int64_t BLOCK = 256;
     std::vector<double> blocks((size + BLOCK - 1) / BLOCK);

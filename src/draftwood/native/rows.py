@@ -24,34 +24,34 @@ def searchable(rows: Tensor) -> bool:
     )
 
 
-def largest(rows: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
+def topk(rows: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
     """The places of the ``count`` largest of each row, largest first; of equal ones the first; NaN
     before all.
     """
-    return _largest(rows, count, 1.0, None)
+    return _topk(rows, count, 1.0, None)
 
 
-def largest_with_shares(
+def topk_probs(
     rows: Float[Tensor, "rows vocab"], count: int, temperature: float
 ) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"]]:
     """The same, and their probabilities: shares in the sum of exp(value / temperature) over the
     whole row.
     """
     shares = torch.empty(len(rows), count, dtype=torch.float32)
-    return _largest(rows, count, temperature, shares), shares
+    return _topk(rows, count, temperature, shares), shares
 
 
-def _largest(rows: Tensor, count: int, temperature: float, shares: Tensor | None) -> Tensor:
+def _topk(rows: Tensor, count: int, temperature: float, shares: Tensor | None) -> Tensor:
     places = torch.empty(len(rows), count, dtype=torch.int64)
     address = None if shares is None else shares.data_ptr()
     sizes = (len(rows), rows.stride(0), rows.shape[1], count)
-    library.library().draftwood_largest(
+    library.library().draftwood_topk(
         rows.data_ptr(), *sizes, places.data_ptr(), temperature, address, threads()
     )
     return places
 
 
-def softened(
+def softmax(
     rows: Float[Tensor, "rows vocab"],
     temperature: float,
     out: Float[Tensor, "rows vocab"] | None = None,
@@ -63,7 +63,7 @@ def softened(
     logit.
     """
     probs = torch.empty(rows.shape, dtype=torch.float32) if out is None else out
-    library.library().draftwood_soften(
+    library.library().draftwood_softmax(
         rows.data_ptr(),
         len(rows),
         rows.stride(0),
@@ -75,7 +75,7 @@ def softened(
     return probs
 
 
-def places_of_shares(
+def sample_inverse_cdf(
     rows: Float[Tensor, "rows vocab"], shares: Float[Tensor, "rows count"], distinct: bool
 ) -> Int[Tensor, "rows count"]:
     """Where the weights of a row up to a place first exceed these shares (0 to 1) of their sum, one
@@ -88,7 +88,7 @@ def places_of_shares(
     """
     places = torch.empty(shares.shape, dtype=torch.int64)
     sizes = (len(rows), rows.stride(0), rows.shape[1])
-    library.library().draftwood_places_of_shares(
+    library.library().draftwood_sample_inverse_cdf(
         rows.data_ptr(),
         *sizes,
         shares.data_ptr(),
@@ -105,14 +105,14 @@ def overlap(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], scale: float
     return library.library().draftwood_overlap(p.data_ptr(), q.data_ptr(), len(p), scale)
 
 
-def first_to_arrive(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> int:
-    """The place whose number of ``arrivals`` over its weight is smallest; -1 where no weight is
-    above 0.
+def gumbel_argmax(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> int:
+    """The place whose number of ``exponential_noise`` over its weight is smallest; -1 where no
+    weight is above 0.
     """
-    return library.library().draftwood_first_to_arrive(weights.data_ptr(), len(weights), *key)
+    return library.library().draftwood_gumbel_argmax(weights.data_ptr(), len(weights), *key)
 
 
-def first_of_logits(
+def gumbel_argmax_of_logits(
     rows: Float[Tensor, "rows vocab"], row: int, temperature: float, key: tuple[int, int]
 ) -> int:
     """The same for the weights exp(logit / temperature) of one row; the place of the largest at
@@ -121,11 +121,15 @@ def first_of_logits(
     It is -1 where the largest logit is NaN or infinite.
     """
     address = rows.data_ptr() + row * rows.stride(0) * rows.element_size()
-    return library.library().draftwood_first_of_logits(address, rows.shape[1], temperature, *key)
+    return library.library().draftwood_gumbel_argmax_of_logits(
+        address, rows.shape[1], temperature, *key
+    )
 
 
-def arrivals(places: Sequence[int], key: tuple[int, int]) -> list[float]:
+def exponential_noise(places: Sequence[int], key: tuple[int, int]) -> list[float]:
     """Standard exponential numbers that belong to these places and a key of two 32-bit words."""
     times = (c_float * len(places))()
-    library.library().draftwood_arrivals(library.integers(places), len(places), *key, times)
+    library.library().draftwood_exponential_noise(
+        library.integers(places), len(places), *key, times
+    )
     return list(times)

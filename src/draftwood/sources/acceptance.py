@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from draftwood.interfaces.source import Kind, Opinion
+from draftwood.interfaces.source import Candidates, Evidence
 
 FINE = 4  # buckets per doubling of the odds
 BUCKETS = 10 * FINE + 1
@@ -15,18 +15,21 @@ BUCKETS = 10 * FINE + 1
 # What the defaults of this file hold was learnt by its own rules, starting from equal trust, over
 # 26 texts of 128 tokens that SmolLM2-135M-Instruct wrote to Spec-Bench prompts which no benchmark
 # here uses, at temperatures 0 and 1.
-TRUST = {
-    Kind("bigram-prior", 1): -2.1,
-    **{Kind("n-grams", tokens): trust for tokens, trust in enumerate((-0.4, -0.3, -0.6), start=1)},
+LOG_WEIGHTS = {
+    Evidence("bigram-prior", 1): -2.1,
     **{
-        Kind(source, tokens): trust
+        Evidence("n-grams", tokens): log_weight
+        for tokens, log_weight in enumerate((-0.4, -0.3, -0.6), start=1)
+    },
+    **{
+        Evidence(source, tokens): log_weight
         for source in ("suffix", "earlier-texts")
-        for tokens, trust in enumerate((-1.7, -0.2, 0.1, 0.7, 0.7, 0.7, 0.7, 2.6), start=1)
+        for tokens, log_weight in enumerate((-1.7, -0.2, 0.1, 0.7, 0.7, 0.7, 0.7, 2.6), start=1)
     },
 }
 
 Noise = Callable[[Sequence[int]], Sequence[float]]
-"""Exponential numbers of tokens; see ``Rng.arrivals``."""
+"""Exponential numbers of tokens; see ``Rng.exponential_noise``."""
 
 Line = tuple[float, float]
 """Acceptance before evidence: its log odds are the first number plus the second times the log odds
@@ -46,7 +49,7 @@ class Prediction(NamedTuple):
         deep: whether guesses led here.
     """
 
-    opinions: list[tuple[Kind, dict[int, float], float]]
+    candidates: list[tuple[Evidence, dict[int, float], float]]
     mixed: dict[int, float]
     means: dict[int, float]
     estimates: dict[int, float]
@@ -55,7 +58,7 @@ class Prediction(NamedTuple):
     def sources(self, token: int) -> tuple[str, ...]:
         """Names of the sources that proposed this token."""
         return tuple(
-            dict.fromkeys(kind.source for kind, guesses, _ in self.opinions if token in guesses)
+            dict.fromkeys(kind.source for kind, guesses, _ in self.candidates if token in guesses)
         )
 
 
@@ -84,7 +87,7 @@ class Estimator:
         floor: guesses of a smaller mean are not considered.
     """
 
-    trust: Mapping[Kind, float] = field(default_factory=lambda: TRUST)
+    log_weight: Mapping[Evidence, float] = field(default_factory=lambda: LOG_WEIGHTS)
     root: Line = (-0.52, 0.87)
     deep: Line = (0.13, 1.10)
     rate: float = 0.1
@@ -130,7 +133,7 @@ def middle_of(bucket: int) -> float:
     return 1.0 / (1.0 + 2.0 ** (5.0 - bucket / FINE))
 
 
-def raced(mixed: Mapping[int, float], noise: Noise) -> dict[int, float]:
+def coupled(mixed: Mapping[int, float], noise: Noise) -> dict[int, float]:
     """Each token's share of the haste with which all come: its probability over its exponential
     number.
 
@@ -139,12 +142,12 @@ def raced(mixed: Mapping[int, float], noise: Noise) -> dict[int, float]:
     what is left of the probability.
     """
     times = noise(list(mixed))
-    haste = {
+    race_score = {
         token: mean / max(time, 1e-12)
         for (token, mean), time in zip(mixed.items(), times, strict=True)
     }
-    total = sum(haste.values()) + max(0.0, 1.0 - sum(mixed.values()))
-    return {token: value / total for token, value in haste.items()}
+    total = sum(race_score.values()) + max(0.0, 1.0 - sum(mixed.values()))
+    return {token: value / total for token, value in race_score.items()}
 
 
 def before_evidence(line: Line) -> list[float]:
@@ -160,14 +163,14 @@ class Estimates:
 
     def __init__(self, config: Estimator) -> None:
         self.config = config
-        self.trust = dict(config.trust)
+        self.log_weight = dict(config.log_weight)
         self.prior = [before_evidence(config.root), before_evidence(config.deep)]
         self.values = [list(row) for row in self.prior]
         self.hits = [[0.0] * BUCKETS for _ in range(2)]
         self.trials = [[0.0] * BUCKETS for _ in range(2)]
 
     def predict(
-        self, opinions: Sequence[Opinion], deep: bool, noise: Noise | None = None
+        self, candidates: Sequence[Candidates], deep: bool, noise: Noise | None = None
     ) -> Prediction:
         """What comes next, and how likely each guess is to be accepted.
 
@@ -176,18 +179,18 @@ class Estimates:
             deep: whether guesses led here.
             noise: exponential numbers of tokens in the draw that decides; None for greedy texts.
         """
-        trust = self.trust
-        weights = [math.exp(trust.get(kind, 0.0)) for kind, _ in opinions]
+        log_weight = self.log_weight
+        weights = [math.exp(log_weight.get(kind, 0.0)) for kind, _ in candidates]
         total = sum(weights)
-        weighed: list[tuple[Kind, dict[int, float], float]] = []
+        weighed: list[tuple[Evidence, dict[int, float], float]] = []
         mixed: dict[int, float] = {}
-        for (kind, guesses), weight in zip(opinions, weights, strict=True):
+        for (kind, guesses), weight in zip(candidates, weights, strict=True):
             weight /= total
             weighed.append((kind, guesses, weight))
             for token, probability in guesses.items():
                 mixed[token] = mixed.get(token, 0.0) + weight * probability
         values, floor = self.values[deep], self.config.floor
-        means = mixed if noise is None or not mixed else raced(mixed, noise)
+        means = mixed if noise is None or not mixed else coupled(mixed, noise)
         means = {token: mean for token, mean in means.items() if mean > floor}
         return Prediction(
             weighed,
@@ -200,11 +203,11 @@ class Estimates:
     def learn(self, prediction: Prediction, token: int) -> None:
         """The text went on with ``token`` where ``prediction`` was made."""
         mean = prediction.mixed.get(token, 0.0)
-        if mean > 0.0 and len(prediction.opinions) > 1:
-            rate, trust = self.config.rate, self.trust
-            for kind, guesses, weight in prediction.opinions:
+        if mean > 0.0 and len(prediction.candidates) > 1:
+            rate, log_weight = self.config.rate, self.log_weight
+            for kind, guesses, weight in prediction.candidates:
                 share = weight * guesses.get(token, 0.0) / mean
-                trust[kind] = trust.get(kind, 0.0) + rate * (share - weight)
+                log_weight[kind] = log_weight.get(kind, 0.0) + rate * (share - weight)
         deep, decay, strength = prediction.deep, self.config.decay, self.config.strength
         hits, trials, values, prior = (
             self.hits[deep],

@@ -12,9 +12,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from draftwood.interfaces.drafter import Request
+from draftwood.interfaces.drafter import DraftRequest
 from draftwood.interfaces.model import Model, ModelSession, extend_in_chunks
-from draftwood.interfaces.source import Kind, News, Opinion, SourceSession
+from draftwood.interfaces.source import Candidates, Evidence, SourceSession, TargetUpdate
 from draftwood.ranking import likeliest_probs
 from draftwood.tree import DraftTree
 
@@ -103,7 +103,7 @@ class BigramPrior:
         except SafetensorError as error:
             raise ValueError(f"{path} holds no bigram prior: {error}") from error
 
-    def start(self, request: Request) -> SourceSession:
+    def start(self, request: DraftRequest) -> SourceSession:
         return _BigramPriorSession(self)
 
     def row(self, token: int) -> dict[int, float]:
@@ -145,9 +145,9 @@ def _successors(
 class _BigramPriorSession:
     def __init__(self, prior: BigramPrior) -> None:
         self.prior = prior
-        self.kind = Kind(prior.name, 1)
+        self.kind = Evidence(prior.name, 1)
 
-    def learn(self, news: News) -> None:
+    def learn(self, news: TargetUpdate) -> None:
         """The table stays as it is."""
 
     def begin(self, root: int) -> int:
@@ -156,6 +156,6 @@ class _BigramPriorSession:
     def advance(self, state: int, token: int) -> int:
         return token
 
-    def opinions(self, state: int) -> list[Opinion]:
+    def candidates(self, state: int) -> list[Candidates]:
         row = self.prior.row(state)
         return [(self.kind, row)] if row else []

@@ -4,8 +4,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Request
-from draftwood.interfaces.source import News, Opinion, SourceSession
+from draftwood.interfaces.drafter import DraftRequest
+from draftwood.interfaces.source import Candidates, SourceSession, TargetUpdate
 from draftwood.sources.suffix import (
     BREAK,
     DEEPEST,
@@ -23,8 +23,8 @@ class Memory:
     request started.
 
     Args:
-        most: tokens remembered; beyond, the automaton is built anew of the newest half, about 3 s
-            per million tokens.
+        max_tokens: tokens remembered; beyond, the automaton is built anew of the newest half, about
+            3 s per million tokens.
         deepest: tokens of the longest match.
 
     Attributes:
@@ -32,8 +32,8 @@ class Memory:
             threads.
     """
 
-    def __init__(self, most: int, deepest: int = DEEPEST) -> None:
-        self.most, self.deepest = most, deepest
+    def __init__(self, max_tokens: int, deepest: int = DEEPEST) -> None:
+        self.max_tokens, self.deepest = max_tokens, deepest
         self.lock = threading.Lock()
         self.automaton = SuffixAutomaton(deepest)
         self.texts: list[list[int]] = []  # they grow while their requests run
@@ -49,7 +49,7 @@ class Memory:
             for number, text in enumerate(self.texts):
                 self._append(text[self.read[number] :])
                 self.read[number] = len(text)
-            if self.automaton.length > self.most:
+            if self.automaton.length > self.max_tokens:
                 self._forget()
             self.texts.append([])
             self.read.append(0)
@@ -62,7 +62,7 @@ class Memory:
     def _forget(self) -> None:
         """Build a new automaton; requests under way keep the old one."""
         first, tokens = len(self.texts), 0
-        while first > 0 and tokens + len(self.texts[first - 1]) <= self.most // 2:
+        while first > 0 and tokens + len(self.texts[first - 1]) <= self.max_tokens // 2:
             first -= 1
             tokens += len(self.texts[first]) + 1
         self.texts, self.read = self.texts[first:], self.read[first:]
@@ -81,22 +81,22 @@ class EarlierTexts:
     each user a drafter of their own.
 
     Args:
-        most: tokens remembered, about 1 kB each.
+        max_tokens: tokens remembered, about 1 kB each.
         longest: matches of so many tokens and more count alike.
         shortest: shorter matches guess nothing.
     """
 
     name: ClassVar[str] = "earlier-texts"
-    most: int = 100_000
+    max_tokens: int = 100_000
     longest: int = 8
     shortest: int = 2
     _memory: list[Memory] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        positive("most, longest and shortest", [self.most, self.longest, self.shortest])
-        self._memory.append(Memory(self.most, deepest(self.longest)))
+        positive("max_tokens, longest and shortest", [self.max_tokens, self.longest, self.shortest])
+        self._memory.append(Memory(self.max_tokens, deepest(self.longest)))
 
-    def start(self, request: Request) -> SourceSession:
+    def start(self, request: DraftRequest) -> SourceSession:
         return _EarlierTextsSession(self, self._memory[0])
 
 
@@ -108,7 +108,7 @@ class _EarlierTextsSession:
         self.kinds = kinds_of(config.name, config.longest)
         self.match: Match = (0, 0)
 
-    def learn(self, news: News) -> None:
+    def learn(self, news: TargetUpdate) -> None:
         with self.lock:
             for token in news.accepted.tokens:
                 self.text.append(token)
@@ -121,6 +121,6 @@ class _EarlierTextsSession:
         with self.lock:
             return self.automaton.step(*state, token)
 
-    def opinions(self, state: Match) -> list[Opinion]:
+    def candidates(self, state: Match) -> list[Candidates]:
         with self.lock:
             return opinions_on(self.automaton, state, self.kinds, self.shortest)

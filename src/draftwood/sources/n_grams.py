@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Request
-from draftwood.interfaces.source import Kind, News, Opinion, SourceSession
+from draftwood.interfaces.drafter import DraftRequest
+from draftwood.interfaces.source import Candidates, Evidence, SourceSession, TargetUpdate
 from draftwood.native.drafting import Tables
 from draftwood.validation import positive
 
@@ -21,11 +21,11 @@ class NGramTables:
     Args:
         order: most tokens of context.
         fresh: weight of the newest row where a context was seen before.
-        most: contexts kept of each length; beyond, the oldest quarter is forgotten.
+        max_contexts: contexts kept of each length; beyond, the oldest quarter is forgotten.
     """
 
-    def __init__(self, order: int, fresh: float, most: int) -> None:
-        self.fresh, self.most = fresh, most
+    def __init__(self, order: int, fresh: float, max_contexts: int) -> None:
+        self.fresh, self.max_contexts = fresh, max_contexts
         self.tables: list[dict[Tail, dict[int, float]]] = [{} for _ in range(order)]
 
     def learn(self, tail: Tail, row: dict[int, float]) -> None:
@@ -36,8 +36,8 @@ class NGramTables:
             table[context] = (
                 row if seen is None or self.fresh == 1.0 else _average(seen, row, self.fresh)
             )
-            if len(table) > self.most:
-                for old in list(table)[: 1 + self.most // 4]:
+            if len(table) > self.max_contexts:
+                for old in list(table)[: 1 + self.max_contexts // 4]:
                     table.pop(old, None)  # a request of another thread may have been faster
 
     def rows(self, tail: Tail) -> list[tuple[int, dict[int, float]]]:
@@ -61,7 +61,7 @@ class NGrams:
     Args:
         order: most tokens of context.
         fresh: weight of the newest run where a context was seen before; 1 forgets what was there.
-        most: contexts kept of each length.
+        max_contexts: contexts kept of each length.
         keep: carry the tables over from request to request. Faster on like texts; the tokens stay
             exact, but how fast they come then depends on earlier requests.
     """
@@ -69,19 +69,19 @@ class NGrams:
     name: ClassVar[str] = "n-grams"
     order: int = 2
     fresh: float = 0.6
-    most: int = 50_000
+    max_contexts: int = 50_000
     keep: bool = False
     _kept: list[NGramTables] = field(default_factory=list, init=False, repr=False)
     _native_kept: list[Tables] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        positive("order and most", [self.order, self.most])
+        positive("order and max_contexts", [self.order, self.max_contexts])
         if not 0.0 < self.fresh <= 1.0:
             raise ValueError(f"fresh must be above 0 and at most 1, got {self.fresh}")
 
-    def start(self, request: Request) -> SourceSession:
+    def start(self, request: DraftRequest) -> SourceSession:
         if not self.keep or not self._kept:
-            tables = NGramTables(self.order, self.fresh, self.most)
+            tables = NGramTables(self.order, self.fresh, self.max_contexts)
             if not self.keep:
                 return _NGramsSession(self, tables)
             self._kept.append(tables)
@@ -91,7 +91,7 @@ class NGrams:
         """Tables in C++ for one request, or for all where they are to be kept."""
         if self.keep and self._native_kept:
             return self._native_kept[0]
-        tables = Tables(self.order, self.fresh, self.most)
+        tables = Tables(self.order, self.fresh, self.max_contexts)
         if self.keep:
             self._native_kept.append(tables)
         return tables
@@ -100,10 +100,10 @@ class NGrams:
 class _NGramsSession:
     def __init__(self, config: NGrams, tables: NGramTables) -> None:
         self.order, self.tables = config.order, tables
-        self.kinds = [Kind(config.name, length) for length in range(config.order + 1)]
+        self.kinds = [Evidence(config.name, length) for length in range(config.order + 1)]
         self.tail: Tail = ()
 
-    def learn(self, news: News) -> None:
+    def learn(self, news: TargetUpdate) -> None:
         if news.quiet:
             self.tail = (*self.tail, *news.accepted.tokens)[-self.order :]
             return
@@ -120,7 +120,7 @@ class _NGramsSession:
     def advance(self, state: Tail, token: int) -> Tail:
         return (*state, token)[-self.order :]
 
-    def opinions(self, state: Tail) -> list[Opinion]:
+    def candidates(self, state: Tail) -> list[Candidates]:
         return [(self.kinds[length], row) for length, row in self.tables.rows(state)]
 
 

@@ -9,10 +9,18 @@ from ctypes import c_int32
 from functools import cache
 
 from draftwood.costs.budget import Budget
-from draftwood.interfaces.drafter import Accepted, Request
-from draftwood.interfaces.source import Kind, News, Source
+from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
+from draftwood.interfaces.source import Evidence, Source, TargetUpdate
 from draftwood.native import library
-from draftwood.native.drafting import MOST_ORDER, N_GRAMS, PRIOR, SUFFIX, Costs, Drafting, Settings
+from draftwood.native.drafting import (
+    MOST_ORDER,
+    N_GRAMS,
+    PRIOR,
+    SUFFIX,
+    CDraftingSettings,
+    Costs,
+    Drafting,
+)
 from draftwood.sources.acceptance import BUCKET_OF, Estimator, before_evidence
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.bigram_prior import BigramPrior
@@ -34,12 +42,14 @@ def known(sources: Sequence[Source]) -> bool:
     )
 
 
-class NativeSources:
+class NativeMerger:
     """Implements ``Merged`` for sources that are ``known``; the arguments are those of
-    ``MergedSources``.
+    ``PythonMerger``.
     """
 
-    def __init__(self, sources: Sequence[Source], estimator: Estimator, request: Request) -> None:
+    def __init__(
+        self, sources: Sequence[Source], estimator: Estimator, request: DraftRequest
+    ) -> None:
         self.sources = sources  # the library reads the prior's memory
         self.names = {_NUMBERS[type(source)]: source.name for source in sources}
         tables = next(
@@ -60,10 +70,10 @@ class NativeSources:
     def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
         return tuple(self._named(bits) for bits in self.drafting.proposers(size))
 
-    def learn(self, accepted: Accepted, quiet: bool) -> None:
+    def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
         tree, rows = accepted.tree.to("cpu"), None
         if self.reads_rows and not quiet:
-            best, probs = News(accepted, self.sampling).likeliest
+            best, probs = TargetUpdate(accepted, self.sampling).likeliest
             if len(best) != len(tree):
                 raise ValueError(
                     f"there must be logits of every node, got {len(best)} rows for {len(tree)}"
@@ -76,9 +86,9 @@ class NativeSources:
         return tuple(name for number, name in self.names.items() if bits >> number & 1)
 
 
-def _settings(sources: Sequence[Source], estimator: Estimator) -> Settings:
-    kinds: list[Kind] = []
-    settings = Settings(
+def _settings(sources: Sequence[Source], estimator: Estimator) -> CDraftingSettings:
+    kinds: list[Evidence] = []
+    settings = CDraftingSettings(
         sources=(c_int32 * 3)(*([_NUMBERS[type(source)] for source in sources] + [-1] * 3)[:3]),
         suffix_kind=-1,
         n_gram_kind=-1,
@@ -95,10 +105,10 @@ def _settings(sources: Sequence[Source], estimator: Estimator) -> Settings:
         if isinstance(source, Suffix):
             settings.suffix_kind, settings.suffix_longest = first, source.longest
             settings.suffix_shortest = source.shortest
-            kinds += [Kind(source.name, length) for length in range(source.longest + 1)]
+            kinds += [Evidence(source.name, length) for length in range(source.longest + 1)]
         elif isinstance(source, NGrams):
             settings.n_gram_kind = first
-            kinds += [Kind(source.name, length) for length in range(source.order + 1)]
+            kinds += [Evidence(source.name, length) for length in range(source.order + 1)]
         elif isinstance(source, BigramPrior):
             settings.prior_kind = first
             settings.prior_tokens, settings.prior_probs = (
@@ -106,11 +116,11 @@ def _settings(sources: Sequence[Source], estimator: Estimator) -> Settings:
                 source.probs.data_ptr(),
             )
             settings.prior_known, settings.prior_ranks = source.tokens.shape
-            kinds.append(Kind(source.name, 1))
+            kinds.append(Evidence(source.name, 1))
     prior = [value for line in (estimator.root, estimator.deep) for value in before_evidence(line)]
     settings.before_evidence, settings.buckets = library.doubles(prior), len(prior) // 2
-    settings.trust, settings.kinds = (
-        library.doubles([estimator.trust.get(kind, 0.0) for kind in kinds]),
+    settings.log_weight, settings.kinds = (
+        library.doubles([estimator.log_weight.get(kind, 0.0) for kind in kinds]),
         len(kinds),
     )
     return settings

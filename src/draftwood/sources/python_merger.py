@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from draftwood.costs.budget import Budget
-from draftwood.interfaces.drafter import Accepted, Request
-from draftwood.interfaces.source import News, Source
+from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
+from draftwood.interfaces.source import Source, TargetUpdate
 from draftwood.sources.acceptance import Estimator, Prediction
 from draftwood.sources.base import sampling_of_rows
 from draftwood.tree import UNBOUNDED
@@ -41,14 +41,14 @@ class Merged(Protocol):
         """
         ...
 
-    def learn(self, accepted: Accepted, quiet: bool) -> None:
+    def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
         """Take in what became of the tree; only its accepted tokens where ``quiet``, since nobody
         guesses then.
         """
         ...
 
 
-class MergedSources:
+class PythonMerger:
     """Any sources, in Python; ``native_sources`` does the same in C++ for those that ``auto``
     takes.
 
@@ -59,7 +59,9 @@ class MergedSources:
             view.
     """
 
-    def __init__(self, sources: Sequence[Source], estimator: Estimator, request: Request) -> None:
+    def __init__(
+        self, sources: Sequence[Source], estimator: Estimator, request: DraftRequest
+    ) -> None:
         self.sessions = [source.start(request) for source in sources]
         self.estimates = estimator.start()
         self.sampling = sampling_of_rows(request.sampler)
@@ -105,24 +107,24 @@ class MergedSources:
         pairs = zip(self.tokens[1:size], self.parents[1:size], strict=True)
         return ((), *(self.expected[parent].sources(token) for token, parent in pairs))
 
-    def learn(self, accepted: Accepted, quiet: bool) -> None:
+    def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
         path, tokens = accepted.path, accepted.tree.token_list
         for node, child in pairwise(path):
             if node in self.expected:
                 self.estimates.learn(self.expected[node], tokens[child])
         self.open = self.expected.get(path[-1])
         self._clear()
-        news = News(accepted, self.sampling, quiet)
+        news = TargetUpdate(accepted, self.sampling, quiet)
         for session in self.sessions:
             session.learn(news)
 
     def _predict(self, node: int) -> Prediction:
         """What follows a node."""
         pairs = zip(self.sessions, self.states[node], strict=True)
-        opinions = [opinion for session, state in pairs for opinion in session.opinions(state)]
+        candidates = [opinion for session, state in pairs for opinion in session.candidates(state)]
         depth = self.depths[node]
-        noise = None if self.rng is None else partial(self.rng.arrivals, ahead=depth)
-        prediction = self.expected[node] = self.estimates.predict(opinions, depth > 0, noise)
+        noise = None if self.rng is None else partial(self.rng.exponential_noise, ahead=depth)
+        prediction = self.expected[node] = self.estimates.predict(candidates, depth > 0, noise)
         return prediction
 
     def _add(self, token: int, parent: int, chance: float) -> None:

@@ -20,7 +20,7 @@ STORED_SECONDS = 6.0  # for a prior that later loads find again
 PASSING_SECONDS = 1.0  # for one that is forgotten with the process
 
 
-class Prior:
+class StoredPrior:
     """A model's bigram prior, made when it is first asked for: read from disk or measured.
 
     Nothing but time depends on it, so a file that cannot be read is measured anew and one that

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Request
-from draftwood.interfaces.source import Kind, News, Opinion, SourceSession
+from draftwood.interfaces.drafter import DraftRequest
+from draftwood.interfaces.source import Candidates, Evidence, SourceSession, TargetUpdate
 from draftwood.validation import positive
 
 # tokens of a match; longer ones count as their last so many, as in SuffixDecoding's trees
@@ -138,7 +138,7 @@ class Suffix:
     def __post_init__(self) -> None:
         positive("longest and shortest", [self.longest, self.shortest])
 
-    def start(self, request: Request) -> SourceSession:
+    def start(self, request: DraftRequest) -> SourceSession:
         return _SuffixSession(self)
 
 
@@ -148,7 +148,7 @@ class _SuffixSession:
         self.automaton = SuffixAutomaton(deepest(config.longest))
         self.kinds = kinds_of(config.name, config.longest)
 
-    def learn(self, news: News) -> None:
+    def learn(self, news: TargetUpdate) -> None:
         for token in news.accepted.tokens:
             self.automaton.append(token)
 
@@ -158,7 +158,7 @@ class _SuffixSession:
     def advance(self, state: Match, token: int) -> Match:
         return self.automaton.step(*state, token)
 
-    def opinions(self, state: Match) -> list[Opinion]:
+    def candidates(self, state: Match) -> list[Candidates]:
         return opinions_on(self.automaton, state, self.kinds, self.shortest)
 
 
@@ -167,14 +167,14 @@ def deepest(longest: int) -> int:
     return max(DEEPEST, longest)
 
 
-def kinds_of(source: str, longest: int) -> list[Kind]:
+def kinds_of(source: str, longest: int) -> list[Evidence]:
     """One kind of evidence for each length of a match, from 0 on."""
-    return [Kind(source, length) for length in range(longest + 1)]
+    return [Evidence(source, length) for length in range(longest + 1)]
 
 
 def opinions_on(
-    automaton: SuffixAutomaton, match: Match, kinds: Sequence[Kind], shortest: int
-) -> list[Opinion]:
+    automaton: SuffixAutomaton, match: Match, kinds: Sequence[Evidence], shortest: int
+) -> list[Candidates]:
     """The likeliest continuations of a match; none of one that is too short, or that nearly
     anything follows.
     """

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import Keep, Output, Run
+from draftwood.interfaces.model import ForwardInput, Keep, Output
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class TableModel:
     def start(self) -> "TableSession":
         return TableSession(self)
 
-    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
         return [run.session.forward(run.tree, run.first, hidden) for run in runs]
 
     def after(self, tails: Sequence[tuple[int, ...]]) -> Float[Tensor, "tails vocab"]:

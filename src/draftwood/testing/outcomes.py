@@ -74,7 +74,7 @@ class ScriptedRng(Rng):
         probability = min(1.0, max(0.0, float(probability)))
         return self._choose([(probability, True), (1.0 - probability, False)])
 
-    def arrivals(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
+    def exponential_noise(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
         raise NotImplementedError(
             "noise that is known before a draw cannot be enumerated; test this one by sampling"
         )

@@ -68,7 +68,7 @@ class Divergence:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The outcome of one check; ``passed`` is None where it could not be made, and ``detail`` says
     why.
     """
@@ -129,7 +129,7 @@ def check_identity(
     others: Sequence["LanguageModel"],
     max_new_tokens: int,
     prompts: Sequence[str] = (),
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Greedy texts of every method against plain decoding, prompt by prompt; a method ends at its
     first failure.
     """
@@ -144,19 +144,21 @@ def _identity(
     other: "LanguageModel",
     cases: list[tuple[list[int], list[int]]],
     max_new_tokens: int,
-) -> Finding:
+) -> CheckResult:
     compared, ties = 0, []
     for prompt, plain in cases:
         tokens = other.generate(prompt, max_new_tokens=max_new_tokens).token_ids
         compared += len(tokens)
         found = first_divergence(model, prompt, plain, tokens)
         if found is not None and not found.tie:
-            return Finding("identity", other.method.name, False, describe(found), divergence=found)
+            return CheckResult(
+                "identity", other.method.name, False, describe(found), divergence=found
+            )
         ties += [found] if found is not None else []
     detail = f"{compared} tokens of {len(cases)} texts the same"
     if ties:
         detail = f"{len(ties)} of {len(cases)} texts part at a tie; {describe(ties[0])}"
-    return Finding(
+    return CheckResult(
         "identity", other.method.name, True, detail, divergence=ties[0] if ties else None
     )
 
@@ -175,16 +177,16 @@ def describe(found: Divergence) -> str:
     )
 
 
-def check_law(recipe: Recipe) -> Finding:
+def check_law(recipe: Recipe) -> CheckResult:
     """The law of a method's text on the table model, decoded by the whole engine."""
     target, draft = tables()
     p_value = law_p_value(_on_table(recipe, target, draft), target)
-    return Finding(
+    return CheckResult(
         "law", recipe.name, p_value >= SIGNIFICANCE, "chi-square over the engine", p_value
     )
 
 
-def check_controls() -> Iterator[Finding]:
+def check_controls() -> Iterator[CheckResult]:
     """Rules that are wrong; each must be caught."""
     target, draft = tables()
     for name, shape, verifier in (
@@ -198,7 +200,7 @@ def check_controls() -> Iterator[Finding]:
     ):
         p_value = law_p_value(Method(DraftModel(draft, shape), verifier, name), target)
         caught = p_value < SIGNIFICANCE
-        yield Finding(
+        yield CheckResult(
             "control", name, caught, "caught, as it must be" if caught else "not caught", p_value
         )
 

@@ -15,7 +15,7 @@ from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
-from draftwood.sources.stored_prior import Prior
+from draftwood.sources.stored_prior import StoredPrior
 from draftwood.text.builder import TextBuilder
 from draftwood.text.prompts import Prompt, Tokens, plain_messages, require_prompt, token_ids
 from draftwood.text.stream import Generation, Stream
@@ -48,11 +48,11 @@ class LanguageModel(InProcess):
         method: Method,
         name: str,
         calibration: Calibration | None = None,
-        prior: Prior | None = None,
+        prior: StoredPrior | None = None,
     ) -> None:
         self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
         self.calibration = calibration or Calibration(model)
-        self.prior = prior or Prior(model, _usual_text(tokenizer), self.calibration.folder)
+        self.prior = prior or StoredPrior(model, _usual_text(tokenizer), self.calibration.folder)
 
     def with_method(
         self, method: str | Method, draft_model: Model | None = None

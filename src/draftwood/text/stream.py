@@ -110,7 +110,7 @@ def _pieces(
             taken = builder.add(step.tokens)
             if builder.stopped:
                 step = step.first(taken)
-            steps.append(step.light())
+            steps.append(step.without_probs())
             if piece := builder.new_text():
                 yield piece
             if builder.stopped:

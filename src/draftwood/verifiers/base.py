@@ -34,7 +34,7 @@ def drawn(probs: NodeProbs, node: int, rng: Rng) -> int:
     return probs.draw(node, rng) if isinstance(probs, LazyProbs) else rng.draw(probs[node])
 
 
-def twins(tree: DraftTree, candidates: Sequence[int], token: int) -> list[int]:
+def with_token(tree: DraftTree, candidates: Sequence[int], token: int) -> list[int]:
     """The candidates that hold this token: together they are one node of the sequence.
 
     Those with children come first, because a leaf may have no row in ``tree.probs``.

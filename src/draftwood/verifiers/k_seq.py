@@ -11,7 +11,7 @@ from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.native.rows import overlap, searchable
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import twins
+from draftwood.verifiers.base import with_token
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class KSeq:
                 return Verdict(
                     tree.path_to(alive[0]), rng.draw(_left_over(p, q, rho, len(candidates)))
                 )
-            alive = twins(tree, candidates, token)
+            alive = with_token(tree, candidates, token)
 
 
 def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], count: int) -> float:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import drawn, twins
+from draftwood.verifiers.base import drawn, with_token
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Match:
         alive = [0]  # a tree may hold the same token twice below one node
         while True:
             token = drawn(target_probs, alive[0], rng)
-            agreeing = twins(
+            agreeing = with_token(
                 tree, [child for node in alive for child in tree.children[node]], token
             )
             if not agreeing:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import residual, twins, without
+from draftwood.verifiers.base import residual, with_token, without
 
 
 @dataclass(frozen=True)
@@ -44,4 +44,4 @@ class Rejection:
                     q = without(q, token)
             else:
                 return Verdict(tree.path_to(alive[0]), rng.draw(p))
-            alive = twins(tree, candidates, token) if tree.draw == "independent" else [child]
+            alive = with_token(tree, candidates, token) if tree.draw == "independent" else [child]

@@ -10,7 +10,7 @@ from torch import Tensor
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import twins, without
+from draftwood.verifiers.base import with_token, without
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Open:
     def twins_of(self, child: int) -> list[int]:
         if self._tree.draw != "independent":
             return [child]
-        return twins(self._tree, self._children, self._tree.token_list[child])
+        return with_token(self._tree, self._children, self._tree.token_list[child])
 
     def delete(self, child: int) -> None:
         rest = (self.weight * self.p - self._q).clamp(min=0.0)

@@ -24,7 +24,7 @@ LLAMA_CPP_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Recipe:
+class EnvironmentRecipe:
     """What an environment is made of; one made from another recipe is completed again.
 
     Attributes:
@@ -49,11 +49,11 @@ class Recipe:
 
 
 RECIPES = {
-    "llama.cpp": Recipe(("cmake==4.4.4", "ninja==1.13.2"), llama_cpp=True),
-    "openvino": Recipe(
+    "llama.cpp": EnvironmentRecipe(("cmake==4.4.4", "ninja==1.13.2"), llama_cpp=True),
+    "openvino": EnvironmentRecipe(
         ("openvino-genai==2026.4.1.0", "openvino-tokenizers==2026.4.1.0", "openvino==2026.4.1")
     ),
-    "vllm": Recipe(("vllm==0.33.0",)),
+    "vllm": EnvironmentRecipe(("vllm==0.33.0",)),
 }
 
 

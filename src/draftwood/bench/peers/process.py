@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from draftwood.bench.peers.protocol import Answer, Request
+from draftwood.bench.peers.protocol import PeerRequest, Reply
 
 
 class AdapterError(Exception):
@@ -68,7 +68,7 @@ class Adapter:
             raise
         self._signal(signal.SIGSTOP)
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: PeerRequest) -> Reply:
         """The answer to one request. Raises AdapterError when none comes, and then the adapter is
         ended.
         """
@@ -80,7 +80,7 @@ class Adapter:
         self._signal(signal.SIGSTOP)
         return answer
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: PeerRequest) -> Reply:
         assert self.process.stdin is not None
         self._signal(signal.SIGCONT)
         try:
@@ -89,7 +89,7 @@ class Adapter:
         except OSError:
             raise AdapterError(self._death()) from None
         try:
-            return Answer.read(self._line(self.answer_seconds))
+            return Reply.read(self._line(self.answer_seconds))
         except (ValueError, RuntimeError) as error:
             raise AdapterError(str(error)) from None
 

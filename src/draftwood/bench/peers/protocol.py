@@ -20,7 +20,7 @@ MODES = ("plain", "speculation")
 
 
 @dataclass(frozen=True)
-class Request:
+class PeerRequest:
     """One prompt, to be continued greedily.
 
     Attributes:
@@ -36,7 +36,7 @@ class Request:
     ignore_eos: bool = False
 
     @classmethod
-    def read(cls, line: str) -> "Request":
+    def read(cls, line: str) -> "PeerRequest":
         """Raises ValueError that names what is wrong with the line."""
         try:
             request = cls(**json.loads(line))
@@ -59,7 +59,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """A text and what it took.
 
     Attributes:
@@ -78,7 +78,7 @@ class Answer:
     first_tokens: int = 1
 
     @classmethod
-    def read(cls, line: str) -> "Answer":
+    def read(cls, line: str) -> "Reply":
         """Raises ValueError for what is no answer, and RuntimeError with the adapter's own words
         for an error.
         """
@@ -104,7 +104,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedPeer:
     """A model in memory.
 
     Attributes:
@@ -114,7 +114,7 @@ class Loaded:
         versions: of the packages that matter.
     """
 
-    answer: Callable[[Request], Answer]
+    answer: Callable[[PeerRequest], Reply]
     weights: str
     weight_bytes: int
     versions: dict[str, str]
@@ -128,7 +128,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return options
 
 
-def serve(load: Callable[[], Loaded]) -> None:
+def serve(load: Callable[[], LoadedPeer]) -> None:
     """Load the model, describe it, then answer requests from stdin until it is closed."""
     channel = _claim_stdout()
     try:
@@ -139,7 +139,7 @@ def serve(load: Callable[[], Loaded]) -> None:
     _send(channel, {key: value for key, value in vars(loaded).items() if key != "answer"})
     for line in sys.stdin:
         try:
-            _send(channel, asdict(loaded.answer(Request.read(line))))
+            _send(channel, asdict(loaded.answer(PeerRequest.read(line))))
         except Exception as error:
             _send(channel, {"error": _told(error)})
 

@@ -13,7 +13,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from protocol import Answer, Loaded, Request, parser, serve
+from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
 
 START_SECONDS = 120
 
@@ -74,13 +74,13 @@ class Server:
             return False
 
 
-def load(arguments: argparse.Namespace) -> Loaded:
+def load(arguments: argparse.Namespace) -> LoadedPeer:
     # the method of speculation is fixed when a server starts, which its first request waits for
     @cache
     def server(mode: str) -> Server:
         return Server(arguments, arguments.speculation.split() if mode == "speculation" else [])
 
-    def answer(request: Request) -> Answer:
+    def answer(request: PeerRequest) -> Reply:
         body = {
             "prompt": request.prompt_ids,
             "n_predict": request.max_new_tokens,
@@ -97,10 +97,10 @@ def load(arguments: argparse.Namespace) -> Loaded:
             raise RuntimeError(f"llama-server answered {status}: {result}")
         times = result["timings"]
         runs = times["predicted_n"] - 1 - times.get("draft_n_accepted", 0)
-        return Answer(result["tokens"], times["prompt_ms"] / 1e3, times["predicted_ms"] / 1e3, runs)
+        return Reply(result["tokens"], times["prompt_ms"] / 1e3, times["predicted_ms"] / 1e3, runs)
 
     versions = {"llama.cpp": f"as in {arguments.package}, compiled for this processor"}
-    return Loaded(
+    return LoadedPeer(
         answer, f"the GGUF itself, {Path(arguments.weights).name}", arguments.weight_bytes, versions
     )
 

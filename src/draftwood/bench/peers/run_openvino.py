@@ -12,12 +12,12 @@ import numpy as np
 import openvino  # pyright: ignore[reportMissingImports]
 import openvino_genai  # pyright: ignore[reportMissingImports]
 import openvino_int8
-from protocol import Answer, Loaded, Request, parser, serve
+from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
 
 GRAPH = "openvino_model.xml"
 
 
-def load(arguments: argparse.Namespace) -> Loaded:
+def load(arguments: argparse.Namespace) -> LoadedPeer:
     folder = converted(Path(arguments.weights), Path(arguments.folder), arguments.folder_of_values)
     options = {"INFERENCE_NUM_THREADS": arguments.threads, "PERFORMANCE_HINT": "LATENCY"}
 
@@ -28,7 +28,7 @@ def load(arguments: argparse.Namespace) -> Loaded:
 
     end = pipeline("plain").get_generation_config().eos_token_id
 
-    def answer(request: Request) -> Answer:
+    def answer(request: PeerRequest) -> Reply:
         config = openvino_genai.GenerationConfig()
         config.max_new_tokens, config.do_sample = request.max_new_tokens, False
         config.eos_token_id, config.ignore_eos = end, request.ignore_eos
@@ -43,7 +43,7 @@ def load(arguments: argparse.Namespace) -> Loaded:
         first = measured.m_times_to_first_token[0] / 1e6
         per_run = list(measured.m_batch_sizes)
         decode = max(0.0, measured.generate_durations[0] / 1e6 - first)
-        return Answer(list(result.tokens[0]), first, decode, len(per_run) - 1, per_run[0])
+        return Reply(list(result.tokens[0]), first, decode, len(per_run) - 1, per_run[0])
 
     weights = (
         "int8 of the GGUF's values, a scale per row"
@@ -51,7 +51,7 @@ def load(arguments: argparse.Namespace) -> Loaded:
         else "u4 and u8 by its reader"
     )
     size = openvino_int8.matrix_bytes(folder / GRAPH)
-    return Loaded(answer, weights, size, {"openvino-genai": openvino_genai.__version__})
+    return LoadedPeer(answer, weights, size, {"openvino-genai": openvino_genai.__version__})
 
 
 def converted(gguf: Path, folder: Path, values: str | None) -> Path:

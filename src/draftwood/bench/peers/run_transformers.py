@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from protocol import Answer, Loaded, Request, parser, serve
+from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
 from transformers import AutoModelForCausalLM
 from weights import bytes_read_per_token
 
@@ -26,12 +26,12 @@ class Clock:
         pass
 
 
-def load(arguments: argparse.Namespace) -> Loaded:
+def load(arguments: argparse.Namespace) -> LoadedPeer:
     torch.set_num_threads(arguments.threads)
     model = AutoModelForCausalLM.from_pretrained(arguments.weights, dtype=arguments.dtype).eval()
     ends = model.generation_config.eos_token_id
 
-    def answer(request: Request) -> Answer:
+    def answer(request: PeerRequest) -> Reply:
         model.generation_config.eos_token_id = None if request.ignore_eos else ends
         lookup = (
             {"prompt_lookup_num_tokens": arguments.lookup} if request.mode == "speculation" else {}
@@ -48,11 +48,11 @@ def load(arguments: argparse.Namespace) -> Loaded:
         done = time.perf_counter()
         # the prompt is put first
         tokens, first = output[0, len(request.prompt_ids) :].tolist(), clock.times[1]
-        return Answer(tokens, first - since, done - first, len(clock.times) - 2, clock.counts[1])
+        return Reply(tokens, first - since, done - first, len(clock.times) - 2, clock.counts[1])
 
     size = bytes_read_per_token(Path(arguments.weights), arguments.dtype)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
-    return Loaded(answer, f"{arguments.dtype}, the same folder", size, versions)
+    return LoadedPeer(answer, f"{arguments.dtype}, the same folder", size, versions)
 
 
 def main() -> None:

@@ -9,13 +9,13 @@ import time
 from functools import cache
 
 import vllm  # pyright: ignore[reportMissingImports]
-from protocol import Answer, Loaded, Request, parser, serve
+from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
 
 GUESSES, NGRAM = 5, 3
 SHARE = 0.35  # of the GPU's memory for each mode's engine
 
 
-def load(arguments: argparse.Namespace) -> Loaded:
+def load(arguments: argparse.Namespace) -> LoadedPeer:
     @cache  # an engine is made for one mode; the first request of a mode pays for it
     def engine(mode: str) -> vllm.LLM:
         lookup = {"method": "ngram", "num_speculative_tokens": GUESSES, "prompt_lookup_max": NGRAM}
@@ -27,7 +27,7 @@ def load(arguments: argparse.Namespace) -> Loaded:
             speculative_config=lookup if mode == "speculation" else None,
         )
 
-    def timed(request: Request, tokens: int) -> tuple[list[int], float]:
+    def timed(request: PeerRequest, tokens: int) -> tuple[list[int], float]:
         options = vllm.SamplingParams(
             temperature=0.0, max_tokens=tokens, ignore_eos=request.ignore_eos
         )
@@ -37,13 +37,13 @@ def load(arguments: argparse.Namespace) -> Loaded:
         )
         return list(result[0].outputs[0].token_ids), time.perf_counter() - since
 
-    def answer(request: Request) -> Answer:
+    def answer(request: PeerRequest) -> Reply:
         _, prefill = timed(request, 1)
         tokens, whole = timed(request, request.max_new_tokens)
-        return Answer(tokens, prefill, max(0.0, whole - prefill))
+        return Reply(tokens, prefill, max(0.0, whole - prefill))
 
     weights = f"{arguments.dtype}, the same folder"
-    return Loaded(answer, weights, arguments.weight_bytes, {"vllm": vllm.__version__})
+    return LoadedPeer(answer, weights, arguments.weight_bytes, {"vllm": vllm.__version__})
 
 
 def main() -> None:

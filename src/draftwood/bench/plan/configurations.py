@@ -24,7 +24,7 @@ BUDGET_SHAPES: dict[int, tuple[list[tuple[int, int]], list[tuple[int, ...]]]] = 
 
 
 @dataclass(frozen=True)
-class Cell:
+class Configuration:
     """One thing that is measured.
 
     Attributes:
@@ -111,9 +111,9 @@ RSD_METHODS: dict[str, tuple[str, Verifier]] = {  # what they are made of: a rec
 }
 
 
-def rsd_cell(
+def rsd_configuration(
     name: str, at: str, vector: tuple[int, ...], beams: tuple[int, int], chain: tuple[int, ...]
-) -> Cell:
+) -> Configuration:
     recipe, verifier = RSD_METHODS[name]
     shapes: dict[str, Shape] = {
         "speculative": Widths(chain),
@@ -123,10 +123,10 @@ def rsd_cell(
         "rsd-s": StochasticBeam(*beams),
         "greedy-plus-one": Widths(vector, "greedy-plus-one"),
     }
-    return Cell(name, at, recipe, shapes.get(recipe, Widths(vector)), verifier)
+    return Configuration(name, at, recipe, shapes.get(recipe, Widths(vector)), verifier)
 
 
-def urgency(cell: Cell) -> tuple[int, int, int, int]:
+def urgency(cell: Configuration) -> tuple[int, int, int, int]:
     kind, size = cell.at.split()
     long_chain = kind == "budget" and cell.recipe in ("speculative", "block")
     slow = isinstance(cell.verifier, Traversal)
@@ -151,7 +151,7 @@ def breadth(shape: Shape | None) -> int:
     )
 
 
-def other_verifiers(recipe: methods.Recipe) -> list[Cell]:
+def other_verifiers(recipe: methods.Recipe) -> list[Configuration]:
     """The method under every rule that is exact for its tree; under its own it keeps its name."""
     if recipe.shape is None:
         raise ValueError(
@@ -169,10 +169,12 @@ def other_verifiers(recipe: methods.Recipe) -> list[Cell]:
     ]
     labels = {rule: f"{recipe.name} + {rule.name}" for rule in rules if draw in rule.exact_for}
     labels[recipe.verifier] = recipe.name
-    return [Cell(label, recipe=recipe.name, verifier=rule) for rule, label in labels.items()]
+    return [
+        Configuration(label, recipe=recipe.name, verifier=rule) for rule, label in labels.items()
+    ]
 
 
-def other_shapes(recipe: methods.Recipe, budget: int) -> list[Cell]:
+def other_shapes(recipe: methods.Recipe, budget: int) -> list[Configuration]:
     if recipe.drafter not in ("draft-model", "layer-skip"):
         raise ValueError(
             f"{recipe.name} takes no other shapes; vary those of a method with a draft model or"
@@ -190,10 +192,10 @@ def other_shapes(recipe: methods.Recipe, budget: int) -> list[Cell]:
         ]
     shapes.append(Sequoia(budget=budget))
     fit = [shape for shape in shapes if draw_of(shape) in recipe.verifier.exact_for]
-    return [Cell(recipe.name, f"budget {budget}", recipe.name, shape) for shape in fit]
+    return [Configuration(recipe.name, f"budget {budget}", recipe.name, shape) for shape in fit]
 
 
-def other_drafters(recipe: methods.Recipe) -> list[Cell]:
+def other_drafters(recipe: methods.Recipe) -> list[Configuration]:
     """The method with other drafters: on its tree where it has one, else such as grow their own."""
     if recipe.shape is not None and not isinstance(recipe.shape, Paths):
         names: Iterable[DrafterName] = ("draft-model", "layer-skip")
@@ -205,4 +207,6 @@ def other_drafters(recipe: methods.Recipe) -> list[Cell]:
         )
     labels: dict[DrafterName, str] = {name: f"{recipe.name}, drafter {name}" for name in names}
     labels[recipe.drafter] = recipe.name
-    return [Cell(label, recipe=recipe.name, drafter=name) for name, label in labels.items()]
+    return [
+        Configuration(label, recipe=recipe.name, drafter=name) for name, label in labels.items()
+    ]

@@ -12,11 +12,11 @@ from draftwood.bench.plan.configurations import (
     BUDGET_SHAPES,
     PLAIN,
     RSD_METHODS,
-    Cell,
+    Configuration,
     other_drafters,
     other_shapes,
     other_verifiers,
-    rsd_cell,
+    rsd_configuration,
     urgency,
 )
 
@@ -95,8 +95,8 @@ class SpecBench:
     methods: tuple[str, ...] = ("auto",)
     settings: Settings = field(default_factory=Settings)
 
-    def cells(self) -> list[Cell]:
-        return [Cell(PLAIN), *(Cell(name) for name in _named(self.methods))]
+    def cells(self) -> list[Configuration]:
+        return [Configuration(PLAIN), *(Configuration(name) for name in _named(self.methods))]
 
 
 @dataclass(frozen=True)
@@ -147,15 +147,15 @@ class Rsd:
         """
         return frozenset({"methods", "lengths", "budgets", "temperatures"} if self.thrifty else ())
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[Configuration]:
         """What fills the tables comes first: fixed lengths, then budgets, broad trees before narrow
         ones.
         """
-        found: dict[str, Cell] = {}
+        found: dict[str, Configuration] = {}
         for length in self.lengths:
             vector = (self.breadth,) + (1,) * (length - 1)
             for name in _named(self.methods):
-                cell = rsd_cell(
+                cell = rsd_configuration(
                     name, f"length {length}", vector, (self.breadth, length), (1,) * length
                 )
                 found[cell.key] = cell
@@ -163,12 +163,12 @@ class Rsd:
             pairs, vectors = BUDGET_SHAPES[budget]
             for place, vector in enumerate(vectors):
                 for name in _named(self.methods):
-                    cell = rsd_cell(
+                    cell = rsd_configuration(
                         name, f"budget {budget}", vector, pairs[min(place, 1)], (1,) * budget
                     )
                     found[cell.key] = cell
         ordered = sorted(found.values(), key=urgency)
-        return ordered if self.thrifty else [Cell(PLAIN), *ordered]
+        return ordered if self.thrifty else [Configuration(PLAIN), *ordered]
 
 
 @dataclass(frozen=True)
@@ -197,9 +197,9 @@ class Axes:
                 f"budget is one of {', '.join(map(str, BUDGET_SHAPES))}, got {self.budget}"
             )
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[Configuration]:
         vary = {"drafter": other_drafters, "verifier": other_verifiers}
-        found = [Cell(PLAIN)]
+        found = [Configuration(PLAIN)]
         for name in _named(self.methods):
             recipe = methods.recipe(name)
             found += (
@@ -236,12 +236,13 @@ class Load:
         if not self.batches and not self.rates:
             raise ValueError("there is nothing to measure; give at least one batch or rate")
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[Configuration]:
         found = []
         for name in (PLAIN, *_named(self.methods)):
-            found += [Cell(name, f"batch {batch}", batch=batch) for batch in self.batches]
+            found += [Configuration(name, f"batch {batch}", batch=batch) for batch in self.batches]
             found += [
-                Cell(name, f"rate {rate:g}", batch=self.most, rate=rate) for rate in self.rates
+                Configuration(name, f"rate {rate:g}", batch=self.most, rate=rate)
+                for rate in self.rates
             ]
         return sorted(found, key=lambda cell: (cell.rate or 0.0, cell.batch or 0))
 

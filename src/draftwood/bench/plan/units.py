@@ -4,13 +4,13 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from draftwood.bench.plan.configurations import PLAIN, Cell
+from draftwood.bench.plan.configurations import PLAIN, Configuration
 from draftwood.bench.plan.prompts import Prompt
 
 Key = tuple[str, float, str, int, int]
 
 
-Kind = Literal["turns", "thrifty", "load"]
+UnitKind = Literal["turns", "thrifty", "load"]
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Unit:
         round: from 0.
     """
 
-    kind: Kind
-    cells: tuple[Cell, ...]
+    kind: UnitKind
+    cells: tuple[Configuration, ...]
     prompts: tuple[tuple[int, Prompt], ...]
     temperature: float
     round: int
@@ -50,7 +50,7 @@ class Unit:
         answered.
         """
         turns = range(len(self.prompts[0][1].turns))
-        answered = [turn for turn in turns if self.key(Cell(PLAIN).key, turn) in done]
+        answered = [turn for turn in turns if self.key(Configuration(PLAIN).key, turn) in done]
         return any(self.key(cell, turn) not in done for turn in answered or [0])
 
     def seed(self, base: int, number: int, turn: int = 0) -> int:
@@ -58,7 +58,7 @@ class Unit:
         return base + number + 10_000 * self.round + 1_000_000 * turn
 
 
-class Rival(Protocol):
+class PeerSystem(Protocol):
     """Another system that answers the same prompts; ``answer`` gives the fields in which a key's
     record differs.
     """

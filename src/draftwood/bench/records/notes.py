@@ -1,80 +1,69 @@
 """What must be said beside the tables of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from draftwood.bench.records.files import TRIES, Record, RunInfo
 from draftwood.bench.records.significance import SIGNIFICANCE
 from draftwood.bench.records.statistics import Summary, summaries
 
 
-def remarks(records: Sequence[Record], run: RunInfo) -> list[str]:
-    """What must be said beside the tables: prompts, texts and laws that differ, peers that failed
-    or are absent.
+def notes(records: Sequence[Record], run: RunInfo) -> list[str]:
+    """What must be said beside the tables: prompts, texts and distributions that differ, peers that
+    failed or are absent.
     """
-    found = [
-        f"{run.prompts['count']} prompts, {run.prompts['source']}:"
-        f" {run.prompts['note'] or 'from a file'}"
+    own = summaries([record for record in records if not record.is_peer], run)
+    return [
+        *_of_the_run(records, run),
+        *(note for each in own for note in _of_texts(each, run)),
+        *_of_peers(records, run),
     ]
-    found[0] += f"; {run.prompts['rule']}"
+
+
+def _of_the_run(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
+    count, source = run.prompts["count"], run.prompts["source"]
+    yield (
+        f"{count} prompts, {source}: {run.prompts['note'] or 'from a file'}; {run.prompts['rule']}"
+    )
     answered = len({record.prompt for record in records})
-    if answered < run.prompts["count"]:
-        found.append(
-            f"the run is not finished: it has come to {answered} of {run.prompts['count']} prompts"
-        )
+    if answered < count:
+        yield f"the run is not finished: it has come to {answered} of {count} prompts"
     if run.dirty:
-        found.append(
-            f"{', '.join(run.dirty)}: files differed from this commit, so it does not hold what was"
-            " measured"
-        )
-    for each in summaries([record for record in records if not record.is_peer], run):
-        place = f"{each.method}, {each.at}, T = {each.temperature:g}"
-        if each.divergence is not None:
-            kind = (
-                "no speed-up is told"
-                if each.failures
-                else "these prompts take no part in its speed-up"
-            )
-            verb = "differ" if each.failures else "part at a tie within rounding"
-            found.append(
-                f"{place}: {each.failures or each.ties} texts {verb}, {kind};"
-                f" {told(each.divergence)}"
-            )
-        if (
-            each.temperature
-            and each.same is not None
-            and each.same < each.compared
-            and not each.failures
-        ):
-            count = f"{each.compared - each.same} of {each.compared}"
-            rounding = f"rounding in {run.dtype} may do that, in float32 it would be a fault"
-            found.append(
-                f"{place}: {count} texts are not plain decoding's for their seeds; {rounding}"
-            )
-        if each.law is not None and each.law < SIGNIFICANCE:
-            found.append(
-                f"{place}: the next token does not follow the model's law (p = {each.law:.2g})"
-            )
+        files = ", ".join(run.dirty)
+        yield f"{files}: files differed from this commit, so it does not hold what was measured"
+
+
+def _of_texts(each: Summary, run: RunInfo) -> Iterator[str]:
+    place = f"{each.method}, {each.at}, T = {each.temperature:g}"
+    if each.divergence is not None and each.failures:
+        told_of = told(each.divergence)
+        yield f"{place}: {each.failures} texts differ, no speed-up is told; {told_of}"
+    elif each.divergence is not None:
+        ties = f"{each.ties} texts part at a tie within rounding"
+        told_of = told(each.divergence)
+        yield f"{place}: {ties}, these prompts take no part in its speed-up; {told_of}"
+    short = each.same is not None and each.same < each.compared
+    if each.temperature and short and not each.failures:
+        count = f"{each.compared - (each.same or 0)} of {each.compared}"
+        rounding = f"rounding in {run.dtype} may do that, in float32 it would be a fault"
+        yield f"{place}: {count} texts are not plain decoding's for their seeds; {rounding}"
+    if each.law is not None and each.law < SIGNIFICANCE:
+        yield f"{place}: the next token does not follow the model's law (p = {each.law:.2g})"
+
+
+def _of_peers(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
     for name in run.peers:
-        if late := sum(
-            record.beside is not None for record in records if record.method == f"peer:{name}"
-        ):
-            found.append(
-                f"{name}: {late} answers are of a later start, beside plain decoding measured once"
-                " more"
-            )
+        own = [record for record in records if record.method == f"peer:{name}"]
+        if late := sum(record.beside is not None for record in own):
+            beside = "beside plain decoding measured once more"
+            yield f"{name}: {late} answers are of a later start, {beside}"
     for name, known in run.peers.items():
         if left := [each for each in known.get("failed", []) if tuple(each["key"]) in run.given_up]:
             places = ", ".join(dict.fromkeys(each["key"][2] for each in left))
-            found.append(
-                f"{name} failed {TRIES} times and is not asked again at prompt {places}:"
-                f" {left[-1]['reason']}"
-            )
-    found += [
-        f"{name} is absent: {known['absent']}"
-        for name, known in run.peers.items()
-        if "absent" in known
-    ]
-    return found
+            again = f"failed {TRIES} times and is not asked again at prompt {places}"
+            yield f"{name} {again}: {left[-1]['reason']}"
+    for name, known in run.peers.items():
+        if "absent" in known:
+            yield f"{name} is absent: {known['absent']}"
 
 
 def failures(records: Sequence[Record], run: RunInfo) -> list[Summary]:

@@ -16,7 +16,7 @@ from draftwood.bench.records.statistics import (
 from draftwood.bench.report import figures
 from draftwood.bench.report.best_shapes import best_shape
 from draftwood.bench.report.overview import chosen, is_refused, of_cell
-from draftwood.bench.report.reading import Measured
+from draftwood.bench.report.reading import MeasuredRun
 from draftwood.bench.report.tables import name_of
 from draftwood.stats import PHASES
 
@@ -34,7 +34,7 @@ class Finding:
     caption: str
 
 
-def findings(measured: Measured, temperature: float) -> list[Finding]:
+def findings(measured: MeasuredRun, temperature: float) -> list[Finding]:
     """All that a run's records allow at one temperature."""
     cells = chosen(measured.records, measured.run, temperature)
     style = figures.styles(list(dict.fromkeys(map(name_of, cells))))
@@ -49,7 +49,7 @@ def findings(measured: Measured, temperature: float) -> list[Finding]:
     return [found for make in makers for found in make(measured, cells, style)]
 
 
-def _categories(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
+def _categories(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
     """Speed-up over plain decoding by category."""
     by_cell: dict[str, dict[str, Estimate]] = {}
     names = {each.cell: name_of(each) for each in cells}
@@ -81,7 +81,7 @@ def _categories(measured: Measured, cells: Sequence[Summary], style: Mapping) ->
     return [Finding(title, figures.by_category(by_cell, style), caption)]
 
 
-def _sizes(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
+def _sizes(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
     """Block efficiency against budgets and lengths of the protocol that has several."""
     if measured.run.protocol != "rsd":
         return []
@@ -113,7 +113,7 @@ def _sizes(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list
     return found
 
 
-def _costs(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
+def _costs(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
     """The verify-cost curve of the machine, and where the methods stand beside it."""
     curve = measured.run.curve
     if not curve or not curve["seconds"] or not curve["seconds"][0]:
@@ -141,7 +141,7 @@ def _costs(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list
     ]
 
 
-def _depths(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
+def _depths(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
     """How often at least so many guesses were accepted."""
     lines: dict[str, list[tuple[float, Estimate]]] = {}
     for each in cells:
@@ -170,7 +170,7 @@ def _depths(measured: Measured, cells: Sequence[Summary], style: Mapping) -> lis
     ]
 
 
-def _phases(measured: Measured, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
+def _phases(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
     """Where the time goes."""
     bars: dict[str, dict[str, float]] = {}
     for each in cells:

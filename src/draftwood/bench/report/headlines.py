@@ -5,11 +5,11 @@ what 8 bits cost.
 from collections.abc import Mapping
 
 from draftwood.bench.records.statistics import Summary, summaries
-from draftwood.bench.report.reading import Measured
+from draftwood.bench.report.reading import MeasuredRun
 from draftwood.bench.report.tables import temperatures
 
 
-def speed_sentences(measured: Measured, method: str) -> list[str]:
+def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
     """What a method gains over plain decoding at each temperature, decoding alone and end to
     end."""
     run = measured.run
@@ -35,7 +35,7 @@ def speed_sentences(measured: Measured, method: str) -> list[str]:
     return sentences
 
 
-def peer_sentence(measured: Measured, method: str) -> str:
+def peer_sentence(measured: MeasuredRun, method: str) -> str:
     """How much faster a method is than the fastest peer, by tokens per second: decoding alone and
     end to end.
 
@@ -79,7 +79,7 @@ def quality_sentence(record: Mapping) -> str:
     )
 
 
-def _summaries(measured: Measured, temperature: float) -> list[Summary]:
+def _summaries(measured: MeasuredRun, temperature: float) -> list[Summary]:
     return summaries(
         [record for record in measured.records if record.temperature == temperature], measured.run
     )

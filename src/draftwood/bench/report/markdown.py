@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from draftwood.bench.records.notes import remarks
+from draftwood.bench.records.notes import notes
 from draftwood.bench.report.overview import facts, overview
-from draftwood.bench.report.reading import Measured
+from draftwood.bench.report.reading import MeasuredRun
 from draftwood.bench.report.tables import tables, temperatures
 
 
-def markdown(runs: Sequence[Measured]) -> str:
+def markdown(runs: Sequence[MeasuredRun]) -> str:
     """Facts, the overview and every table of each run."""
     return "\n".join(_run(measured) for measured in runs)
 
 
-def _run(measured: Measured) -> str:
+def _run(measured: MeasuredRun) -> str:
     run, records = measured.run, measured.records
     parts = [f"# {measured.folder.name}: {run.protocol} of {run.model}"]
     parts.append("\n".join(f"- {name}: {value}" for name, value in facts(run, records).items()))
@@ -23,5 +23,5 @@ def _run(measured: Measured) -> str:
         f"## {table.title}\n\n{table.markdown()}"
         for table in dict.fromkeys((*shown, *tables(records, run)))
     ]
-    parts.append("\n".join(f"- {remark}" for remark in remarks(records, run)))
+    parts.append("\n".join(f"- {remark}" for remark in notes(records, run)))
     return "\n\n".join(parts) + "\n"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from draftwood.bench.records.statistics import Estimate, Summary
 from draftwood.bench.report.best_shapes import held_out
 from draftwood.bench.report.overview import chosen, is_refused
-from draftwood.bench.report.reading import Measured
+from draftwood.bench.report.reading import MeasuredRun
 from draftwood.bench.report.tables import Table, proof, speed_up, temperatures
 
 HEAD = (
@@ -14,7 +14,7 @@ HEAD = (
 )
 
 
-def methods_table(runs: Sequence[Measured]) -> Table:
+def methods_table(runs: Sequence[MeasuredRun]) -> Table:
     """One row per method and setting, in the order of the methods; those that no run measured are
     left out.
 
@@ -38,7 +38,7 @@ def methods_table(runs: Sequence[Measured]) -> Table:
     return Table("methods", HEAD, tuple(rows))
 
 
-def unmeasured(runs: Sequence[Measured]) -> list[str]:
+def unmeasured(runs: Sequence[MeasuredRun]) -> list[str]:
     """The methods that no run measured."""
     from draftwood.methods.recipes import RECIPES
 
@@ -46,7 +46,7 @@ def unmeasured(runs: Sequence[Measured]) -> list[str]:
     return [name for name in RECIPES if name not in known]
 
 
-def _rows(name: str, measured: Measured) -> list[tuple[str, ...]]:
+def _rows(name: str, measured: MeasuredRun) -> list[tuple[str, ...]]:
     timed = any(record.seconds_end_to_end for record in measured.records)
     kinds = temperatures(measured.records) if timed else temperatures(measured.records)[-1:]
     return [
@@ -57,7 +57,7 @@ def _rows(name: str, measured: Measured) -> list[tuple[str, ...]]:
     ]
 
 
-def _figures(each: Summary, measured: Measured) -> tuple[str, str, str, str]:
+def _figures(each: Summary, measured: MeasuredRun) -> tuple[str, str, str, str]:
     def gain(estimate: Estimate | None) -> str:
         return "none: texts differ" if is_refused(each) else speed_up(each, estimate)
 
@@ -69,7 +69,7 @@ def _figures(each: Summary, measured: Measured) -> tuple[str, str, str, str]:
     return (efficiency, gain(each.speed_up), gain(each.speed_up_end_to_end), same)
 
 
-def _place(each: Summary, measured: Measured) -> str:
+def _place(each: Summary, measured: MeasuredRun) -> str:
     run = measured.run
     draft = "" if run.draft_model is None else f" + {run.draft_model}"
     at = "" if each.at == "default" else f", {each.at}"

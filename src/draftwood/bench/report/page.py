@@ -7,12 +7,12 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from draftwood.bench.records.notes import remarks
+from draftwood.bench.records.notes import notes
 from draftwood.bench.records.statistics import Summary
 from draftwood.bench.report import trees
 from draftwood.bench.report.findings import Finding, findings
 from draftwood.bench.report.overview import chosen, facts, is_refused, overview
-from draftwood.bench.report.reading import Measured
+from draftwood.bench.report.reading import MeasuredRun
 from draftwood.bench.report.tables import Table, name_of, over_plain, tables, temperatures
 
 WORDS = 40  # characters from which a cell is read as text
@@ -35,7 +35,7 @@ LOAD_COLUMNS = (
 )
 
 
-def page(runs: Sequence[Measured]) -> str:
+def page(runs: Sequence[MeasuredRun]) -> str:
     """The page of one or several runs, the first one first."""
     heads = [headline(measured) for measured in runs]
     body = [
@@ -52,7 +52,7 @@ def page(runs: Sequence[Measured]) -> str:
     return frame.substitute(title=escape(heads[0]), body="\n".join(body))
 
 
-def headline(measured: Measured) -> str:
+def headline(measured: MeasuredRun) -> str:
     """What matters most: a difference of texts, else the greatest speed-up, else the most tokens
     per run.
     """
@@ -95,7 +95,7 @@ def headline(measured: Measured) -> str:
     )
 
 
-def _of_load(best: Summary, measured: Measured) -> str:
+def _of_load(best: Summary, measured: MeasuredRun) -> str:
     gain = over_plain(best, measured.records) or 0.0
     return (
         f"{name_of(best)}: {gain:.2f} times the tokens per second of plain decoding, all"
@@ -111,7 +111,7 @@ def _proven(each: Summary) -> str:
     )
 
 
-def _run(measured: Measured, head: str, place: int) -> str:
+def _run(measured: MeasuredRun, head: str, place: int) -> str:
     run, records = measured.run, measured.records
     known = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>"
@@ -126,7 +126,7 @@ def _run(measured: Measured, head: str, place: int) -> str:
         ),
         *(_table(overview(records, run, temperature)) for temperature in kinds),
         f"<p><small>{escape(LOAD_COLUMNS if run.protocol == 'load' else COLUMNS)}</small></p>",
-        *(f"<p>{escape(remark)}.</p>" for remark in remarks(records, run)[1:]),
+        *(f"<p>{escape(remark)}.</p>" for remark in notes(records, run)[1:]),
     ]
     for temperature in kinds:
         found = findings(measured, temperature)
@@ -162,7 +162,7 @@ def _cell(text: str) -> str:
     return f"<td{kind}>{escape(text)}</td>"
 
 
-def _trees(measured: Measured) -> str:
+def _trees(measured: MeasuredRun) -> str:
     """Draft trees to be chosen by method and step; without scripts all stand one below the
     other."""
     drawings = []
@@ -194,7 +194,7 @@ def _trees(measured: Measured) -> str:
     )
 
 
-def _all_tables(measured: Measured) -> str:
+def _all_tables(measured: MeasuredRun) -> str:
     shown = "".join(_table(table) for table in tables(measured.records, measured.run))
     return (
         "<h2>All tables</h2><details><summary>Every cell that was"
@@ -202,7 +202,7 @@ def _all_tables(measured: Measured) -> str:
     )
 
 
-def _environment(measured: Measured) -> str:
+def _environment(measured: MeasuredRun) -> str:
     run = measured.run
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     commands = "\n".join(

@@ -16,7 +16,7 @@ FIELDS = ("step", "context_tail", "tokens", "parents", "path", "emitted")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRun:
     """A folder of ``draftwood bench``.
 
     Attributes:
@@ -32,7 +32,7 @@ class Measured:
     trees: dict[str, list[Drawn]]
 
 
-def read(folder: Path) -> Measured:
+def read(folder: Path) -> MeasuredRun:
     """What a folder holds.
 
     Raises:
@@ -60,7 +60,7 @@ def read(folder: Path) -> Measured:
             f"{folder} holds no records yet, so there is nothing to show; let its run go on:"
             f" {run.command}"
         )
-    return Measured(folder, run, records, _trees(folder / TREE))
+    return MeasuredRun(folder, run, records, _trees(folder / TREE))
 
 
 def _trees(path: Path) -> dict[str, list[Drawn]]:

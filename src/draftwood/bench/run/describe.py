@@ -164,5 +164,8 @@ def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float 
 def _curve(bench: Workbench) -> dict[str, list]:
     curve = bench.plain.calibration.curve
     nodes = getattr(curve, "nodes", FULL)
-    seconds, per_place = [curve(each) for each in nodes], getattr(curve, "per_place", 0.0)
-    return {"nodes": list(nodes), "seconds": seconds, "per_place": [per_place]}
+    seconds, per_context_token = (
+        [curve(each) for each in nodes],
+        getattr(curve, "per_context_token", 0.0),
+    )
+    return {"nodes": list(nodes), "seconds": seconds, "per_place": [per_context_token]}

@@ -12,13 +12,13 @@ from itertools import takewhile
 import torch
 from greenlet import getcurrent, greenlet
 
-from draftwood.bench.plan.configurations import Cell
+from draftwood.bench.plan.configurations import Configuration
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
-from draftwood.interfaces.model import Keep, Output, Run
+from draftwood.interfaces.model import ForwardInput, Keep, Output
 from draftwood.models.pooled import PoolOfSequences
-from draftwood.models.session import Part, PooledSession
+from draftwood.models.session import PackedInput, PooledSession
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
 
@@ -26,7 +26,7 @@ from draftwood.tree import DraftTree
 def decode_together(
     target: PoolOfSequences,
     draft: PoolOfSequences,
-    cell: Cell,
+    cell: Configuration,
     prompts: Sequence[Sequence[int]],
     options: Sequence[Options],
     whole_trees: bool = False,
@@ -43,7 +43,7 @@ def decode_together(
         whole_trees: run every node of every tree.
     """
     together = Together()
-    model = (Shared if whole_trees else Thrifty)(target, together)
+    model = (Shared if whole_trees else LazyNodes)(target, together)
     drafter = (
         Nothing()
         if cell.tree is None
@@ -65,7 +65,7 @@ class Together:
     """Runs several tasks in turns on one thread and merges the model runs they wait for."""
 
     def __init__(self) -> None:
-        self.waiting: dict[greenlet, tuple[Shared, Part]] = {}
+        self.waiting: dict[greenlet, tuple[Shared, PackedInput]] = {}
         self.scheduler = getcurrent()
 
     def run(self, tasks: Sequence[Callable[[], None]]) -> None:
@@ -76,7 +76,7 @@ class Together:
                 task.switch() if answer is None else task.switch(answer)
             ready = self._serve() if self.waiting else []
 
-    def wait(self, model: "Shared", part: Part) -> Output:
+    def wait(self, model: "Shared", part: PackedInput) -> Output:
         """Called by a task: the output of a run of this model over this part."""
         self.waiting[getcurrent()] = (model, part)
         return self.scheduler.switch()
@@ -105,31 +105,33 @@ class Shared(PoolOfSequences):
         self.layers, self.end_tokens, self.device = inner.layers, inner.end_tokens, inner.device  # type: ignore[attr-defined]
 
     def run(
-        self, parts: Sequence[Part], keep: Keep = "all", hidden: Sequence[int] = ()
+        self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> list[Output]:
         outputs = [self.together.wait(self, part) for part in parts]
         return [
             Output(output.logits[-1:] if keep == "last" else output.logits) for output in outputs
         ]
 
-    def compute(self, parts: Sequence[Part], keep: Keep, hidden: Sequence[int]) -> list[Output]:
+    def compute(
+        self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
+    ) -> list[Output]:
         raise NotImplementedError("runs are those of the inner model")
 
     def _smaller(self, layers: frozenset[int]) -> PoolOfSequences:
         return self.inner.without(layers)
 
 
-class Thrifty(Shared):
+class LazyNodes(Shared):
     """A target that runs a node when its distribution is asked for."""
 
     def start(self) -> PooledSession:
-        return ThriftySession(self)  # type: ignore[arg-type]
+        return LazySession(self)  # type: ignore[arg-type]
 
-    def forward(self, runs: Sequence[Run], hidden: Sequence[int] = ()) -> list[Output]:
+    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
         return [Output(run.session.read(run.tree)) for run in runs]  # type: ignore[arg-type,attr-defined]
 
 
-class ThriftySession(PooledSession):
+class LazySession(PooledSession):
     """One sequence, whose cache holds the path that is being read."""
 
     def read(self, tree: DraftTree) -> "RowsOnDemand":
@@ -146,7 +148,7 @@ class RowsOnDemand:
     read last.
     """
 
-    def __init__(self, session: ThriftySession, tree: DraftTree) -> None:
+    def __init__(self, session: LazySession, tree: DraftTree) -> None:
         self.session, self.tree = session, tree
         self.path: list[int] = []  # nodes in the cache behind the committed tokens
 

@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from draftwood.bench.plan.configurations import Cell
+from draftwood.bench.plan.configurations import Configuration
 from draftwood.bench.plan.units import Unit
 from draftwood.bench.records.files import Record
 from draftwood.bench.run.recording import identity, record
 from draftwood.bench.run.workbench import Workbench
 from draftwood.engine.batch import generate_batch
 from draftwood.engine.decoding import Decoding
-from draftwood.interfaces.model import Run
+from draftwood.interfaces.model import ForwardInput
 from draftwood.stats import Stats, Step
 
 
@@ -63,7 +63,7 @@ def under_load(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
 
 def _run(
     bench: Workbench,
-    cell: Cell,
+    cell: Configuration,
     prompts: Sequence[Sequence[int]],
     temperature: float,
     seeds: Sequence[int],
@@ -130,7 +130,9 @@ def _arriving(
 
 def _step(active: Sequence[Job], began: float) -> None:
     """One shared run of the target."""
-    proposals: list[tuple[Run, dict[str, float]]] = [job.decoding.propose() for job in active]
+    proposals: list[tuple[ForwardInput, dict[str, float]]] = [
+        job.decoding.propose() for job in active
+    ]
     since, first = time.perf_counter(), active[0].decoding
     outputs = first.target.forward([run for run, _ in proposals], first.drafter.needs_hidden)
     share = (time.perf_counter() - since) / len(active)

@@ -6,9 +6,9 @@ import random
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict
 
-from draftwood.bench.plan.configurations import PLAIN, Cell
+from draftwood.bench.plan.configurations import PLAIN, Configuration
 from draftwood.bench.plan.prompts import Prompt
-from draftwood.bench.plan.units import Key, Rival, Unit
+from draftwood.bench.plan.units import Key, PeerSystem, Unit
 from draftwood.bench.records.files import Record
 from draftwood.bench.run.identity import law_test
 from draftwood.bench.run.quality import quality
@@ -22,13 +22,13 @@ from draftwood.verifiers import Match
 def measure(
     bench: Workbench,
     unit: Unit,
-    rivals: Sequence[Rival] = (),
+    peers: Sequence[PeerSystem] = (),
     worker: str = "local",
     done: Container[Key] = frozenset(),
 ) -> list[Record]:
     """The records of a unit, but for those that are done."""
     if unit.kind == "turns":
-        return _in_turns(bench, unit, rivals, worker, done)
+        return _in_turns(bench, unit, peers, worker, done)
     if unit.kind == "thrifty":
         return _thrifty(bench, unit, worker)
     from draftwood.bench.run.load import under_load
@@ -37,7 +37,7 @@ def measure(
 
 
 def _in_turns(
-    bench: Workbench, unit: Unit, rivals: Sequence[Rival], worker: str, done: Container[Key]
+    bench: Workbench, unit: Unit, peers: Sequence[PeerSystem], worker: str, done: Container[Key]
 ) -> list[Record]:
     """All cells and rivals answer a turn before the next one is asked, in an order that changes
     from turn to turn.
@@ -53,18 +53,18 @@ def _in_turns(
         if limit is not None and len(tokens) > limit:
             break  # the rule says so: the first turn fits, or the prompt would not be here
         seed = unit.seed(bench.settings.seed, number, turn)
-        asked = [rival for rival in rivals if unit.key(rival.key, turn) not in done]
-        entrants: list[Cell | Rival] = [*unit.cells, *asked]
-        random.Random(f"{prompt.id} {turn} {unit.round} {unit.temperature}").shuffle(entrants)
+        asked = [peer for peer in peers if unit.key(peer.key, turn) not in done]
+        lineup: list[Configuration | PeerSystem] = [*unit.cells, *asked]
+        random.Random(f"{prompt.id} {turn} {unit.round} {unit.temperature}").shuffle(lineup)
         answers: dict[str, Answer] = {}
         others: dict[str, dict] = {}
-        for entrant in entrants:
-            if isinstance(entrant, Cell):
+        for entrant in lineup:
+            if isinstance(entrant, Configuration):
                 answers[entrant.key] = bench.answer(entrant, tokens, unit.temperature, seed)
             else:
                 others[entrant.key] = entrant.answer(tokens, unit.key(entrant.key, turn))
-        plain = answers[Cell(PLAIN).key]
-        late = unit.key(Cell(PLAIN).key, turn) in done
+        plain = answers[Configuration(PLAIN).key]
+        late = unit.key(Configuration(PLAIN).key, turn) in done
         for cell in () if late else unit.cells:
             more = _judged(
                 bench, cell, unit, number, prompt, turn, tokens, answers[cell.key], plain
@@ -81,9 +81,7 @@ def _in_turns(
                     }
                     fields = {**fields, "beside": once_more}
                 found.append(
-                    _rival_record(
-                        bench, unit, number, prompt, turn, tokens, fields, plain.token_ids
-                    )
+                    _peer_record(bench, unit, number, prompt, turn, tokens, fields, plain.token_ids)
                 )
         said.append(plain.text)
     return found
@@ -91,7 +89,7 @@ def _in_turns(
 
 def _judged(
     bench: Workbench,
-    cell: Cell,
+    cell: Configuration,
     unit: Unit,
     number: int,
     prompt: Prompt,
@@ -138,7 +136,7 @@ def _judged(
     }
 
 
-def _rival_record(
+def _peer_record(
     bench: Workbench,
     unit: Unit,
     number: int,
@@ -152,7 +150,7 @@ def _rival_record(
     way."""
     same = list(fields["token_ids"]) == list(plain)
     made = record(
-        bench, Cell(PLAIN), unit, number, prompt, turn, tokens, drafter=None, verifier=None
+        bench, Configuration(PLAIN), unit, number, prompt, turn, tokens, drafter=None, verifier=None
     )
     known = {
         **asdict(made),
@@ -171,7 +169,8 @@ def _thrifty(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
     plain: list[list[int]] = []
     if unit.temperature == 0.0:
         plain = [
-            bench.tokens_of(steps) for steps in bench.together(Cell(PLAIN), prompts, 0.0, seeds)
+            bench.tokens_of(steps)
+            for steps in bench.together(Configuration(PLAIN), prompts, 0.0, seeds)
         ]
     found = []
     for place, steps in enumerate(bench.together(cell, prompts, unit.temperature, seeds)):

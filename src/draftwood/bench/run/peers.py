@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from draftwood.bench.peers import entrants, environments
+from draftwood.bench.peers import environments, lineup
 from draftwood.bench.peers.systems import System, Target, systems
-from draftwood.bench.plan.configurations import PLAIN, Cell
-from draftwood.bench.plan.units import Key, Rival, Unit
+from draftwood.bench.plan.configurations import PLAIN, Configuration
+from draftwood.bench.plan.units import Key, PeerSystem, Unit
 from draftwood.bench.records.files import RunInfo, write_run
 from draftwood.bench.run.workbench import Workbench
 from draftwood.loading.origin import weights_digest
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from draftwood.bench.plan.order import Order, Progress
 
 
-def invited(order: "Order", bench: Workbench, info: RunInfo) -> list[System]:
+def invited_peers(order: "Order", bench: Workbench, info: RunInfo) -> list[System]:
     """The systems that a run names, not started yet.
 
     Raises:
@@ -37,7 +37,7 @@ def missed(units: Sequence[Unit], chosen: Sequence[System], done: Container[Key]
     """Plain decoding of the units, all done, in which a system has not answered; they are asked
     beside it.
     """
-    alone = (Cell(PLAIN),)
+    alone = (Configuration(PLAIN),)
     return [
         replace(unit, cells=alone)
         for unit in units
@@ -54,7 +54,7 @@ def under_way(
     done: set[Key],
     info: RunInfo,
     progress: "Progress",
-) -> Iterator[Sequence[Rival]]:
+) -> Iterator[Sequence[PeerSystem]]:
     """Those of the systems that are needed; ``run.json`` says at once what they are, and in the end
     which failed.
     """
@@ -62,10 +62,10 @@ def under_way(
     settings = order.protocol.settings
     limits = (settings.max_new_tokens, settings.ignore_eos)
     tokens, logs = bench.encode(units[0].prompts[0][1]), environments.folder("logs")
-    with entrants.started(needed, tokens, limits, info.threads, logs, progress.say) as peers:
+    with lineup.started(needed, tokens, limits, info.threads, logs, progress.say) as peers:
         try:
             write_run(order.output, _with(info, peers.known))
-            yield peers.entrants
+            yield peers.lineup
         finally:
             info = _with(info, peers.known)
             # one that failed for the last time at the last of its prompts is not waited for
@@ -85,12 +85,12 @@ def _with(info: RunInfo, known: dict[str, dict]) -> RunInfo:
     return replace(info, peers=peers)
 
 
-def asked(unit: Unit, rivals: Sequence[Rival], done: Container[Key]) -> list[Rival]:
+def asked(unit: Unit, peers: Sequence[PeerSystem], done: Container[Key]) -> list[PeerSystem]:
     """Those that answer a unit: they decode greedily, live, and have not answered it."""
     return [
-        rival
-        for rival in rivals
-        if rival.alive and unit.temperature == 0.0 and unit.lacks(rival.key, done)
+        peer
+        for peer in peers
+        if peer.alive and unit.temperature == 0.0 and unit.lacks(peer.key, done)
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from draftwood.bench.plan.configurations import Cell
+from draftwood.bench.plan.configurations import Configuration
 from draftwood.bench.plan.prompts import Prompt
 from draftwood.bench.plan.units import Unit
 from draftwood.bench.records.files import Record
@@ -14,7 +14,7 @@ from draftwood.interfaces.model import Model
 
 def record(
     bench: Workbench,
-    cell: Cell,
+    cell: Configuration,
     unit: Unit,
     number: int,
     prompt: Prompt,

@@ -10,10 +10,10 @@ from draftwood.bench.peers.systems import System, require_known
 from draftwood.bench.plan.order import Order, Progress, _in_turns
 from draftwood.bench.plan.prompts import Prompt, PromptSet, load_prompts
 from draftwood.bench.plan.protocols import Load, Protocol, timed
-from draftwood.bench.plan.units import Key, Rival, Unit
+from draftwood.bench.plan.units import Key, PeerSystem, Unit
 from draftwood.bench.records.files import TREE, Record, RunInfo, read_run, writing
 from draftwood.bench.run.measure import measure
-from draftwood.bench.run.peers import asked, invited, missed, under_way
+from draftwood.bench.run.peers import asked, invited_peers, missed, under_way
 from draftwood.bench.run.resume import begin_or_go_on
 from draftwood.bench.run.trees import write_trees
 from draftwood.bench.run.workbench import Workbench
@@ -43,7 +43,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
         units = list(
             units_of(protocol, [(numbers[prompt.id], prompt) for prompt in fitting.prompts])
         )
-        peers = invited(order, bench, info)
+        peers = invited_peers(order, bench, info)
         writer.done |= info.given_up
         left = [unit for unit in units if not writer.done.issuperset(unit.keys)]
         left += missed([unit for unit in units if unit not in left], peers, writer.done)
@@ -168,21 +168,19 @@ def _measuring(
             yield found
         return
     with ExitStack() as stack:
-        rivals: Sequence[Rival] = ()
+        peers: Sequence[PeerSystem] = ()
         if chosen:
-            rivals = stack.enter_context(
-                under_way(order, bench, chosen, left, done, info, progress)
-            )
+            peers = stack.enter_context(under_way(order, bench, chosen, left, done, info, progress))
         if left[0].kind == "turns":
             cells = dict.fromkeys(cell for unit in left for cell in unit.cells)
             bench.warm_up(list(cells), bench.encode(left[0].prompts[0][1]))
-        yield (_measured(bench, unit, asked(unit, rivals, done), done) for unit in left)
+        yield (_measured(bench, unit, asked(unit, peers, done), done) for unit in left)
 
 
 def _measured(
-    bench: Workbench, unit: Unit, rivals: Sequence[Rival], done: set[Key]
+    bench: Workbench, unit: Unit, peers: Sequence[PeerSystem], done: set[Key]
 ) -> list[Record]:
     """The records of a unit; none where only others missed it, and have failed again."""
     if not done.issuperset(unit.keys):
-        return measure(bench, unit, rivals)
-    return measure(bench, unit, rivals, done=done) if rivals else []
+        return measure(bench, unit, peers)
+    return measure(bench, unit, peers, done=done) if peers else []

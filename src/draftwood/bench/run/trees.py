@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from draftwood.bench.plan.configurations import PLAIN, Cell
+from draftwood.bench.plan.configurations import PLAIN, Configuration
 from draftwood.bench.records.files import TREE, write_whole
 from draftwood.bench.run.workbench import Workbench
 from draftwood.stats import Step
@@ -15,7 +15,11 @@ TOKENS, TAIL, STEPS = 48, 16, 8
 
 
 def write_trees(
-    bench: Workbench, cells: Sequence[Cell], tokens: Sequence[int], temperature: float, at: Path
+    bench: Workbench,
+    cells: Sequence[Configuration],
+    tokens: Sequence[int],
+    temperature: float,
+    at: Path,
 ) -> None:
     """Let the first cell of every method decode a prompt and keep the steps that accepted most.
 

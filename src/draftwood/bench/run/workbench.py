@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from draftwood.bench.plan.configurations import PLAIN, Cell
+from draftwood.bench.plan.configurations import PLAIN, Configuration
 from draftwood.bench.plan.models import Models
 from draftwood.bench.plan.prompts import Prompt
 from draftwood.bench.plan.protocols import Settings
 from draftwood.bench.run.identity import root_bound
 from draftwood.costs.budget import Budget
 from draftwood.costs.curve import Curve
-from draftwood.drafters.resources import Parts, drafter_of
+from draftwood.drafters.resources import Resources, drafter_of
 from draftwood.engine.batch import generate
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
@@ -95,7 +95,7 @@ class Workbench:
         key = self.plain.calibration.key
         return key.dtype if key is not None else "unknown"
 
-    def using(self, cell: Cell) -> LanguageModel:
+    def using(self, cell: Configuration) -> LanguageModel:
         """The target with a cell's method."""
         if cell.key not in self._built:
             self._built[cell.key] = self._build(cell)
@@ -106,12 +106,12 @@ class Workbench:
         on.
         """
         if curve is not None:
-            per_place = curve.get("per_place", [0.0])[0]
+            per_context_token = curve.get("per_place", [0.0])[0]
             self.plain.calibration.use(
-                Curve(tuple(curve["nodes"]), tuple(curve["seconds"]), per_place)
+                Curve(tuple(curve["nodes"]), tuple(curve["seconds"]), per_context_token)
             )
 
-    def _build(self, cell: Cell) -> LanguageModel:
+    def _build(self, cell: Configuration) -> LanguageModel:
         draft = self.draft if cell.drafts_with == "draft-model" else None
         if cell.shape is None and cell.verifier is None and cell.drafter is None:
             return self.plain.with_method(cell.method, draft)
@@ -120,7 +120,7 @@ class Workbench:
         budget = Budget.of(self.plain.calibration.curve) if weighs else Budget()
         prior = self.plain.prior.table if guesses else None
         drafter = drafter_of(
-            cell.drafts_with, Parts(self.plain.model, draft, cell.tree, budget, prior)
+            cell.drafts_with, Resources(self.plain.model, draft, cell.tree, budget, prior)
         )
         return self.plain.with_method(Method(drafter, cell.rule, cell.method))
 
@@ -150,7 +150,9 @@ class Workbench:
         fits = None if context is None else context - self.settings.max_new_tokens
         return min((limit for limit in (fits, asked) if limit is not None), default=None)
 
-    def answer(self, cell: Cell, tokens: Sequence[int], temperature: float, seed: int) -> Answer:
+    def answer(
+        self, cell: Configuration, tokens: Sequence[int], temperature: float, seed: int
+    ) -> Answer:
         """One request, timed from end to end."""
         since = time.perf_counter()
         made = self.using(cell).generate(
@@ -171,7 +173,11 @@ class Workbench:
         )
 
     def together(
-        self, cell: Cell, prompts: Sequence[Sequence[int]], temperature: float, seeds: Sequence[int]
+        self,
+        cell: Configuration,
+        prompts: Sequence[Sequence[int]],
+        temperature: float,
+        seeds: Sequence[int],
     ) -> list[list[Step]]:
         """The steps of a cell on many prompts in shared runs; greedy plain texts are written
         once."""
@@ -194,7 +200,7 @@ class Workbench:
     def text(self, token_ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
-    def warm_up(self, cells: Sequence[Cell], tokens: Sequence[int]) -> None:
+    def warm_up(self, cells: Sequence[Configuration], tokens: Sequence[int]) -> None:
         """Let every cell write a few tokens that nobody counts."""
         for cell in cells:
             lm = self.using(cell)
@@ -204,11 +210,11 @@ class Workbench:
         """The greedy text of plain decoding, for comparisons outside any timing."""
         key = tuple(tokens)
         if key not in self._plain_texts:
-            self._plain_texts[key] = self.answer(Cell(PLAIN), tokens, 0.0, 0).token_ids
+            self._plain_texts[key] = self.answer(Configuration(PLAIN), tokens, 0.0, 0).token_ids
         return self._plain_texts[key]
 
     def bound(
-        self, cell: Cell, tokens: Sequence[int], temperature: float, seed: int
+        self, cell: Configuration, tokens: Sequence[int], temperature: float, seed: int
     ) -> dict[str, float]:
         """Acceptance at the root beside the greatest possible one, over a few tokens and outside
         any timing.

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.models.cache import Place, RunCache
+from draftwood.models.cache import CacheSlice, RunCache
 from draftwood.models.session import PooledSession
 from draftwood.models.transformers import TransformersModel
 
@@ -57,7 +57,8 @@ def run_alone(
     """
     lengths = [session.length for session in sessions]
     places = [
-        Place(session.slot, length, 1) for session, length in zip(sessions, lengths, strict=True)
+        CacheSlice(session.slot, length, 1)
+        for session, length in zip(sessions, lengths, strict=True)
     ]
     positions = torch.tensor(lengths).to(target.device, non_blocking=True)
     with target.pool.lock:
@@ -89,7 +90,9 @@ def _masks(target: TransformersModel, positions: Tensor, width: int) -> Tensor |
 class _OneTokenCache(RunCache):
     """Stores the keys and values of all rows at once."""
 
-    def __init__(self, target: TransformersModel, places: Sequence[Place], starts: Tensor) -> None:
+    def __init__(
+        self, target: TransformersModel, places: Sequence[CacheSlice], starts: Tensor
+    ) -> None:
         super().__init__(target.pool, places)
         slots = torch.tensor([place.slot for place in places]).to(target.device, non_blocking=True)
         self._at = (slots, starts)

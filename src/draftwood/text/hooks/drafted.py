@@ -12,8 +12,8 @@ from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
-from draftwood.interfaces.drafter import Accepted
-from draftwood.interfaces.model import Output, Run, chunks
+from draftwood.interfaces.drafter import VerifiedTree
+from draftwood.interfaces.model import ForwardInput, Output, chunks
 from draftwood.interfaces.verifier import Verdict
 from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
@@ -131,7 +131,7 @@ class _Batch:
             adopt(self.sessions[number], cache, number, self.width - self._padding(number))
             if not reads:
                 for chunk in chunks(row.prompt):
-                    row.draft.update(Accepted(DraftTree.chain(chunk), range(len(chunk)), None))
+                    row.draft.update(VerifiedTree(DraftTree.chain(chunk), range(len(chunk)), None))
         logits = output.logits[:, -1]
         tokens, scores = self._draw(list(range(len(self.rows))), logits)
         seconds = {"target": (time.perf_counter() - started) / len(self.rows)}
@@ -153,7 +153,7 @@ class _Batch:
                     for layer in self.method.drafter.needs_hidden
                 }
                 seen = Output(output.logits[number, -len(tokens) :], states)
-                row.draft.update(Accepted(DraftTree.chain(tokens), range(len(tokens)), seen))
+                row.draft.update(VerifiedTree(DraftTree.chain(tokens), range(len(tokens)), seen))
 
     # The answers
 
@@ -208,7 +208,7 @@ class _Batch:
             if tokens:
                 logits = [logits[number] for logits in self.late_logits[: len(tokens)]]
                 seen = Output(torch.stack(logits)) if logits else None
-                row.draft.update(Accepted(DraftTree.chain(tokens), range(len(tokens)), seen))
+                row.draft.update(VerifiedTree(DraftTree.chain(tokens), range(len(tokens)), seen))
                 tokens.clear()
         self.late_logits.clear()
 
@@ -239,7 +239,7 @@ class _Batch:
         self,
         places: list[int],
         going: list[int],
-        proposals: list[tuple[Run, dict[str, float]]],
+        proposals: list[tuple[ForwardInput, dict[str, float]]],
         outputs: list[Output],
     ) -> tuple[dict[int, int], dict[int, Tensor]]:
         """What comes after roots without guesses, all drawn together: there every exact verifier
@@ -290,7 +290,7 @@ class _Batch:
 
     def _write(self, number: int, step: Step, logits: Tensor, scores: Tensor | None) -> None:
         """Hand a step's tokens on, with the rows of the target that they came from."""
-        self.steps[number].append(step.light())
+        self.steps[number].append(step.without_probs())
         before_step, self.counts[number] = (
             self.counts[number],
             self.counts[number] + len(step.tokens),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import Run
+from draftwood.interfaces.model import ForwardInput
 from draftwood.models.transformers import TransformersModel
 from draftwood.text.hooks.prefill import adopt, plain_cache
 from draftwood.tree import DraftTree
@@ -76,11 +76,11 @@ def _logits(target: TransformersModel, padding: list[int]) -> tuple[Tensor, Tens
         trees = [
             DraftTree.of([row[6], row[8], row[7], row[8], row[9]], [-1, 0, 0, 1, 2]) for row in rows
         ]
-        first = target.forward([Run(*pair) for pair in zip(sessions, trees, strict=True)])
+        first = target.forward([ForwardInput(*pair) for pair in zip(sessions, trees, strict=True)])
         for session in sessions:
             session.commit([0, 2, 4])
         trees = [DraftTree.of([row[10], row[8]], [-1, 0]) for row in rows]
-        second = target.forward([Run(*pair) for pair in zip(sessions, trees, strict=True)])
+        second = target.forward([ForwardInput(*pair) for pair in zip(sessions, trees, strict=True)])
     finally:
         for session in sessions:
             session.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.bench.peers.process import Adapter, AdapterError
-from draftwood.bench.peers.protocol import Answer, Request
+from draftwood.bench.peers.protocol import PeerRequest, Reply
 from draftwood.bench.peers.systems import System
 from draftwood.bench.plan.units import Key
 
@@ -45,7 +45,7 @@ class Peer:
             return {}
         try:
             answer = self.adapter.ask(
-                Request(list(tokens), self.max_new_tokens, self.mode, self.ignore_eos)
+                PeerRequest(list(tokens), self.max_new_tokens, self.mode, self.ignore_eos)
             )
         except AdapterError as error:
             self.failed(self.system.name, f"{self.system.modes[self.mode]}: {error}", key)
@@ -61,7 +61,7 @@ class Peer:
         }
 
 
-def stats_of(answer: Answer) -> dict[str, Any]:
+def stats_of(answer: Reply) -> dict[str, Any]:
     """The numbers that a peer tells, under the names that ``Stats.as_json`` has for them."""
     later, seconds, runs = (
         len(answer.token_ids) - answer.first_tokens,
@@ -90,7 +90,7 @@ class Peers:
 
     say: Callable[[str], None]
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
-    entrants: list[Peer] = field(default_factory=list)
+    lineup: list[Peer] = field(default_factory=list)
 
     def absent(self, name: str, reason: str) -> None:
         """Note that a peer is left out from now on, and why."""
@@ -134,12 +134,12 @@ def started(
                 log = logs / (re.sub(r"[^\w.]+", "-", system.name) + ".log")
                 adapter = stack.enter_context(Adapter(system.command(), log, environment(threads)))
                 for mode in system.modes:
-                    adapter.ask(Request(list(warm_up), WARM_UP_TOKENS, mode))
+                    adapter.ask(PeerRequest(list(warm_up), WARM_UP_TOKENS, mode))
             except (AdapterError, OSError, ValueError) as error:
                 peers.absent(system.name, " ".join(str(error).split()))
                 continue
             peers.known[system.name] = {**adapter.description, "weights_sha256": system.weights}
-            peers.entrants += [
+            peers.lineup += [
                 Peer(system, mode, adapter, *settings, peers.failed) for mode in system.modes
             ]
         yield peers
