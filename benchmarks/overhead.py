@@ -45,7 +45,7 @@ class Prepared:
     def start(self) -> "PreparedSession":
         return PreparedSession(self)
 
-    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
+    def forward(self, runs: Sequence[ForwardInput]) -> list[Output]:
         return [run.session.forward(run.tree, run.first) for run in runs]
 
     def answer(self, tokens: torch.Tensor) -> Output:

@@ -54,7 +54,7 @@ def off(monkeypatch: pytest.MonkeyPatch) -> Written:
         model: Model, drafter: Drafter, rule: Verifier, sampling: Sampling, steps: int = 1
     ) -> float:
         def write(rng: Rng) -> tuple[int, ...]:
-            monkeypatch.setattr("draftwood.engine.Rng", lambda seed, noise: rng)
+            monkeypatch.setattr("draftwood.engine.decoding.Rng", lambda seed, noise: rng)
             text = generate(model, drafter, rule, PROMPT, Options(sampling, 12))
             emitted = [
                 token

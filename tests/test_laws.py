@@ -13,7 +13,6 @@ import torch
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Aded,
-    Drafter,
     DraftModel,
     DraftRequest,
     DraftSession,
@@ -27,6 +26,7 @@ from draftwood.drafters import (
     VerifiedTree,
 )
 from draftwood.engine import Options, generate
+from draftwood.interfaces.drafter import Drafter, Reads
 from draftwood.interfaces.source import Source
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -180,13 +180,11 @@ def test_wrong_rules_are_caught(shape: Shape, rule: Verifier) -> None:
 
 
 @dataclass(frozen=True)
-class Sharpened:
+class Sharpened(Drafter, DraftSession):
     """STAND with rows other than those its children were drawn from."""
 
     drafter: Stand
     name: ClassVar[str] = "sharpened"
-    needs_logits: ClassVar[bool] = True
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
 
     def start(self, request: DraftRequest) -> DraftSession:
         self.sessions.append(self.drafter.start(request))
@@ -195,6 +193,10 @@ class Sharpened:
     @property
     def sessions(self) -> list[DraftSession]:
         return self.__dict__.setdefault("_sessions", [])
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(logits=True)
 
     def propose(self, root: int, context: Context) -> DraftTree:
         tree = self.sessions[-1].propose(root, context)

@@ -77,7 +77,7 @@ def test_no_guess_below_the_least_estimate_can_pay(curve) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"most": -1}, "negative"),
+        ({"max_draft_tokens": -1}, "negative"),
         ({"per_draft_token": -1.0}, "negative"),
         ({"seconds": lambda nodes: 0.0}, "more than 0"),
     ],

@@ -41,7 +41,7 @@ class SlowModel:
         self.sessions.append(SlowSession(self))
         return self.sessions[-1]
 
-    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
+    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
         raise NotImplementedError
 
 

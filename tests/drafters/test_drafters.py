@@ -9,7 +9,6 @@ import torch
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Aded,
-    Drafter,
     DraftModel,
     DraftRequest,
     LayerSkip,
@@ -24,6 +23,7 @@ from draftwood.drafters import (
 from draftwood.drafters.draft_model import ProbsBuffer
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
+from draftwood.interfaces.drafter import Drafter, DraftSession
 from draftwood.interfaces.model import Output
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -77,12 +77,10 @@ def test_a_drafter_cannot_change_a_text(make, target: TransformersModel) -> None
 
 
 @dataclass(frozen=True)
-class Shared:
+class Shared(Drafter, DraftSession):
     """A drafter whose requests share one list: they disturb each other."""
 
     name: ClassVar[str] = "shared"
-    needs_logits: ClassVar[bool] = False
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
     seen: list[int]
 
     def start(self, request: DraftRequest) -> "Shared":
@@ -257,7 +255,7 @@ def test_a_draft_model_stops_at_its_own_context(target: TransformersModel) -> No
 
 
 def test_news_without_logits_is_a_clear_error() -> None:
-    with pytest.raises(ValueError, match="needs_logits"):
+    with pytest.raises(ValueError, match="in reads"):
         _ = chain_of([1, 2]).logits
 
 

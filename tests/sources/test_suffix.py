@@ -193,7 +193,8 @@ def test_copying_is_a_method_that_reads_no_logits() -> None:
     steps = list(
         generate(model, SuffixDecoding(), Match(), list(range(12)), Options(max_new_tokens=40))
     )
-    assert not SuffixDecoding().needs_logits
+    request = DraftRequest(Sampling(), Rng(0), model.start())
+    assert not SuffixDecoding().start(request).reads
     assert Stats.of(steps).block_efficiency > 3
     again = SuffixDecoding(earlier=EarlierTexts())
     runs = [

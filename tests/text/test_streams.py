@@ -19,7 +19,7 @@ import draftwood
 from draftwood import methods
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate_batch
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.methods import Method
 from draftwood.models.lean import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -115,12 +115,10 @@ def test_another_thread_may_close_a_stream_in_the_middle_of_a_step(lm: LanguageM
 
 
 @dataclass(frozen=True)
-class Breaking:
+class Breaking(Drafter):
     """A drafter with a model of its own that raises at one of its acts."""
 
     name: ClassVar[str] = "breaking"
-    needs_logits: ClassVar[bool] = False
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
     inner: DraftModel
     act: str
     error: type[BaseException]
@@ -131,7 +129,7 @@ class Breaking:
         return session
 
 
-class _BreakingSession:
+class _BreakingSession(DraftSession):
     def __init__(self, config: Breaking, inner: DraftSession) -> None:
         self.config, self.inner, self.updates = config, inner, 0
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -13,7 +13,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Aded:
+class Aded(Drafter):
     """A tri-gram table that is bent towards the newest text, searched for the likeliest
     continuations.
 
@@ -36,8 +36,6 @@ class Aded:
     """
 
     name: ClassVar[str] = "aded"
-    needs_logits: ClassVar[bool] = False
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
     nodes: int = 16
     depth: int = 8
     rise: float = 0.56
@@ -56,7 +54,7 @@ class Aded:
         return _AdedSession(self)
 
 
-class _AdedSession:
+class _AdedSession(DraftSession):
     def __init__(self, config: Aded) -> None:
         self.config = config
         self.own: dict[Pair, dict[int, float]] = {}  # pairs that this request changed
@@ -97,8 +95,8 @@ class _AdedSession:
     def _row(self, pair: Pair) -> dict[int, float]:
         return self.own.get(pair) or self.config.table.get(pair, {})
 
-    def update(self, accepted: VerifiedTree) -> None:
-        for token in accepted.tokens:
+    def update(self, verified: VerifiedTree) -> None:
+        for token in verified.tokens:
             if len(self.newest) == 2:
                 row = self.own.setdefault(self.newest, dict(self.config.table.get(self.newest, {})))  # type: ignore[arg-type]
                 row[token] = min(self.config.largest, row.get(token, 0.0) + self.config.rise)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import Model, extend_in_chunks
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import Shape, Widths
@@ -24,7 +24,7 @@ STAND_IN = (
 
 
 @dataclass(frozen=True, eq=False)
-class DraftModel:
+class DraftModel(Drafter):
     """A tree of a smaller model's guesses, one batched run of it per level.
 
     Speculative decoding (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023,
@@ -36,8 +36,6 @@ class DraftModel:
     """
 
     name: ClassVar[str] = "draft-model"
-    needs_logits: ClassVar[bool] = False
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
     model: Model
     shape: Shape = field(default_factory=Widths)
 
@@ -45,7 +43,7 @@ class DraftModel:
         return _DraftModelSession(self, request)
 
 
-class _DraftModelSession:
+class _DraftModelSession(DraftSession):
     def __init__(self, config: DraftModel, request: DraftRequest) -> None:
         self.shape, self.rng = config.shape, request.rng
         self.sampler = request.sampler.for_drafting()
@@ -77,8 +75,8 @@ class _DraftModelSession:
 
         return self.shape.grow(root, expand, self.rng, room)
 
-    def update(self, accepted: VerifiedTree) -> None:
-        self.late += accepted.tokens
+    def update(self, verified: VerifiedTree) -> None:
+        self.late += verified.tokens
 
     def _known(self, tokens: list[int]) -> list[int]:
         """The tokens as the draft model reads them: what it lacks is read as another token."""

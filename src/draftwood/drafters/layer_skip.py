@@ -7,14 +7,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree
 
 
 @dataclass(frozen=True)
-class LayerSkip:
+class LayerSkip(Drafter):
     """The target without some layers drafts, reading the target's own cache of the prefix in the
     layers it keeps.
 
@@ -31,8 +31,6 @@ class LayerSkip:
     """
 
     name: ClassVar[str] = "layer-skip"
-    needs_logits: ClassVar[bool] = False
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
     skipped: frozenset[int]
     shape: Shape = field(default_factory=Widths)
 
@@ -40,7 +38,7 @@ class LayerSkip:
         return _LayerSkipSession(self, request)
 
 
-class _LayerSkipSession:
+class _LayerSkipSession(DraftSession):
     def __init__(self, config: LayerSkip, request: DraftRequest) -> None:
         self.shape, self.rng = config.shape, request.rng
         self.sampler = request.sampler.for_drafting()
@@ -56,5 +54,5 @@ class _LayerSkipSession:
 
         return self.shape.grow(root, expand, self.rng, context.room)
 
-    def update(self, accepted: VerifiedTree) -> None:
+    def update(self, verified: VerifiedTree) -> None:
         """Nothing to learn: the target's cache is the draft's cache."""

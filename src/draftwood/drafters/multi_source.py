@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 
 from draftwood.costs.budget import Budget
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.interfaces.source import Source
 from draftwood.sampling import Context
 from draftwood.sources.acceptance import Estimator
@@ -23,7 +23,7 @@ FORGETTING = 0.9  # what a step leaves of the gains of earlier ones
 
 
 @dataclass(frozen=True)
-class MultiSource:
+class MultiSource(Drafter):
     """The best guesses of several sources merged in one tree, whose size is chosen anew for every
     run.
 
@@ -52,8 +52,6 @@ class MultiSource:
     """
 
     name: ClassVar[str] = "combined"
-    needs_logits: ClassVar[bool] = True
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
     sources: tuple[Source, ...] = (Suffix(), NGrams())
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
@@ -66,10 +64,10 @@ class MultiSource:
             )
 
     def start(self, request: DraftRequest) -> DraftSession:
-        return _CombinedSession(self, request)
+        return _MultiSourceSession(self, request)
 
 
-class _CombinedSession:
+class _MultiSourceSession(DraftSession):
     def __init__(self, config: MultiSource, request: DraftRequest) -> None:
         self.budget, self.greedy = config.budget, request.sampler.greedy
         usual = Estimator() if self.greedy else Estimator.for_sampling()
@@ -80,7 +78,12 @@ class _CombinedSession:
                 replace(self.budget, per_step=IN_PYTHON * self.budget.per_step),
             )
         self.merged: Merged = merging(config.sources, config.estimator or usual, request)
+        self.reads_logits = any(source.reads_logits for source in config.sources)
         self.rest = _Rest()
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(logits=self.reads_logits)
 
     def propose(self, root: int, context: Context) -> DraftTree:
         if self.rest.goes_on():
@@ -96,8 +99,8 @@ class _CombinedSession:
             sources=self.merged.proposers(size),
         )
 
-    def update(self, accepted: VerifiedTree) -> None:
-        self.merged.learn(accepted, quiet=self.rest.left > 0)
+    def update(self, verified: VerifiedTree) -> None:
+        self.merged.learn(verified, quiet=self.rest.left > 0)
 
 
 class _Rest:

@@ -3,20 +3,18 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
 
 @dataclass(frozen=True)
-class Nothing:
+class Nothing(Drafter, DraftSession):
     """Draft nothing, so that every run of the target gives one token. The base line of every
     comparison.
     """
 
     name: ClassVar[str] = "nothing"
-    needs_logits: ClassVar[bool] = False
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
 
     def start(self, request: DraftRequest) -> DraftSession:
         return self
@@ -24,5 +22,5 @@ class Nothing:
     def propose(self, root: int, context: Context) -> DraftTree:
         return DraftTree.of([root], [-1])
 
-    def update(self, accepted: VerifiedTree) -> None:
+    def update(self, verified: VerifiedTree) -> None:
         """Nothing to learn."""

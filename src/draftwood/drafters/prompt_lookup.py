@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
 
 
 @dataclass(frozen=True)
-class PromptLookup:
+class PromptLookup(Drafter):
     """Copy what followed the newest tokens where they occurred before, in the prompt or in the
     answer.
 
@@ -26,8 +26,6 @@ class PromptLookup:
     """
 
     name: ClassVar[str] = "prompt-lookup"
-    needs_logits: ClassVar[bool] = False
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
     ngram: int = 3
     length: int = 8
     branches: int = 1
@@ -39,7 +37,7 @@ class PromptLookup:
         return _PromptLookupSession(self)
 
 
-class _PromptLookupSession:
+class _PromptLookupSession(DraftSession):
     def __init__(self, config: PromptLookup) -> None:
         self.config = config
         self.tokens: list[int] = []
@@ -60,9 +58,9 @@ class _PromptLookupSession:
                 node = children[node, token]
         return DraftTree.of(tokens, parents)
 
-    def update(self, accepted: VerifiedTree) -> None:
+    def update(self, verified: VerifiedTree) -> None:
         start = len(self.tokens)
-        self.tokens += accepted.tokens
+        self.tokens += verified.tokens
         for end in range(start + 1, len(self.tokens) + 1):
             for n in range(1, min(self.config.ngram, end) + 1):
                 self.ends.setdefault(tuple(self.tokens[end - n : end]), []).append(end)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.interfaces.source import RANKS, TargetUpdate
 from draftwood.rng import Rng
 from draftwood.sampling import Context
@@ -18,7 +18,7 @@ from draftwood.validation import positive
 
 
 @dataclass(frozen=True)
-class Stand:
+class Stand(Drafter):
     """Tables from the newest tokens to the target's likeliest successors with probabilities;
     children are drawn.
 
@@ -40,8 +40,6 @@ class Stand:
     """
 
     name: ClassVar[str] = "stand"
-    needs_logits: ClassVar[bool] = True
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
     nodes: int = 16
     order: int = 4
     fresh: float = 0.6
@@ -62,13 +60,17 @@ class Stand:
         return _StandSession(self, request)
 
 
-class _StandSession:
+class _StandSession(DraftSession):
     def __init__(self, config: Stand, request: DraftRequest) -> None:
         self.config, self.rng = config, request.rng
         self.vocab = request.target.model.vocab_size
         self.sampling = sampling_of_rows(request.sampler)
         self.tables = NGramTables(config.order, config.fresh, config.max_contexts)
         self.tail: Tail = ()
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(logits=True)
 
     def propose(self, root: int, context: Context) -> DraftTree:
         grown = _Drawn([root], [-1], [0], [self._longer(self.tail, root)], [self.config.nodes])
@@ -102,14 +104,14 @@ class _StandSession:
             grown.tails.append(self._longer(grown.tails[node], tokens[place]))
             grown.shares.append(given - 1)
 
-    def update(self, accepted: VerifiedTree) -> None:
-        news, tails = TargetUpdate(accepted, self.sampling), []
+    def update(self, verified: VerifiedTree) -> None:
+        news, tails = TargetUpdate(verified, self.sampling), []
         for token, parent, row in zip(
-            accepted.tree.token_list, accepted.tree.parent_list, news.rows, strict=True
+            verified.tree.token_list, verified.tree.parent_list, news.rows, strict=True
         ):
             tails.append(self._longer(self.tail if parent < 0 else tails[parent], token))
             self.tables.learn(tails[-1], row)
-        self.tail = tails[accepted.path[-1]]
+        self.tail = tails[verified.path[-1]]
 
     def _longer(self, tail: Tail, token: int) -> Tail:
         return (*tail, token)[-self.config.order :]

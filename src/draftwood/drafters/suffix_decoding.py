@@ -5,14 +5,14 @@ from typing import ClassVar
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters.multi_source import MultiSource
-from draftwood.interfaces.drafter import DraftRequest, DraftSession
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.earlier_texts import EarlierTexts
 from draftwood.sources.suffix import Suffix
 
 
 @dataclass(frozen=True)
-class SuffixDecoding:
+class SuffixDecoding(Drafter):
     """A tree of what followed the longest match of the newest tokens; reads no logits.
 
     SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975), SAM-Decoding (Hu et al. 2024,
@@ -31,8 +31,6 @@ class SuffixDecoding:
     """
 
     name: ClassVar[str] = "suffix"
-    needs_logits: ClassVar[bool] = False
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
     suffix: Suffix = field(default_factory=Suffix)
     earlier: EarlierTexts | None = None
     budget: Budget = field(default_factory=Budget)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.ranking import likeliest
 from draftwood.sampling import Context
 from draftwood.shapes import Paths
@@ -59,7 +59,7 @@ class Adjacency:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenRecycling:
+class TokenRecycling(Drafter):
     """A fixed tree filled from a table of the likeliest successors of each token, renewed at every
     node of every run.
 
@@ -78,8 +78,6 @@ class TokenRecycling:
     """
 
     name: ClassVar[str] = "token-recycling"
-    needs_logits: ClassVar[bool] = True
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
     shape: Paths = field(default_factory=published_tree)
     ranks: int = 8
     keep: bool = False
@@ -102,18 +100,22 @@ class TokenRecycling:
         return _TokenRecyclingSession(self, adjacency)
 
 
-class _TokenRecyclingSession:
+class _TokenRecyclingSession(DraftSession):
     def __init__(self, config: TokenRecycling, adjacency: Adjacency) -> None:
         self.config, self.adjacency = config, adjacency
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(logits=True)
 
     def propose(self, root: int, context: Context) -> DraftTree:
         return self.config.shape.fill(root, self.adjacency.__getitem__, context.room)
 
-    def update(self, accepted: VerifiedTree) -> None:
-        ranks = min(self.config.ranks, accepted.logits.shape[-1])
-        successors = likeliest(accepted.logits, ranks).cpu()
-        kept = set(accepted.path)
-        order = [node for node in range(len(accepted.tree)) if node not in kept] + list(
-            accepted.path
+    def update(self, verified: VerifiedTree) -> None:
+        ranks = min(self.config.ranks, verified.logits.shape[-1])
+        successors = likeliest(verified.logits, ranks).cpu()
+        kept = set(verified.path)
+        order = [node for node in range(len(verified.tree)) if node not in kept] + list(
+            verified.path
         )
-        self.adjacency.learn([accepted.tree.token_list[node] for node in order], successors[order])
+        self.adjacency.learn([verified.tree.token_list[node] for node in order], successors[order])

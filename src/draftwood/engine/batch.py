@@ -41,9 +41,7 @@ def generate_batch(decodings: Sequence[Decoding]) -> Generator[tuple[int, Step],
             proposals = [decodings[number].propose() for number in active]
             watch = Stopwatch()
             first = decodings[active[0]]
-            outputs = first.target.forward(
-                [run for run, _ in proposals], first.drafter.needs_hidden
-            )
+            outputs = first.target.forward([run for run, _ in proposals])
             watch.lap("target")
             for number, (run, seconds), output in zip(active, proposals, outputs, strict=True):
                 shared = {

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.stopwatch import Stopwatch
-from draftwood.interfaces.drafter import Drafter, DraftRequest, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Model, ModelSession, Output, chunks
 from draftwood.interfaces.verifier import Verdict, Verifier
 from draftwood.ranking import require_probs
@@ -48,6 +48,7 @@ class Decoding:
         self.context = Context(list(prompt), len(prompt))  # all tokens before the root
         self.rng = Rng(options.seed, noise=not options.sampler.greedy)
         # on the target and on what drafts; none before the first run
+        self._unclosed: DraftSession | None = None
         self.sessions: list[ModelSession] = []
         if session is not None:
             self._start_on(session)
@@ -58,7 +59,7 @@ class Decoding:
     def _start_on(self, session: ModelSession) -> None:
         self.session = session
         self.sessions.append(session)
-        self.draft = self.drafter.start(
+        self.draft = self._unclosed = self.drafter.start(
             DraftRequest(self.options.sampler, self.rng, session, self.sessions)
         )
 
@@ -68,10 +69,11 @@ class Decoding:
         self._start_on(self.target.start())
         output = None
         for chunk in chunks(self.prompt):
-            keep = "all" if self.drafter.needs_logits else "last"
-            output = self.session.extend(chunk, keep, self.drafter.needs_hidden)
+            reads = self.draft.reads
+            keep = "all" if reads.logits else "last"
+            output = self.session.extend(chunk, keep, reads.hidden)
             watch.lap("target")
-            seen = output if self.drafter.needs_logits or self.drafter.needs_hidden else None
+            seen = output if reads else None
             self.draft.update(VerifiedTree(DraftTree.chain(chunk), range(len(chunk)), seen))
             watch.lap("draft")
         assert output is not None  # the prompt is not empty
@@ -104,7 +106,7 @@ class Decoding:
                 " drafts; pass exact=False to allow it, or use a verifier that is exact for them"
             )
         watch.lap("draft")
-        return ForwardInput(self.session, tree), watch.seconds
+        return ForwardInput(self.session, tree, hidden=self.draft.reads.hidden), watch.seconds
 
     def settle(self, run: ForwardInput, output: Output, seconds: dict[str, float]) -> Step:
         """Verify the tree, keep the accepted path and tell the drafter."""
@@ -164,9 +166,14 @@ class Decoding:
         return max(room, 0)
 
     def close(self) -> None:
-        """Give the caches back."""
-        for session in self.sessions:
-            session.close()
+        """Give the caches back, and end the drafter's session; a second call does nothing."""
+        unclosed, self._unclosed = self._unclosed, None
+        try:
+            if unclosed is not None:
+                unclosed.close()
+        finally:
+            for session in self.sessions:
+                session.close()
 
     def _emit(self, tokens: list[int]) -> list[int]:
         """The tokens up to the end of the text, which this finds."""

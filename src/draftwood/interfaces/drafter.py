@@ -1,9 +1,10 @@
 """Where guesses come from: the rules of the game."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -39,7 +40,7 @@ class VerifiedTree:
     def logits(self) -> Float[Tensor, "nodes vocab"]:
         """The target's logits at every node of the tree."""
         if self.output is None:
-            raise ValueError("a drafter that reads logits must say so with needs_logits = True")
+            raise ValueError("a drafter that reads logits must say so in reads")
         return self.output.logits
 
 
@@ -67,35 +68,57 @@ class DraftRequest:
         return session
 
 
-@runtime_checkable
-class DraftSession(Protocol):
-    """State of one request. Two methods: the prompt is the first ``update``."""
+@dataclass(frozen=True)
+class Reads:
+    """What a drafter reads of the target's next forward pass.
 
+    Attributes:
+        logits: of every node.
+        hidden: layers whose hidden states it reads; layer i is the input of decoder layer i.
+    """
+
+    logits: bool = False
+    hidden: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.logits or bool(self.hidden)
+
+
+class DraftSession(ABC):
+    """State of one request. The prompt is the first ``update``."""
+
+    @property
+    def reads(self) -> Reads:
+        """Asked before each pass: what ``update`` will read of it."""
+        return Reads()
+
+    @abstractmethod
     def propose(self, root: int, context: Context) -> DraftTree:
         """A tree below ``root``, the newest token; ``context`` holds the tokens before it.
 
         No path longer than ``context.room`` can become text. The engine cuts off what is deeper,
         which gives the nodes left new numbers.
         """
-        ...
 
-    def update(self, accepted: VerifiedTree) -> None:
+    @abstractmethod
+    def update(self, verified: VerifiedTree) -> None:
         """Learn what became of the last tree."""
-        ...
+
+    def close(self) -> None:  # noqa: B027
+        """Called once, when the request ends, however it does. Sessions of other models that
+        ``DraftRequest.start`` gave are closed by themselves.
+        """
 
 
-@runtime_checkable
-class Drafter(Protocol):
+class Drafter(ABC):
     """Settings and weights, shared by all requests.
 
     Attributes:
         name: as in the method table.
-        needs_logits: whether ``update`` reads the target's logits.
-        needs_hidden: layers of the target whose hidden states ``update`` reads.
     """
 
     name: ClassVar[str]
-    needs_logits: ClassVar[bool]
-    needs_hidden: ClassVar[tuple[int, ...]]
 
-    def start(self, request: DraftRequest) -> DraftSession: ...
+    @abstractmethod
+    def start(self, request: DraftRequest) -> DraftSession:
+        """A session for one request."""

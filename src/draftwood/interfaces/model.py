@@ -105,11 +105,16 @@ class ModelSession(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ForwardInput:
-    """One sequence's part in a run of the model: nodes of ``tree`` from ``first`` on."""
+    """One sequence's part in a forward pass: nodes of ``tree`` from ``first`` on.
+
+    Attributes:
+        hidden: layers whose hidden states are wanted; each sequence may want others.
+    """
 
     session: ModelSession
     tree: DraftTree
     first: int = 0
+    hidden: tuple[int, ...] = ()
 
 
 @runtime_checkable
@@ -139,7 +144,7 @@ class Model(Protocol):
 
     def start(self) -> ModelSession: ...
 
-    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
+    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
         """Run several sequences at once, of different lengths and with different trees, padded to
         one batch.
         """

@@ -100,8 +100,14 @@ class SourceSession(Protocol):
 
 @runtime_checkable
 class Source(Protocol):
-    """Settings of a source; ``name`` is how reports call it."""
+    """Settings of a source.
+
+    Attributes:
+        name: as reports call it.
+        reads_logits: whether it learns from the target's logits, not from accepted tokens alone.
+    """
 
     name: ClassVar[str]
+    reads_logits: ClassVar[bool]
 
     def start(self, request: DraftRequest) -> SourceSession: ...

@@ -35,8 +35,15 @@ class PoolOfSequences(InProcess, ABC):
     def start(self) -> PooledSession:
         return PooledSession(self)  # type: ignore[arg-type]
 
-    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
-        return self.run(parts_of(runs, self.pool), hidden=hidden)
+    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
+        wanted = tuple(sorted({layer for each in inputs for layer in each.hidden}))
+        outputs = self.run(parts_of(inputs, self.pool), hidden=wanted)
+        if all(len(each.hidden) == len(wanted) for each in inputs):
+            return outputs
+        return [
+            Output(output.logits, {layer: output.hidden[layer] for layer in each.hidden})
+            for each, output in zip(inputs, outputs, strict=True)
+        ]
 
     def run(
         self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()

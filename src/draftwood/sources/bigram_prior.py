@@ -41,6 +41,7 @@ class BigramPrior:
     """
 
     name: ClassVar[str] = "bigram-prior"
+    reads_logits: ClassVar[bool] = False
     tokens: Int[Tensor, "known ranks"]
     probs: Float[Tensor, "known ranks"]
     # read so far

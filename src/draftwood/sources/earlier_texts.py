@@ -87,6 +87,7 @@ class EarlierTexts:
     """
 
     name: ClassVar[str] = "earlier-texts"
+    reads_logits: ClassVar[bool] = False
     max_tokens: int = 100_000
     longest: int = 8
     shortest: int = 2

@@ -67,6 +67,7 @@ class NGrams:
     """
 
     name: ClassVar[str] = "n-grams"
+    reads_logits: ClassVar[bool] = True
     order: int = 2
     fresh: float = 0.6
     max_contexts: int = 50_000

@@ -132,6 +132,7 @@ class Suffix:
     """
 
     name: ClassVar[str] = "suffix"
+    reads_logits: ClassVar[bool] = False
     longest: int = 8
     shortest: int = 1
 

@@ -58,8 +58,8 @@ class TableModel:
     def start(self) -> "TableSession":
         return TableSession(self)
 
-    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
-        return [run.session.forward(run.tree, run.first, hidden) for run in runs]
+    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
+        return [each.session.forward(each.tree, each.first, each.hidden) for each in inputs]
 
     def after(self, tails: Sequence[tuple[int, ...]]) -> Float[Tensor, "tails vocab"]:
         """Logits after these ends of texts, each at least as long as is looked at."""

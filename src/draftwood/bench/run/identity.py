@@ -108,7 +108,7 @@ def _next_token(
         decoding.prefill()
         decoding.root = root
         run, seconds = decoding.propose()
-        output = model.forward([run], method.drafter.needs_hidden)[0]
+        output = model.forward([run])[0]
         return decoding.settle(run, output, seconds).tokens[0], len(run.tree) > 1
     finally:
         decoding.close()

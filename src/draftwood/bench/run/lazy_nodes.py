@@ -127,8 +127,8 @@ class LazyNodes(Shared):
     def start(self) -> PooledSession:
         return LazySession(self)  # type: ignore[arg-type]
 
-    def forward(self, runs: Sequence[ForwardInput], hidden: Sequence[int] = ()) -> list[Output]:
-        return [Output(run.session.read(run.tree)) for run in runs]  # type: ignore[arg-type,attr-defined]
+    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
+        return [Output(each.session.read(each.tree)) for each in inputs]  # type: ignore[arg-type,attr-defined]
 
 
 class LazySession(PooledSession):

@@ -134,7 +134,7 @@ def _step(active: Sequence[Job], began: float) -> None:
         job.decoding.propose() for job in active
     ]
     since, first = time.perf_counter(), active[0].decoding
-    outputs = first.target.forward([run for run, _ in proposals], first.drafter.needs_hidden)
+    outputs = first.target.forward([run for run, _ in proposals])
     share = (time.perf_counter() - since) / len(active)
     for job, (run, seconds), output in zip(active, proposals, outputs, strict=True):
         step = job.decoding.settle(run, output, {"draft": seconds["draft"], "target": share})

@@ -66,7 +66,6 @@ class _Batch:
         self.counts = [0] * len(call.input_ids)  # tokens that each row has got
         self.rest = Rest()
         same_draws = self.greedy or isinstance(method.verifier, Match)  # whatever was guessed
-        self.may_rest = same_draws and len(call.input_ids) > 1 and not method.drafter.needs_hidden
         # tokens that the drafters do not know of yet
         self.late: list[list[int]] = [[] for _ in call.input_ids]
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
@@ -74,6 +73,8 @@ class _Batch:
         self.sessions: list[PooledSession] = []
         for number in range(len(call.input_ids)):
             self.rows.append(self._row(number))
+        self.reads = self.rows[0].draft.reads
+        self.may_rest = same_draws and len(self.rows) > 1 and not self.reads.hidden
 
     def _row(self, number: int) -> Decoding:
         call, known = self.call, self._known(number, 0, self.call.input_ids.shape[1])
@@ -115,8 +116,7 @@ class _Batch:
 
     def prefill(self) -> None:
         """Run the prompts together and draw each row's first token."""
-        started, call, drafter = time.perf_counter(), self.call, self.method.drafter
-        reads = drafter.needs_logits or bool(drafter.needs_hidden)
+        started, call, reads = time.perf_counter(), self.call, self.reads
         place = call.input_ids.shape[1] - call.new
 
         def hear(output: Any) -> None:
@@ -125,7 +125,7 @@ class _Batch:
                 self._tell(place, output)
             place += output.logits.shape[1]
 
-        output = run_prompts(call, drafter.needs_hidden, drafter.needs_logits, hear)
+        output = run_prompts(call, reads.hidden, reads.logits, hear)
         cache = call.inputs["past_key_values"]
         for number, row in enumerate(self.rows):
             adopt(self.sessions[number], cache, number, self.width - self._padding(number))
@@ -147,10 +147,9 @@ class _Batch:
         for number, row in enumerate(self.rows):
             tokens = self._known(number, place, place + count)
             if tokens:
-                hidden = output.hidden_states if self.method.drafter.needs_hidden else ()
+                hidden = output.hidden_states if self.reads.hidden else ()
                 states = {
-                    layer: hidden[layer][number, -len(tokens) :]
-                    for layer in self.method.drafter.needs_hidden
+                    layer: hidden[layer][number, -len(tokens) :] for layer in self.reads.hidden
                 }
                 seen = Output(output.logits[number, -len(tokens) :], states)
                 row.draft.update(VerifiedTree(DraftTree.chain(tokens), range(len(tokens)), seen))
@@ -184,7 +183,7 @@ class _Batch:
             row.context.tokens.append(row.root)
             row.session.commit([0])
             self.late[number].append(row.root)
-        if self.method.drafter.needs_logits:
+        if self.reads.logits:
             self.late_logits.append(logits)
         tokens, _ = self._draw(going, logits if len(going) == len(logits) else logits[going])
         seconds = {
@@ -215,9 +214,7 @@ class _Batch:
     def _round_of_trees(self, going: list[int]) -> None:
         proposals = [self.rows[number].propose() for number in going]
         started = time.perf_counter()
-        outputs = self.target.forward(
-            [run for run, _ in proposals], self.method.drafter.needs_hidden
-        )
+        outputs = self.target.forward([run for run, _ in proposals])
         target = (time.perf_counter() - started) / len(going)
         alone = [place for place, (run, _) in enumerate(proposals) if len(run.tree) == 1]
         tokens, scores = self._draw_alone(alone, going, proposals, outputs)
