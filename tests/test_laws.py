@@ -333,7 +333,7 @@ class Deaf:
     """
 
     name = "deaf"
-    exact_for = frozenset({"chosen", "raced"})
+    exact_for = frozenset({"chosen", "coupled"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
         node, p = 0, target_probs[0].clone()
@@ -359,10 +359,10 @@ def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.Mo
         return dict(zip(mixed, [1.0 / (1.0 + time) for time in noise(list(mixed))], strict=True))
 
     monkeypatch.setattr("draftwood.drafters.multi_source.known", in_python)
-    monkeypatch.setattr("draftwood.sources.acceptance.raced", by_noise_alone)
+    monkeypatch.setattr("draftwood.sources.acceptance.coupled", by_noise_alone)
     assert p_value(drafter, Match(), target) > LEVEL
     assert p_value(drafter, Deaf(), target) < LEVEL
-    monkeypatch.setattr("draftwood.sources.acceptance.raced", lambda mixed, noise: mixed)
+    monkeypatch.setattr("draftwood.sources.acceptance.coupled", lambda mixed, noise: mixed)
     assert p_value(drafter, Deaf(), target) > LEVEL
 
 
@@ -384,5 +384,5 @@ def test_guesses_that_know_the_noise_are_accepted_more_often(
     knowing = share()
     monkeypatch.setattr("draftwood.drafters.multi_source.known", in_python)
     assert share() == knowing
-    monkeypatch.setattr("draftwood.sources.acceptance.raced", lambda mixed, noise: mixed)
+    monkeypatch.setattr("draftwood.sources.acceptance.coupled", lambda mixed, noise: mixed)
     assert knowing > 1.1 * share()

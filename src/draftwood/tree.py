@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Draw = Literal["chosen", "raced", "distinct", "independent", "greedy-plus-one"]
+Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one"]
 """How the children of a node came about, in the order in which they stand.
 
 * ``chosen``: by any rule at all, for instance the likeliest first; nothing is promised.

@@ -95,7 +95,7 @@ class _MultiSourceSession(DraftSession):
         return DraftTree(
             torch.tensor(tokens[:size]),
             torch.tensor(parents[:size]),
-            draw="chosen" if self.greedy else "raced",
+            draw="chosen" if self.greedy else "coupled",
             sources=self.merged.proposers(size),
         )
 

@@ -93,7 +93,7 @@ def _children(row: Float[Tensor, " vocab"], width: int, draw: Draw, rng: Rng) ->
         return rng.draw_independent(row[None], width)[0].tolist()
     if draw == "distinct":
         return rng.draw_distinct(row[None], width)[0].tolist()
-    if draw in ("chosen", "raced"):
+    if draw in ("chosen", "coupled"):
         return row.topk(width).indices.tolist()
     certain = row.topk(width - 1).indices
     return [*certain.tolist(), int(rng.draw_distinct(row.index_fill(0, certain, 0.0)[None], 1))]

@@ -20,7 +20,7 @@ class Match:
 
     name: ClassVar[str] = "match"
     exact_for: ClassVar[frozenset[Draw]] = frozenset(
-        {"chosen", "raced", "distinct", "independent", "greedy-plus-one"}
+        {"chosen", "coupled", "distinct", "independent", "greedy-plus-one"}
     )
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:

@@ -124,7 +124,7 @@ def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:
     view: if p were guessed right they would all be accepted.
     """
     children, p = tree.children[0], probs[0]
-    if tree.draw == "raced":
+    if tree.draw == "coupled":
         return None
     if tree.draw == "chosen" or tree.probs is None or float(p.max()) == 1.0:
         return float(p[sorted({tree.token_list[child] for child in children})].sum())
