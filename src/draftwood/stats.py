@@ -9,6 +9,24 @@ PHASES = ("draft", "target", "verify")
 
 
 @dataclass(frozen=True)
+class TokenLogprob:
+    """A token's log-probability under the target, before temperature and penalties.
+
+    Attributes:
+        token: that was emitted.
+        logprob: its own, in nats.
+        top: of the likeliest tokens, likeliest first.
+    """
+
+    token: int
+    logprob: float
+    top: dict[int, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, object]:
+        return {"token": self.token, "logprob": self.logprob, "top": self.top}
+
+
+@dataclass(frozen=True)
 class Step:
     """One run of the target and what came of it.
 
@@ -23,6 +41,7 @@ class Step:
         path: accepted nodes of the tree.
         bound: greatest acceptance any rule could reach at the root, where the engine was asked to
             compute it.
+        logprobs: of ``tokens``, where the request asked for them.
     """
 
     tokens: list[int]
@@ -32,6 +51,7 @@ class Step:
     tree: DraftTree | None = None
     path: tuple[int, ...] = ()
     bound: float | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
     @property
     def is_prefill(self) -> bool:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -111,7 +111,7 @@ def compare(
 
 
 def run(
-    models: dict[str, "LanguageModel"], prompts: Sequence[str], decoding: dict[str, object]
+    models: dict[str, "LanguageModel"], prompts: Sequence[str], decoding: dict[str, Any]
 ) -> dict[str, Result]:
     """Every prompt by every model in turn, so that a machine that slows down slows all of them.
 

@@ -1,8 +1,26 @@
 """The loop: draft, one forward pass of the target over the drafts, keep what it agrees with."""
 
-from draftwood.engine.batch import generate, generate_batch
+from draftwood.engine.batch import Batch, generate, generate_batch, run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
-from draftwood.engine.options import Bound, FinishReason, Options
+from draftwood.engine.options import Bound, FinishReason, Options, StopCheck, StopRule
+from draftwood.engine.task import Event, Input, Limits, PromptChunk, Task
 
-__all__ = ["Bound", "Decoding", "FinishReason", "Method", "Options", "generate", "generate_batch"]
+__all__ = [
+    "Batch",
+    "Bound",
+    "Decoding",
+    "Event",
+    "FinishReason",
+    "Input",
+    "Limits",
+    "Method",
+    "Options",
+    "PromptChunk",
+    "StopCheck",
+    "StopRule",
+    "Task",
+    "generate",
+    "generate_batch",
+    "run_all",
+]

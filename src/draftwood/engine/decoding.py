@@ -3,27 +3,33 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.stopwatch import Stopwatch
+from draftwood.engine.task import Input, PromptChunk
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.model import ForwardInput, Model, ModelSession, Output, chunks
+from draftwood.interfaces.model import ForwardInput, Keep, Model, ModelSession, Output, chunks
 from draftwood.interfaces.verifier import Verdict, Verifier
 from draftwood.ranking import require_probs
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs
-from draftwood.stats import Step
+from draftwood.stats import Step, TokenLogprob
 from draftwood.tree import DraftTree
 
 
 class Decoding:
-    """One request under way: prefill once, then propose and settle until ``finish_reason`` is set.
+    """One text under way, as a task of a ``Batch``: its prompt is run in chunks, then a tree of
+    draft tokens at a time, until ``finish_reason`` is set.
 
     Args:
-        session: one that has run the prompt already, for those who call ``begin`` instead of
-            ``prefill``.
+        session: one that has run the prompt already, for those who call ``begin`` instead.
 
     Raises:
-        ValueError: for an empty prompt or one that does not fit the context.
+        ValueError: for an empty prompt, one that does not fit the context, and a lossy verifier
+            where the options ask for exactness.
     """
 
     def __init__(
@@ -47,14 +53,18 @@ class Decoding:
         self.prompt = list(prompt)
         self.context = Context(list(prompt), len(prompt))  # all tokens before the root
         self.rng = Rng(options.seed, noise=not options.sampler.greedy)
-        # on the target and on what drafts; none before the first run
-        self._unclosed: DraftSession | None = None
+        self.stops = [rule.start() for rule in options.stop]
+        # on the target and on what drafts; none before the first pass
         self.sessions: list[ModelSession] = []
-        if session is not None:
-            self._start_on(session)
+        self._unclosed: DraftSession | None = None
+        self._left: list[Sequence[int]] = []  # chunks of the prompt that are to be run
+        self._input: ForwardInput | None = None
+        self._seconds: dict[str, float] = {}  # of the step under way
         self.root = -1
         self.emitted = 0
         self.finish_reason: FinishReason | None = None
+        if session is not None:
+            self._start_on(session)
 
     def _start_on(self, session: ModelSession) -> None:
         self.session = session
@@ -63,34 +73,70 @@ class Decoding:
             DraftRequest(self.options.sampler, self.rng, session, self.sessions)
         )
 
-    def prefill(self) -> Step:
-        """Run the prompt and draw the first token."""
-        watch = Stopwatch()
+    def open(self) -> None:
+        """Start sessions of the target and of what drafts."""
+        self._left = list(chunks(self.prompt))
         self._start_on(self.target.start())
-        output = None
-        for chunk in chunks(self.prompt):
+
+    @property
+    def in_prompt(self) -> bool:
+        """Whether there is a chunk of the prompt to run."""
+        return bool(self._left)
+
+    @property
+    def last_chunk(self) -> bool:
+        """Whether it is the last one."""
+        return len(self._left) == 1
+
+    def next_inputs(self) -> list[Input]:
+        """A chunk of the prompt, or the next tree; the first call opens the caches."""
+        if not self.sessions:
+            self.open()
+        if self._left:
             reads = self.draft.reads
-            keep = "all" if reads.logits else "last"
-            output = self.session.extend(chunk, keep, reads.hidden)
-            watch.lap("target")
-            seen = output if reads else None
-            self.draft.update(VerifiedTree(DraftTree.chain(chunk), range(len(chunk)), seen))
-            watch.lap("draft")
-        assert output is not None  # the prompt is not empty
+            keep: Keep = "all" if reads.logits else "last"
+            return [PromptChunk(self.session, self._left[0], keep, reads.hidden)]
+        self._input, self._seconds = self.propose()
+        return [self._input]
+
+    def take(self, outputs: Sequence[Output], seconds: float) -> Step | None:
+        """What came of the inputs: a step, or None while the prompt goes on."""
+        self._seconds["target"] = self._seconds.get("target", 0.0) + seconds
+        if self._left:
+            return self._take_prompt(outputs[0])
+        assert self._input is not None  # take follows next_inputs
+        return self.settle(self._input, outputs[0], self._seconds)
+
+    def _take_prompt(self, output: Output) -> Step | None:
+        """What came of a chunk of the prompt: the first token after the last one, else None."""
+        watch = Stopwatch(self._seconds)
+        chunk = self._left.pop(0)
+        seen = output if self.draft.reads else None
+        self.draft.update(VerifiedTree(DraftTree.chain(chunk), range(len(chunk)), seen))
+        watch.lap("draft")
+        self._seconds = watch.seconds
+        if self._left:
+            return None
         contexts = [self.context] if self.options.sampler.reads_context else []
         logits = output.logits[-1:].cpu()
         probs = self.options.sampler.probs(logits, contexts)[0]
         require_probs(probs, logits[0], place=1)
         root = self.rng.draw(probs)
         watch.lap("verify")
-        return self.begin(root, watch.seconds)
+        return self.begin(root, watch.seconds, logits)
 
-    def begin(self, root: int, seconds: dict[str, float]) -> Step:
-        """Take a token drawn elsewhere after everything in the context, which the first one of an
-        answer always is.
+    def begin(
+        self, root: int, seconds: dict[str, float], logits: Float[Tensor, "1 vocab"] | None = None
+    ) -> Step:
+        """Take a token drawn after everything in the context, which the first one of an answer
+        always is.
+
+        Args:
+            logits: it was drawn from, for requests that ask for log-probabilities.
         """
         self.root = root
-        return Step(self._emit([root]), seconds=seconds)
+        tokens = self._emit([root])
+        return Step(tokens, seconds=seconds, logprobs=self._logprobs(tokens, logits, [0]))
 
     def propose(self) -> tuple[ForwardInput, dict[str, float]]:
         """The tree to run next, and the seconds it took."""
@@ -140,8 +186,25 @@ class Decoding:
         watch.lap("draft")
         tokens = self._emit([*accepted[1:], self.root])
         kept = min(len(verdict.path), len(tokens))
-        return Step(
-            tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(verdict.path[:kept]), bound
+        logprobs = self._logprobs(tokens, output.logits, path)
+        spent, path = watch.seconds, verdict.path[:kept]
+        return Step(tokens, len(tree) - 1, kept, spent, tree, tuple(path), bound, logprobs)
+
+    def _logprobs(
+        self, tokens: Sequence[int], logits: Float[Tensor, "nodes vocab"] | None, path: list[int]
+    ) -> tuple[TokenLogprob, ...] | None:
+        """The target's own log-probabilities of emitted tokens, each at the node before it."""
+        count = self.options.logprobs
+        if count is None or logits is None:
+            return None
+        rows = torch.cat([logits[node : node + 1] for node in path[: len(tokens)]]).float().cpu()
+        rows = rows.log_softmax(-1)
+        best = rows.topk(min(count, rows.shape[-1]), dim=-1)
+        return tuple(
+            TokenLogprob(
+                token, float(row[token]), dict(zip(top.tolist(), values.tolist(), strict=True))
+            )
+            for token, row, top, values in zip(tokens, rows, best.indices, best.values, strict=True)
         )
 
     def _require_drafted(self, tree: DraftTree) -> None:
@@ -182,6 +245,10 @@ class Decoding:
             if token in self.options.stop_tokens:
                 tokens, self.finish_reason = tokens[: place + 1], "stop"
                 break
+        for check in self.stops:
+            tokens = tokens[: check.add(tokens)]
+            if check.stopped:
+                self.finish_reason = "stop"
         self.emitted += len(tokens)
         full = self.limit is not None and len(self.context.tokens) >= self.limit
         if self.finish_reason is None and (self.emitted >= self.options.max_new_tokens or full):

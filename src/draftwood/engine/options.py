@@ -1,8 +1,8 @@
 """What a request asks for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from draftwood.interfaces.verifier import NodeProbs
 from draftwood.sampling import Sampler, Sampling
@@ -10,9 +10,27 @@ from draftwood.tree import DraftTree
 from draftwood.validation import require_whole
 
 FinishReason = Literal["stop", "length"]
-
-
 Bound = Callable[[DraftTree, NodeProbs], float | None]
+
+
+@runtime_checkable
+class StopCheck(Protocol):
+    """A stop rule at work on one text."""
+
+    stopped: bool
+
+    def add(self, tokens: Sequence[int]) -> int:
+        """Read new tokens; says how many of them belong to the text, all where it goes on."""
+        ...
+
+
+@runtime_checkable
+class StopRule(Protocol):
+    """Where texts end besides stop tokens, for instance at a string."""
+
+    def start(self) -> StopCheck:
+        """The rule for one text."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +43,9 @@ class Options:
         stop_tokens: the text ends right after any of these.
         seed: makes the request reproducible; None takes one from the system.
         exact: refuse a verifier that is not exact for the trees it gets.
+        stop: rules that end the text within a step.
+        logprobs: likeliest tokens whose log-probabilities are told beside the emitted token's own;
+            None tells none. They are the target's own, before temperature and penalties.
         bound: computes the greatest acceptance possible at the root of a tree, to report beside the
             realised one.
     """
@@ -35,6 +56,8 @@ class Options:
     seed: int | None = None
     exact: bool = True
     bound: Bound | None = None
+    stop: Sequence[StopRule] = ()
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         require_whole("max_new_tokens", self.max_new_tokens, "a whole number >= 1")
@@ -42,3 +65,7 @@ class Options:
             require_whole("seed", self.seed, "a whole number or None")
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+        if self.logprobs is not None:
+            require_whole("logprobs", self.logprobs, "a whole number >= 0 or None")
+            if self.logprobs < 0:
+                raise ValueError(f"logprobs must be at least 0, got {self.logprobs}")

@@ -91,6 +91,22 @@ class TextBuilder:
         return self.stopped
 
 
+@dataclass(frozen=True, eq=False)
+class StopStrings:
+    """Ends texts at the first of these strings, and builds the texts on the way.
+
+    Args:
+        tokenizer: decodes tokens.
+        strings: that end a text; there may be none.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    strings: Sequence[str] = ()
+
+    def start(self) -> TextBuilder:
+        return TextBuilder(self.tokenizer, self.strings)
+
+
 def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """Tokens that decoding leaves out, by the text they stand for."""
     added = getattr(tokenizer, "added_tokens_decoder", {})

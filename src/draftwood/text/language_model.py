@@ -1,25 +1,38 @@
 """A model, its tokenizer and a method: text in, text out."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, overload
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from draftwood import methods
 from draftwood.costs.calibration import Calibration
+from draftwood.engine.answers import Answers
+from draftwood.engine.batch import run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
+from draftwood.engine.task import Limits
 from draftwood.interfaces.model import InProcess, Model
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_prior import StoredPrior
-from draftwood.text.builder import TextBuilder
-from draftwood.text.prompts import Prompt, Tokens, plain_messages, require_prompt, token_ids
+from draftwood.text.builder import StopStrings
+from draftwood.text.prompts import (
+    Prompt,
+    Tokens,
+    plain_messages,
+    require_prompt,
+    several_prompts,
+    token_ids,
+)
 from draftwood.text.stream import Generation, Stream
-from draftwood.validation import require_flag, stop_strings
+from draftwood.validation import require_flag, require_whole, stop_strings
 
 DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_METHOD = "auto"
@@ -105,6 +118,7 @@ class LanguageModel(InProcess):
         raw: bool = False,
         exact: bool = True,
         ignore_eos: bool = False,
+        logprobs: int | None = None,
     ) -> Stream:
         """Decode a prompt; iterate over the result for text as it is accepted.
 
@@ -119,6 +133,9 @@ class LanguageModel(InProcess):
             raw: do not wrap the prompt in the chat template.
             exact: False allows methods that change what the model says.
             ignore_eos: go on after the model's own end of text.
+            logprobs: likeliest tokens whose log-probabilities stand beside that of each emitted
+                token, 0 for its own alone; None for none. They are the model's own, before
+                temperature and penalties.
 
         Raises:
             TypeError: for a prompt or an option of another type.
@@ -137,20 +154,66 @@ class LanguageModel(InProcess):
             frequency_penalty=frequency_penalty,
             logit_bias={} if logit_bias is None else logit_bias,
         )
-        ends = frozenset() if ignore_eos else self.end_tokens
-        options = Options(sampling, max_new_tokens, ends, seed, exact)
+        options = Options(
+            sampling,
+            max_new_tokens,
+            frozenset() if ignore_eos else self.end_tokens,
+            seed,
+            exact,
+            stop=[StopStrings(self.tokenizer, stops)],
+            logprobs=logprobs,
+        )
         tokens = token_ids(prompt)
         if tokens is None:
             tokens = self.encode(prompt, raw)  # type: ignore[arg-type]
-        decoding = Decoding(self.model, self.method.drafter, self.method.verifier, tokens, options)
-        return Stream(decoding, TextBuilder(self.tokenizer, stops), self.name, self.method.name)
+        method = self.method
+        decoding = Decoding(self.model, method.drafter, method.verifier, tokens, options)
+        return Stream(decoding, self.name, method.name)
 
-    def generate(self, prompt: Prompt | Tokens, **options: object) -> Generation:
-        """Decode a prompt to its end; takes the options of ``stream``."""
-        with self.stream(prompt, **options) as stream:  # type: ignore[arg-type]
-            for _ in stream:
-                pass
-        return stream.result
+    @overload
+    def generate(self, prompt: Prompt | Tokens, *, n: int = 1, **options: Any) -> Generation: ...
+
+    @overload
+    def generate(
+        self, prompt: Sequence[Prompt] | Sequence[Sequence[int]], *, n: int = 1, **options: Any
+    ) -> list[Generation]: ...
+
+    def generate(self, prompt: Any, *, n: int = 1, **options: Any) -> Any:
+        """Decode a prompt to its end, or several prompts in one batch.
+
+        Args:
+            prompt: as for ``stream``; a list of texts, of messages' lists or of token ids' lists
+                is a batch, and gives a list. Each text is the one that the prompt gives alone.
+            n: answers to each prompt, which is run once; ``result.answers`` holds them all. Answer
+                i is the text of seed + i.
+            options: those of ``stream``.
+
+        Raises:
+            TypeError: as ``stream``, and for a list that mixes kinds of prompts.
+            ValueError: as ``stream``, and for an empty list and an ``n`` below 1.
+        """
+        require_whole("n", n, "a whole number >= 1")
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}")
+        prompts = several_prompts(prompt)
+        if prompts is None:
+            return self._written([prompt], n, options)[0]
+        return self._written(prompts, n, options)
+
+    def _written(self, prompts: Sequence[Any], n: int, options: dict[str, Any]) -> list[Generation]:
+        """``n`` answers to each prompt, all in one batch."""
+        seed = options.pop("seed", None)
+        if seed is not None:
+            require_whole("seed", seed, "a whole number or None")
+        seeds = [None if seed is None else seed + number for number in range(n)]
+        texts = [[self.stream(prompt, seed=own, **options) for own in seeds] for prompt in prompts]
+        tasks = [Answers([stream.decoding for stream in streams]) for streams in texts]
+        with closing(run_all(tasks, Limits())) as running:
+            for place, steps in running:
+                for answer, step in steps:
+                    texts[place][answer].take(step)
+        found = [[stream.finish() for stream in streams] for streams in texts]
+        return [replace(first, others=tuple(others)) for first, *others in found]
 
     @property
     def end_tokens(self) -> frozenset[int]:

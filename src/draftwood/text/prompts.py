@@ -43,6 +43,39 @@ def token_ids(prompt: object) -> list[int] | None:
     return None
 
 
+def several_prompts(prompt: object) -> list[Any] | None:
+    """The prompts of a batch, a list of texts or of lists; None for a single prompt.
+
+    Raises:
+        TypeError: for a list that mixes texts, lists of messages and lists of token ids.
+        ValueError: for an empty list.
+    """
+    if not isinstance(prompt, (list, tuple)):
+        return None
+    if not prompt:
+        raise ValueError("the list of prompts is empty; give at least one prompt")
+    kinds = {_kind(each) for each in prompt}
+    if kinds <= {"a message", "a token id"}:
+        return None
+    if len(kinds) > 1:
+        raise TypeError(
+            f"the list mixes {' and '.join(sorted(kinds))}; a batch holds prompts of one kind:"
+            " texts, lists of messages, or lists of token ids"
+        )
+    return list(prompt)
+
+
+def _kind(entry: object) -> str:
+    if isinstance(entry, str):
+        return "texts"
+    if isinstance(entry, Mapping):
+        return "lists of token ids" if "input_ids" in entry else "a message"
+    if isinstance(entry, (list, tuple)):
+        first = next(iter(entry), None)
+        return "lists of messages" if isinstance(first, Mapping) else "lists of token ids"
+    return "lists of token ids" if getattr(entry, "shape", ()) else "a token id"
+
+
 def _of_encoding(encoding: Mapping[Any, Any]) -> list[int]:
     if "input_ids" not in encoding:
         cure = (
@@ -73,7 +106,8 @@ def _of_rows(rows: Any) -> list[int]:
     if rows and isinstance(rows[0], (list, tuple)):
         if len(rows) > 1:
             raise ValueError(
-                f"the prompt holds {len(rows)} texts; generate takes one, so call it for each"
+                f"the prompt holds {len(rows)} texts; give generate a list of prompts, or one of"
+                " them"
             )
         rows = list(rows[0])
     for token in rows:

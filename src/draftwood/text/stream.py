@@ -3,13 +3,13 @@
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from draftwood.engine.batch import generate_batch
+from draftwood.engine.batch import run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.interfaces.model import InProcess
-from draftwood.stats import Stats, Step
+from draftwood.stats import Stats, Step, TokenLogprob
 from draftwood.text.builder import TextBuilder
 
 
@@ -24,6 +24,8 @@ class Generation:
         model: name of the target.
         method: name of the method.
         stats: what it took.
+        logprobs: of every emitted token, where they were asked for.
+        others: further answers to the same prompt.
     """
 
     text: str
@@ -32,8 +34,20 @@ class Generation:
     model: str
     method: str
     stats: Stats
+    logprobs: list[TokenLogprob] | None = None
+    others: tuple["Generation", ...] = ()
+
+    @property
+    def answers(self) -> tuple["Generation", ...]:
+        """All answers to the prompt, this one first; answer i is the text of seed + i."""
+        return (self, *self.others)
 
     def as_json(self) -> dict[str, object]:
+        more: dict[str, object] = {}
+        if self.logprobs is not None:
+            more["logprobs"] = [each.as_json() for each in self.logprobs]
+        if self.others:
+            more["answers"] = [replace(each, others=()).as_json() for each in self.answers]
         return {
             "text": self.text,
             "token_ids": self.token_ids,
@@ -41,6 +55,7 @@ class Generation:
             "model": self.model,
             "method": self.method,
             "stats": self.stats.as_json(),
+            **more,
         }
 
 
@@ -55,12 +70,15 @@ class Stream(InProcess):
         steps: the steps so far, with their trees but not the rows these were drawn from.
     """
 
-    def __init__(self, decoding: Decoding, builder: TextBuilder, model: str, method: str) -> None:
+    def __init__(self, decoding: Decoding, model: str, method: str) -> None:
         self.steps: list[Step] = []
-        self._decoding, self._builder = decoding, builder
+        self.decoding = decoding
+        (builder,) = decoding.stops
+        assert isinstance(builder, TextBuilder)  # of ``StopStrings``
+        self._builder = builder
         self._names = (model, method)
         # does not refer to the stream, which may so be dropped
-        self._pieces = _pieces(decoding, builder, self.steps)
+        self._pieces = _pieces(decoding, self._builder, self.steps)
         self._turn = threading.Lock()
         self._ended = False
 
@@ -95,26 +113,34 @@ class Stream(InProcess):
     @property
     def result(self) -> Generation:
         """The text so far, or the whole of it once the iteration is over."""
-        reason = "stop" if self._builder.stopped else self._decoding.finish_reason or "length"
+        reason = "stop" if self._builder.stopped else self.decoding.finish_reason or "length"
         model, method = self._names
         tokens = list(self._builder.tokens)
-        return Generation(self._builder.text, tokens, reason, model, method, Stats.of(self.steps))
+        told = None
+        if self.decoding.options.logprobs is not None:
+            told = [each for step in self.steps for each in step.logprobs or ()]
+        stats = Stats.of(self.steps)
+        return Generation(self._builder.text, tokens, reason, model, method, stats, told)
+
+    def take(self, step: Step) -> None:
+        """Take a step of the text from a batch that runs it in the place of the iteration."""
+        self.steps.append(step.without_probs())
+
+    def finish(self) -> Generation:
+        """The whole text, once such a batch has ended it."""
+        self._builder.finish()
+        return self.result
 
 
 def _pieces(
     decoding: Decoding, builder: TextBuilder, steps: list[Step]
 ) -> Generator[str, None, None]:
     """Text as it is accepted, and the steps it took."""
-    with closing(generate_batch([decoding])) as run:
+    with closing(run_all([decoding])) as run:
         for _, step in run:
-            taken = builder.add(step.tokens)
-            if builder.stopped:
-                step = step.first(taken)
             steps.append(step.without_probs())
             if piece := builder.new_text():
                 yield piece
-            if builder.stopped:
-                break
     builder.finish()
     if piece := builder.new_text(final=True):
         yield piece

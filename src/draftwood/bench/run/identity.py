@@ -5,15 +5,19 @@ test of token laws.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from draftwood.bench.records.significance import STRICT, two_sample
+from draftwood.engine.batch import Batch
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
+from draftwood.engine.task import Event
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.verifier import NodeProbs
 from draftwood.rng import Rng
@@ -104,14 +108,21 @@ def _next_token(
     guess.
     """
     decoding = Decoding(model, method.drafter, method.verifier, context, options)
-    try:
-        decoding.prefill()
+    with closing(Batch()) as batch:
+        batch.add(decoding)
+        while decoding.root < 0:
+            _told(batch.step())
         decoding.root = root
-        run, seconds = decoding.propose()
-        output = model.forward([run])[0]
-        return decoding.settle(run, output, seconds).tokens[0], len(run.tree) > 1
-    finally:
-        decoding.close()
+        step = _told(batch.step())
+    return step.tokens[0], step.drafted > 0
+
+
+def _told(events: Sequence[Event]) -> Any:
+    """What the only task of a batch tells; its error is raised."""
+    (event,) = events
+    if event.error is not None:
+        raise event.error
+    return event.progress
 
 
 def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:

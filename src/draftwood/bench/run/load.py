@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from draftwood.bench.plan.configurations import Configuration
@@ -10,9 +11,9 @@ from draftwood.bench.plan.units import Unit
 from draftwood.bench.records.files import Record
 from draftwood.bench.run.recording import identity, record
 from draftwood.bench.run.workbench import Workbench
-from draftwood.engine.batch import generate_batch
+from draftwood.engine.batch import Batch, run_all
 from draftwood.engine.decoding import Decoding
-from draftwood.interfaces.model import ForwardInput
+from draftwood.engine.task import Limits
 from draftwood.stats import Stats, Step
 
 
@@ -98,7 +99,7 @@ def _in_batches(
         jobs = [
             Job(decoding(number), now, now) for number in range(first, min(first + batch, count))
         ]
-        for number, step in generate_batch([job.decoding for job in jobs]):
+        for number, step in run_all([job.decoding for job in jobs]):
             jobs[number].take(step, time.perf_counter() - began)
         yield from jobs
 
@@ -106,43 +107,20 @@ def _in_batches(
 def _arriving(
     decoding: Callable[[int], Decoding], times: Sequence[float], most: int, began: float
 ) -> list[Job]:
-    """Requests join the batch as they arrive: ``generate_batch`` for a set of requests that
-    changes.
-    """
+    """Requests join the batch as they arrive, while it has room."""
     jobs: list[Job] = []
-    active: list[Job] = []
-    while len(jobs) < len(times) or active:
-        now = time.perf_counter() - began
-        if not active and times[len(jobs)] > now:
-            time.sleep(times[len(jobs)] - now)
-            continue
-        while len(jobs) < len(times) and times[len(jobs)] <= now and len(active) < most:
-            job = Job(decoding(len(jobs)), times[len(jobs)], time.perf_counter() - began)
-            job.take(job.decoding.prefill(), time.perf_counter() - began)
-            jobs.append(job)
-            active.append(job)
-        active = _close_finished(active)
-        if active:
-            _step(active, began)
-            active = _close_finished(active)
+    with closing(Batch(Limits(requests=most))) as batch:
+        while len(jobs) < len(times) or batch:
+            now = time.perf_counter() - began
+            if not batch and times[len(jobs)] > now:
+                time.sleep(times[len(jobs)] - now)
+                continue
+            while len(jobs) < len(times) and times[len(jobs)] <= now and len(batch) < most:
+                jobs.append(Job(decoding(len(jobs)), times[len(jobs)], now))
+                batch.add(jobs[-1].decoding)
+            for event in batch.step():
+                if event.error is not None:
+                    raise event.error
+                if event.progress is not None:
+                    jobs[event.number].take(event.progress, time.perf_counter() - began)
     return jobs
-
-
-def _step(active: Sequence[Job], began: float) -> None:
-    """One shared run of the target."""
-    proposals: list[tuple[ForwardInput, dict[str, float]]] = [
-        job.decoding.propose() for job in active
-    ]
-    since, first = time.perf_counter(), active[0].decoding
-    outputs = first.target.forward([run for run, _ in proposals])
-    share = (time.perf_counter() - since) / len(active)
-    for job, (run, seconds), output in zip(active, proposals, outputs, strict=True):
-        step = job.decoding.settle(run, output, {"draft": seconds["draft"], "target": share})
-        job.take(step, time.perf_counter() - began)
-
-
-def _close_finished(active: Sequence[Job]) -> list[Job]:
-    for job in active:
-        if job.decoding.finish_reason is not None:
-            job.decoding.close()
-    return [job for job in active if job.decoding.finish_reason is None]
