@@ -78,6 +78,11 @@ class PreparedSession:
     def skipping(self, layers: frozenset[int]) -> "PreparedSession":
         raise ValueError("there are no layers to skip")
 
+    def fork(self) -> "PreparedSession":
+        fork = PreparedSession(self.model)
+        fork.length = self.length
+        return fork
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -266,6 +266,19 @@ class TestTableModel:
         session.commit([0, 1])
         assert session.tokens == [0, 1, 2]
 
+    def test_a_fork_has_the_committed_tokens_alone(self) -> None:
+        session = TableModel(torch.eye(4)).start()
+        session.extend([0, 1])
+        session.forward(DraftTree.chain([2, 3]))
+        fork = session.fork()
+        with pytest.raises(ValueError, match="must have been run"):
+            fork.forward(DraftTree.chain([2, 3]), first=1)
+        session.commit([0])
+        fork.extend([3])
+        assert (session.tokens, fork.tokens) == ([0, 1, 2], [0, 1, 3])
+        session.close()
+        assert fork.tokens == [0, 1, 3]
+
     def test_refuses_calls_out_of_order(self) -> None:
         session = TableModel(torch.eye(4)).start()
         tree = DraftTree.of([0, 1, 2], [-1, 0, 0])

@@ -83,6 +83,9 @@ class SlowSession:
     def skipping(self, layers: frozenset[int]) -> "SlowSession":
         raise NotImplementedError
 
+    def fork(self) -> "SlowSession":
+        raise NotImplementedError
+
     def close(self) -> None:
         self.closed = True
 

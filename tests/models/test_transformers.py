@@ -4,205 +4,45 @@ general and lean path.
 
 import copy
 import dataclasses
-import random
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import pytest
 import torch
 import transformers
 from torch import Tensor
-from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate, generate_batch
 from draftwood.interfaces.model import ForwardInput, ModelSession
 from draftwood.methods import Method, build
-from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
-from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
-from tape import record
-
-VOCAB = 40
-TOLERANCE = 1e-4
-WINDOW = 5  # far shorter than the sequences below
-SIZES = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.3,
-    "pad_token_id": None,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
-GROUPED = {**SIZES, "num_key_value_heads": 2}
-MIXED = {
-    **GROUPED,
-    "head_dim": 8,
-    "sliding_window": WINDOW,
-    "layer_types": ["sliding_attention", "full_attention"] * 2,
-}
-EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
-LATENT = {
-    "num_key_value_heads": 4,
-    "kv_lora_rank": 16,
-    "q_lora_rank": 16,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 8,
-    "v_head_dim": 12,
-    "n_routed_experts": 4,
-    "n_group": 1,
-    "topk_group": 1,
-    "first_k_dense_replace": 1,
-}
-LENGTHS = {
-    "vocab_size": VOCAB,
-    "n_embd": 32,
-    "n_layer": 4,
-    "n_head": 4,
-    "n_positions": 128,
-    "initializer_range": 0.3,
-}
-EAGER = {"attn_implementation": "eager"}
-
-FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
-    "llama": ("LlamaConfig", GROUPED),
-    "llama-eager": ("LlamaConfig", {**GROUPED, **EAGER}),
-    "mistral-window": ("MistralConfig", {**GROUPED, "sliding_window": 4}),
-    "llama-scaled": (
-        "LlamaConfig",
-        {
-            **GROUPED,
-            "tie_word_embeddings": True,
-            "rope_parameters": {
-                "rope_type": "llama3",
-                "rope_theta": 10000.0,
-                "factor": 4.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 32,
-            },
-        },
-    ),
-    "llama-biased": ("LlamaConfig", {**GROUPED, "attention_bias": True, "mlp_bias": True}),
-    "qwen2": ("Qwen2Config", GROUPED),
-    "qwen2-window": (
-        "Qwen2Config",
-        {**GROUPED, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 2},
-    ),
-    "qwen3": ("Qwen3Config", {**GROUPED, "head_dim": 8}),
-    "gemma2": ("Gemma2Config", {**MIXED, **EAGER}),
-    "gemma3": ("Gemma3TextConfig", MIXED),
-    "gemma3-eager": ("Gemma3TextConfig", {**MIXED, **EAGER}),
-    "gpt2": ("GPT2Config", LENGTHS),
-    "gpt-neox": ("GPTNeoXConfig", SIZES),
-    "opt": ("OPTConfig", {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32, "init_std": 0.3}),
-    "phi": ("PhiConfig", {**GROUPED, "partial_rotary_factor": 0.5}),
-    "stablelm": ("StableLmConfig", GROUPED),
-    "olmo2": ("Olmo2Config", GROUPED),
-    "deepseek-v3": ("DeepseekV3Config", {**SIZES, **LATENT, **EXPERTS}),
-    "mixtral": ("MixtralConfig", {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}),
-    "qwen3-experts": ("Qwen3MoeConfig", {**GROUPED, **EXPERTS, "num_experts": 4, "head_dim": 8}),
-    "gpt-oss": ("GptOssConfig", {**MIXED, "num_local_experts": 4, "num_experts_per_tok": 2}),
-    "falcon": ("FalconConfig", {**SIZES, "alibi": False}),
-}
-LEAN = (
-    "llama",
-    "llama-scaled",
-    "llama-biased",
-    "mistral-window",
-    "qwen2",
-    "qwen2-window",
-    "qwen3",
-    "stablelm",
+from families import (
+    DIFFERENT,
+    EXPERTS,
+    FAMILIES,
+    GROUPED,
+    LEAN_PATHS,
+    SIZES,
+    SOME,
+    TOLERANCE,
+    VOCAB,
+    AnyModel,
+    assert_close,
+    at_nodes,
+    deepest_path,
+    hf_model,
+    model_of,
+    plainly,
+    some_tokens,
+    some_tree,
+    text_to,
 )
-LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
-FAST = (
-    "mistral-window/lean",
-    "llama/recorded",
-    "mistral-window/recorded",
-    "llama/native",
-    "mistral-window/native",
-)
-SOME = ("llama", "mistral-window", "gemma3", *FAST)
-# in attention, positions or cache
-DIFFERENT = (*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss", "qwen3/lean")
-
-
-def hf_model(family: str) -> PreTrainedModel:
-    return _hf_model(family.split("/")[0])
-
-
-@cache
-def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
-    name, options = FAMILIES[family]
-    options = {key: value for key, value in options.items() if key != "init_std" or family == "opt"}
-    attention = options.pop("attn_implementation", None)
-    config: PreTrainedConfig = getattr(transformers, name)(**options)
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
-    return model
-
-
-def recorded(model: PreTrainedModel) -> LeanModel:
-    """The lean path with runs recorded and played back, as on a GPU."""
-    lean = LeanModel(model)
-    lean.graphs = Graphs(record)
-    return lean
-
-
-PATHS = {"": TransformersModel, "lean": LeanModel, "recorded": recorded, "native": NativeModel}
-AnyModel = TransformersModel | LeanModel | NativeModel
-
-
-def model_of(family: str) -> AnyModel:
-    """A family on its general path, or on another ("llama/lean")."""
-    return PATHS[family.partition("/")[2]](hf_model(family))
-
-
-def some_tokens(count: int, seed: int) -> list[int]:
-    return random.Random(seed).choices(range(VOCAB), k=count)
-
-
-def some_tree(nodes: int, seed: int) -> DraftTree:
-    """A random tree that branches a lot and is deep enough to outgrow a window."""
-    chance = random.Random(seed)
-    parents = [-1] + [chance.randrange(max(0, node - 4), node) for node in range(1, nodes)]
-    return DraftTree.of(some_tokens(nodes, seed + 1), parents)
-
-
-def text_to(tree: DraftTree, node: int) -> list[int]:
-    return [tree.token_list[n] for n in [0, *tree.path_to(node)]]
-
-
-@torch.no_grad()
-def plainly(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
-    """The model's own logits at every token, without any cache."""
-    return model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0]
-
-
-def at_nodes(model: PreTrainedModel, before: Sequence[int], tree: DraftTree) -> Tensor:
-    return torch.stack(
-        [plainly(model, [*before, *text_to(tree, node)])[-1] for node in range(len(tree))]
-    )
-
-
-def assert_close(here: Tensor, there: Tensor) -> None:
-    assert here.shape == there.shape
-    assert (here - there).abs().max() <= TOLERANCE
-
-
-def deepest_path(tree: DraftTree) -> list[int]:
-    return [0, *tree.path_to(int(tree.depths.argmax()))]
-
 
 # One sequence
 

@@ -98,6 +98,14 @@ class ModelSession(Protocol):
         """
         ...
 
+    def fork(self) -> "ModelSession":
+        """Another session with the same committed tokens, without running them again.
+
+        Nodes run since the last commit are not copied, nor are tokens that were taken back. From
+        then on both sessions write texts of their own, and closing one leaves the other as it is.
+        """
+        ...
+
     def close(self) -> None:
         """Give the session's share of the cache back."""
         ...

@@ -155,6 +155,13 @@ class CachePool:
             for block in self._blocks.values():
                 block[:, slot, start : start + len(path)] = block[:, slot].index_select(1, nodes)
 
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Write the first ``length`` tokens of one slot to another, which is in use too."""
+        with self.lock:
+            self._ends[target] = max(self._ends[target], length)
+            for block in self._blocks.values():
+                block[:, target, :length] = block[:, source, :length]
+
     def _zeros(self, count: int, shape: Shape, slots: int = 0, capacity: int = 0) -> Tensor:
         heads, dim = shape
         return torch.zeros(count, slots, capacity, heads, dim, dtype=self.dtype, device=self.device)

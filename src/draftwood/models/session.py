@@ -175,6 +175,13 @@ class PooledSession(InProcess):
         self._require_open_and_whole("skipping")
         return PooledSession(self.model.without(layers), origin=self)
 
+    def fork(self) -> "PooledSession":
+        self._require_open_and_whole("fork")
+        fork = type(self)(self.model)
+        self.model.pool.copy(self.slot, fork.slot, self._length)
+        fork._length = self._length
+        return fork
+
     def close(self) -> None:
         self._closed = True
         self.model.pool.release(self)  # which means nothing to it where this session skips layers

@@ -133,6 +133,9 @@ class TableSession:
             f"a table has no decoder layers to leave out, asked to skip {sorted(layers)}"
         )
 
+    def fork(self) -> "TableSession":
+        return TableSession(self.model, list(self.tokens))
+
     def close(self) -> None:
         self.tokens, self.run = [], []
 

@@ -142,6 +142,12 @@ class LazySession(PooledSession):
     def commit(self, path: Sequence[int]) -> None:
         self.rows.keep(path)
 
+    def fork(self) -> PooledSession:
+        raise ValueError(
+            "a session that runs nodes when they are read cannot be forked, as its cache holds the"
+            " nodes that were read last; fork a session of the model itself"
+        )
+
 
 class RowsOnDemand:
     """Logits by node; reading one runs it, and what is missing between it and the path that was
