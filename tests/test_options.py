@@ -30,7 +30,10 @@ def lm() -> draftwood.LanguageModel:
 
 
 def text_of(lm: draftwood.LanguageModel, prompt, **options) -> list[int]:
-    return lm.generate(prompt, max_new_tokens=6, **options).token_ids
+    """What one prompt gives; ``generate`` takes lists of prompts too."""
+    with lm.stream(prompt, max_new_tokens=6, **options) as stream:
+        list(stream)
+    return stream.result.token_ids
 
 
 def test_every_form_of_token_ids_is_the_same_prompt(lm: draftwood.LanguageModel) -> None:

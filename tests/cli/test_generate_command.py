@@ -202,3 +202,19 @@ def test_the_built_in_model():
     plain, drafted = (written(*options, "--method", method) for method in ("plain", "recycling"))
     assert plain["text"] == drafted["text"]
     assert drafted["stats"]["target_runs"] < plain["stats"]["target_runs"]
+
+
+def test_several_answers(target):
+    options = ("--model", target, "--max-new-tokens", "8", "--temperature", "1")
+    made = written("hello", *options, "--seed", "4", "--answers", "3")
+    alone = [written("hello", *options, "--seed", str(4 + number)) for number in range(3)]
+    assert [each["text"] for each in made["answers"]] == [each["text"] for each in alone]
+    assert made["text"] == alone[0]["text"]
+    assert set(made) == KEYS | {"answers"}
+    result = run("generate", "hello", *options, "--seed", "4", "--answers", "3")
+    assert result.stdout == "".join(each["text"] + "\n" for each in alone)
+    for number in range(3):
+        assert f"answer {number + 1}, seed {4 + number}" in result.stderr
+    assert "--answers" in refused("generate", "hello", *options, "--answers", "0")
+    line = refused("generate", "hello", *options, "--answers", "2", "--show-tree")
+    assert "leave --answers out" in line

@@ -1,8 +1,9 @@
-"""`draftwood generate`: one prompt, one text."""
+"""`draftwood generate`: a text for a prompt, or several."""
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
 )
 @options.max_new_tokens(128)
 @options.sampling_options
+@click.option(
+    "--answers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="So many texts for the prompt, which is run once; with --seed S the seeds S, S + 1, ...",
+)
 @click.option("--stop", multiple=True, help="End the text before this string. Repeatable.")
 @click.option(
     "--raw", is_flag=True, help="Go on with the prompt as it stands, without the chat template."
@@ -46,10 +54,11 @@ def generate(
     device: str | None,
     method: str,
     inexact: bool,
+    answers: int,
     show_stats: bool,
     show_tree: bool,
     as_json: bool,
-    **decoding: object,
+    **decoding: Any,
 ) -> None:
     """Write a text for PROMPT; - reads it from standard input.
 
@@ -59,11 +68,18 @@ def generate(
     Examples:
       draftwood generate "Name the planets." --method recycling --show-tree
       cat letter.txt | draftwood generate - --temperature 0.7 --seed 1 --json
+      draftwood generate "Name a colour." --temperature 1 --answers 3
     """
     prompt = read_prompt(prompt)
     _check_method(method, draft_model, inexact)
+    if answers > 1 and show_tree:
+        raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     lm = options.LoadedModels(model, draft_model, dtype, device).using(method)
-    stream = lm.stream(prompt, exact=not inexact, **decoding)  # type: ignore[arg-type]
+    if answers > 1:
+        result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)
+        _print_answers(result, decoding["seed"], as_json, show_stats)
+        return
+    stream = lm.stream(prompt, exact=not inexact, **decoding)
     try:
         for piece in stream:
             if not as_json:
@@ -110,6 +126,21 @@ def _check_method(method: str, draft_model: str | None, inexact: bool) -> None:
             " method"
         )
     options.check_methods([method], draft_model, inexact)
+
+
+def _print_answers(result: "Generation", seed: int | None, as_json: bool, show_stats: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(result.as_json()))
+    else:
+        for number, answer in enumerate(result.answers):
+            origin = "" if seed is None else f", seed {seed + number}"
+            notes().rule(f"answer {number + 1}{origin}", style="dim")
+            click.echo(answer.text)
+    stats = sum((each.stats for each in result.others), result.stats)
+    if show_stats:
+        _print_stats(replace(result, stats=stats))
+    elif not as_json:
+        say_summary(stats, result.method)
 
 
 def _print_tree(stream: "Stream", tokenizer: "PreTrainedTokenizerBase") -> None:

@@ -1,5 +1,6 @@
 """The loop: draft, one forward pass of the target over the drafts, keep what it agrees with."""
 
+from draftwood.engine.answers import Answers
 from draftwood.engine.batch import Batch, generate, generate_batch, run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
@@ -7,6 +8,7 @@ from draftwood.engine.options import Bound, FinishReason, Options, StopCheck, St
 from draftwood.engine.task import Event, Input, Limits, PromptChunk, Task
 
 __all__ = [
+    "Answers",
     "Batch",
     "Bound",
     "Decoding",

@@ -72,7 +72,7 @@ class Answers:
         first, share = self.members[0], seconds / len(self.members)
         if first.last_chunk:
             for each in self.members[1:]:
-                each.session.adopt(first.session)
+                first.session.fork(each.session)
         steps = [each.take([output], share) for each in self.members]
         for each in self.members:
             if each.finish_reason is not None:

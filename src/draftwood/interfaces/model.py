@@ -98,8 +98,11 @@ class ModelSession(Protocol):
         """
         ...
 
-    def fork(self) -> "ModelSession":
+    def fork(self, into: "ModelSession | None" = None) -> "ModelSession":
         """Another session with the same committed tokens, without running them again.
+
+        Args:
+            into: an empty session of the same model that takes the copy; None starts one.
 
         Nodes run since the last commit are not copied, nor are tokens that were taken back. From
         then on both sessions write texts of their own, and closing one leaves the other as it is.

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.interfaces.model import ForwardInput, InProcess, Keep, Model, Output
+from draftwood.interfaces.model import ForwardInput, InProcess, Keep, Model, ModelSession, Output
 from draftwood.models.cache import CachePool, CacheSlice
 from draftwood.tree import DraftTree
 
@@ -175,9 +175,11 @@ class PooledSession(InProcess):
         self._require_open_and_whole("skipping")
         return PooledSession(self.model.without(layers), origin=self)
 
-    def fork(self) -> "PooledSession":
+    def fork(self, into: ModelSession | None = None) -> "PooledSession":
         self._require_open_and_whole("fork")
-        fork = type(self)(self.model)
+        fork = type(self)(self.model) if into is None else into
+        if not isinstance(fork, PooledSession) or fork.model is not self.model or fork._length:
+            raise ValueError("a fork goes into an empty session of the same model")
         self.model.pool.copy(self.slot, fork.slot, self._length)
         fork._length = self._length
         return fork

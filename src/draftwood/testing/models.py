@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import ForwardInput, Keep, Output
+from draftwood.interfaces.model import ForwardInput, Keep, ModelSession, Output
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -133,8 +133,12 @@ class TableSession:
             f"a table has no decoder layers to leave out, asked to skip {sorted(layers)}"
         )
 
-    def fork(self) -> "TableSession":
-        return TableSession(self.model, list(self.tokens))
+    def fork(self, into: ModelSession | None = None) -> "TableSession":
+        fork = TableSession(self.model) if into is None else into
+        if not isinstance(fork, TableSession) or fork.model is not self.model or fork.tokens:
+            raise ValueError("a fork goes into an empty session of the same model")
+        fork.tokens = list(self.tokens)
+        return fork
 
     def close(self) -> None:
         self.tokens, self.run = [], []

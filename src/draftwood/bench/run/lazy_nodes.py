@@ -16,7 +16,7 @@ from draftwood.bench.plan.configurations import Configuration
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
-from draftwood.interfaces.model import ForwardInput, Keep, Output
+from draftwood.interfaces.model import ForwardInput, Keep, ModelSession, Output
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.session import PackedInput, PooledSession
 from draftwood.stats import Step
@@ -142,7 +142,7 @@ class LazySession(PooledSession):
     def commit(self, path: Sequence[int]) -> None:
         self.rows.keep(path)
 
-    def fork(self) -> PooledSession:
+    def fork(self, into: ModelSession | None = None) -> PooledSession:
         raise ValueError(
             "a session that runs nodes when they are read cannot be forked, as its cache holds the"
             " nodes that were read last; fork a session of the model itself"
