@@ -5,7 +5,7 @@ from draftwood.engine.batch import Batch, generate, generate_batch, run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Bound, FinishReason, Options, StopCheck, StopRule
-from draftwood.engine.task import Event, Input, Limits, PromptChunk, Task
+from draftwood.engine.task import Event, Input, Limits, OwnPass, PromptChunk, Task
 
 __all__ = [
     "Answers",
@@ -18,6 +18,7 @@ __all__ = [
     "Limits",
     "Method",
     "Options",
+    "OwnPass",
     "PromptChunk",
     "StopCheck",
     "StopRule",

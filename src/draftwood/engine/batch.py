@@ -8,9 +8,9 @@ from typing import Any
 
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import Options
-from draftwood.engine.task import Event, Input, Limits, PromptChunk, Task
+from draftwood.engine.task import Event, Input, Limits, OwnPass, PromptChunk, Task
 from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import ForwardInput, Model, Output
+from draftwood.interfaces.model import ForwardInput, Model
 from draftwood.interfaces.verifier import Verifier
 from draftwood.stats import Step
 
@@ -99,7 +99,9 @@ class Batch:
     def _by_model(self, numbers: Sequence[int]) -> list[list[int]]:
         groups: dict[int, list[int]] = {}
         for number in numbers:
-            groups.setdefault(id(self._inputs[number][0].session.model), []).append(number)
+            first = self._inputs[number][0]
+            pass_of = first if isinstance(first, OwnPass) else first.session.model
+            groups.setdefault(id(pass_of), []).append(number)
         return list(groups.values())
 
     def _run(self, numbers: Sequence[int]) -> list[Event]:
@@ -118,7 +120,7 @@ class Batch:
             for number, (first, last) in zip(numbers, pairwise(ends), strict=True)
         ]
 
-    def _take(self, number: int, outputs: Sequence[Output], seconds: float) -> Event:
+    def _take(self, number: int, outputs: Sequence[Any], seconds: float) -> Event:
         task = self._running[number]
         try:
             progress = task.take(outputs, seconds)
@@ -133,20 +135,26 @@ class Batch:
         return Event(number, error=error)
 
 
-def _forward(inputs: Sequence[Input]) -> list[Output]:
+def _forward(inputs: Sequence[Input]) -> Sequence[Any]:
     """A pass of one model: of prompts one after the other, of trees all together."""
-    if all(isinstance(each, ForwardInput) for each in inputs):
-        return inputs[0].session.model.forward(inputs)  # type: ignore[arg-type]
-    return [
-        each.session.extend(each.tokens, each.keep, each.hidden)
-        if isinstance(each, PromptChunk)
-        else each.session.model.forward([each])[0]
-        for each in inputs
-    ]
+    trees = [each for each in inputs if isinstance(each, ForwardInput)]
+    if len(trees) == len(inputs):
+        return trees[0].session.model.forward(trees)
+    return [_alone(each) for each in inputs]
+
+
+def _alone(given: Input) -> Any:
+    if isinstance(given, OwnPass):
+        return given.run()
+    if isinstance(given, PromptChunk):
+        return given.session.extend(given.tokens, given.keep, given.hidden)
+    return given.session.model.forward([given])[0]
 
 
 def _rows(given: Input) -> int:
     """Tokens that are run."""
+    if isinstance(given, OwnPass):
+        return given.rows
     return len(given.tokens) if isinstance(given, PromptChunk) else len(given.tree) - given.first
 
 

@@ -1,11 +1,11 @@
 """What a batch runs: tasks, what they ask for, and what comes of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from draftwood.engine.options import FinishReason
-from draftwood.interfaces.model import ForwardInput, Keep, ModelSession, Output
+from draftwood.interfaces.model import ForwardInput, Keep, ModelSession
 from draftwood.validation import require_whole
 
 
@@ -24,8 +24,21 @@ class PromptChunk:
     hidden: tuple[int, ...] = ()
 
 
-Input = PromptChunk | ForwardInput
-"""One sequence's part in a forward pass."""
+@dataclass(frozen=True, eq=False)
+class OwnPass:
+    """A forward pass that only its task knows how to run, by itself.
+
+    Attributes:
+        run: gives what ``Task.take`` takes.
+        rows: tokens that it runs.
+    """
+
+    run: Callable[[], Any]
+    rows: int
+
+
+Input = PromptChunk | ForwardInput | OwnPass
+"""One sequence's part in a forward pass, or a whole pass."""
 
 
 @runtime_checkable
@@ -44,9 +57,9 @@ class Task(Protocol):
         """What to run next, asked once before each pass; nothing where it waits."""
         ...
 
-    def take(self, outputs: Sequence[Output], seconds: float) -> Any:
-        """Take what came of the inputs, and the seconds that running them took; gives what is to
-        be told of it, or None.
+    def take(self, outputs: Sequence[Any], seconds: float) -> Any:
+        """Take what came of the inputs, an ``Output`` of each, and the seconds that running them
+        took; gives what is to be told of it, or None.
         """
         ...
 

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 
+from draftwood.engine.batch import run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
-from draftwood.engine.options import Options
+from draftwood.engine.options import FinishReason, Options
+from draftwood.engine.task import Input, OwnPass
 from draftwood.interfaces.drafter import VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Output, chunks
 from draftwood.interfaces.verifier import Verdict
@@ -36,20 +38,14 @@ def decode_drafted(
     call: Call, target: TransformersModel, method: Method
 ) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats]:
     """What ``generate`` returns, and the numbers of the call."""
-    batch = _Batch(call, target, method)
-    try:
-        batch.prefill()
-        while not batch.timeline.ended:
-            batch.round()
-        if call.streamer is not None:
-            call.streamer.end()
-        return batch.output(), batch.stats()
-    finally:
-        batch.close()
+    told = list(run_all([Rows(call, target, method)]))
+    return told[-1][1]
 
 
-class _Batch:
-    """The rows of a call under way."""
+class Rows:
+    """The rows of a call under way, as one task: they end together, and processors and criteria
+    see all of them.
+    """
 
     def __init__(self, call: Call, target: TransformersModel, method: Method) -> None:
         self.call, self.target, self.method = call, target, method
@@ -69,12 +65,56 @@ class _Batch:
         # tokens that the drafters do not know of yet
         self.late: list[list[int]] = [[] for _ in call.input_ids]
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
+        self.may_rest = same_draws and len(call.input_ids) > 1
         self.rows: list[Decoding] = []
         self.sessions: list[PooledSession] = []
-        for number in range(len(call.input_ids)):
-            self.rows.append(self._row(number))
-        self.reads = self.rows[0].draft.reads
-        self.may_rest = same_draws and len(self.rows) > 1 and not self.reads.hidden
+        self.going: list[int] = []  # rows of the pass under way
+        self.proposals: list[tuple[ForwardInput, dict[str, float]]] = []
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return "stop" if self.timeline.ended else None
+
+    def next_inputs(self) -> list[Input]:
+        """The prompts at first, then the next trees, or lone roots where the drafters rest."""
+        if not self.rows:
+            for number in range(len(self.call.input_ids)):
+                self.rows.append(self._row(number))
+            self.reads = self.rows[0].draft.reads
+            self.may_rest &= not self.reads.hidden
+            return [OwnPass(self._run_prompts, self.call.input_ids.numel())]
+        self.going = [
+            number
+            for number, row in enumerate(self.rows)
+            if row.finish_reason is None and self.timeline.runs(number)
+        ]
+        if self.may_rest and self.rest.goes_on():
+            roots = [row.root for row in self.rows]
+            return [OwnPass(lambda: run_alone(self.target, self.sessions, roots), len(roots))]
+        self._catch_up()
+        self.proposals = [self.rows[number].propose() for number in self.going]
+        return [tree for tree, _ in self.proposals]
+
+    def take(
+        self, outputs: Sequence[Any], seconds: float
+    ) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats] | None:
+        """Hand the tokens on; what ``generate`` returns, with the numbers of the call, at the
+        end."""
+        if not self.steps[0]:
+            self._take_prompts(outputs[0], seconds / len(self.rows))
+        elif self.proposals:
+            before, proposals = sum(self.counts), self.proposals
+            self.proposals = []
+            self._take_trees(proposals, outputs, seconds / len(self.going))
+            self.rest.saw(len(self.going), sum(self.counts) - before - len(self.going))
+        else:
+            self._take_roots(outputs[0], seconds / len(self.going))
+        self.timeline.advance()
+        if not self.timeline.ended:
+            return None
+        if self.call.streamer is not None:
+            self.call.streamer.end()
+        return self.output(), self.stats()
 
     def _row(self, number: int) -> Decoding:
         call, known = self.call, self._known(number, 0, self.call.input_ids.shape[1])
@@ -114,9 +154,9 @@ class _Batch:
 
     # The prompts
 
-    def prefill(self) -> None:
-        """Run the prompts together and draw each row's first token."""
-        started, call, reads = time.perf_counter(), self.call, self.reads
+    def _run_prompts(self) -> Tensor:
+        """Run the prompts together as Transformers does; logits after the last token of each."""
+        call, reads = self.call, self.reads
         place = call.input_ids.shape[1] - call.new
 
         def hear(output: Any) -> None:
@@ -125,21 +165,20 @@ class _Batch:
                 self._tell(place, output)
             place += output.logits.shape[1]
 
-        output = run_prompts(call, reads.hidden, reads.logits, hear)
-        cache = call.inputs["past_key_values"]
+        return run_prompts(call, reads.hidden, reads.logits, hear).logits[:, -1]
+
+    def _take_prompts(self, logits: Tensor, seconds: float) -> None:
+        """Take the prompts' cache over and draw each row's first token."""
+        cache = self.call.inputs["past_key_values"]
         for number, row in enumerate(self.rows):
             adopt(self.sessions[number], cache, number, self.width - self._padding(number))
-            if not reads:
+            if not self.reads:
                 for chunk in chunks(row.prompt):
                     row.draft.update(VerifiedTree(DraftTree.chain(chunk), range(len(chunk)), None))
-        logits = output.logits[:, -1]
         tokens, scores = self._draw(list(range(len(self.rows))), logits)
-        seconds = {"target": (time.perf_counter() - started) / len(self.rows)}
         for number, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
-            self._write(
-                number, row.begin(token, dict(seconds)), logits[number : number + 1], scores[number]
-            )
-        self.timeline.advance()
+            step = row.begin(token, {"target": seconds})
+            self._write(number, step, logits[number : number + 1], scores[number])
 
     def _tell(self, place: int, output: Any) -> None:
         """Tell the drafters of a piece of the prompts, which begins at column ``place``."""
@@ -156,28 +195,11 @@ class _Batch:
 
     # The answers
 
-    def round(self) -> None:
-        """One run of the target for all rows that go on."""
-        going = [
-            n
-            for n, row in enumerate(self.rows)
-            if row.finish_reason is None and self.timeline.runs(n)
-        ]
-        if self.may_rest and self.rest.goes_on():
-            self._round_alone(going)
-            return
-        self._catch_up()
-        before = sum(self.counts)
-        self._round_of_trees(going)
-        self.rest.saw(len(going), sum(self.counts) - before - len(going))
-
-    def _round_alone(self, going: list[int]) -> None:
-        """One token for each row. Rows that have ended run along, so that the others lie side by
+    def _take_roots(self, logits: Tensor, seconds: float) -> None:
+        """One token for each row. Rows that have ended ran along, so that the others lie side by
         side.
         """
-        started = time.perf_counter()
-        logits = run_alone(self.target, self.sessions, [row.root for row in self.rows])
-        run = time.perf_counter()
+        going, since = self.going, time.perf_counter()
         for number in going:
             row = self.rows[number]
             row.context.tokens.append(row.root)
@@ -186,20 +208,16 @@ class _Batch:
         if self.reads.logits:
             self.late_logits.append(logits)
         tokens, _ = self._draw(going, logits if len(going) == len(logits) else logits[going])
-        seconds = {
-            "target": (run - started) / len(going),
-            "verify": (time.perf_counter() - run) / len(going),
-        }
+        spent = {"target": seconds, "verify": (time.perf_counter() - since) / len(going)}
         # the same for all rows: only its numbers are read
-        step = Step([-1], seconds=seconds, tree=LONE)
+        step = Step([-1], seconds=spent, tree=LONE)
         for number, token in zip(going, tokens, strict=True):
-            self.rows[number].begin(token, seconds)
+            self.rows[number].begin(token, spent)
             self.counts[number] += 1
             self.steps[number].append(step)
             self.timeline.add(number, [Emitted(token)])
         if len(self.late_logits) >= LATEST:
             self._catch_up()
-        self.timeline.advance()
 
     def _catch_up(self) -> None:
         """Tell the drafters what was written while they rested."""
@@ -211,33 +229,31 @@ class _Batch:
                 tokens.clear()
         self.late_logits.clear()
 
-    def _round_of_trees(self, going: list[int]) -> None:
-        proposals = [self.rows[number].propose() for number in going]
-        started = time.perf_counter()
-        outputs = self.target.forward([run for run, _ in proposals])
-        target = (time.perf_counter() - started) / len(going)
+    def _take_trees(
+        self,
+        proposals: list[tuple[ForwardInput, dict[str, float]]],
+        outputs: Sequence[Output],
+        target: float,
+    ) -> None:
         alone = [place for place, (run, _) in enumerate(proposals) if len(run.tree) == 1]
-        tokens, scores = self._draw_alone(alone, going, proposals, outputs)
+        tokens, scores = self._draw_alone(alone, self.going, proposals, outputs)
         for place, (number, (run, seconds), output) in enumerate(
-            zip(going, proposals, outputs, strict=True)
+            zip(self.going, proposals, outputs, strict=True)
         ):
-            row, shared = (
-                self.rows[number],
-                {"draft": seconds["draft"], "target": target, "verify": 0.0},
-            )
+            row = self.rows[number]
+            shared = {"draft": seconds["draft"], "target": target, "verify": 0.0}
             if place in tokens:
                 step = row.keep(run, Verdict([], tokens[place]), output, shared)
                 self._write(number, step, output.logits, scores[place])
             else:
                 self._write(number, row.settle(run, output, shared), output.logits, None)
-        self.timeline.advance()
 
     def _draw_alone(
         self,
         places: list[int],
         going: list[int],
         proposals: list[tuple[ForwardInput, dict[str, float]]],
-        outputs: list[Output],
+        outputs: Sequence[Output],
     ) -> tuple[dict[int, int], dict[int, Tensor]]:
         """What comes after roots without guesses, all drawn together: there every exact verifier
         just draws.
@@ -342,3 +358,5 @@ class _Batch:
         """Give the cache back."""
         for row in reversed(self.rows):  # so that the next call's rows lie in order again
             row.close()
+        for session in reversed(self.sessions):  # of a row that could not start
+            session.close()
