@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from draftwood.bench.peers import environments, weights
 from draftwood.bench.peers.lineup import Peers, started, stats_of
@@ -278,10 +279,8 @@ def test_bytes_per_token_leave_out_an_embedding_of_its_own(tmp_path: Path) -> No
         "lm_head.weight": [10, 4],
         "model.norm.weight": [4],
     }
-    header = json.dumps(
-        {name: {"shape": shape} for name, shape in shapes.items()} | {"__metadata__": {}}
-    ).encode()
-    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    tensors = {name: torch.zeros(shape) for name, shape in shapes.items()}
+    save_file(tensors, tmp_path / "model.safetensors")
     assert weights.bytes_read_per_token(tmp_path, "bfloat16") == 88
     with pytest.raises(ValueError, match="'int4' is not known; known are float32"):
         weights.bytes_read_per_token(tmp_path, "int4")

@@ -7,7 +7,6 @@ anything else is not used.
 
 import hashlib
 import json
-import os
 import re
 import threading
 import time
@@ -26,7 +25,7 @@ from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.threads import threads
-from draftwood.storage.atomic import explain_write_errors
+from draftwood.storage.atomic import write_text
 from draftwood.storage.home import home
 from draftwood.storage.machine import device_name, processor
 from draftwood.storage.progress import progress
@@ -163,14 +162,7 @@ def store(
     if drafters:
         record["draft_seconds_per_step"] = dict(drafters)
     path = key.path
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    with explain_write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+    write_text(path, json.dumps(record, indent=2) + "\n")
     return path
 
 

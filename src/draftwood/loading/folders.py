@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 from draftwood.storage.atomic import MANIFEST, sha256
+from draftwood.storage.safetensors import read_header
 from draftwood.storage.weights import WEIGHTS
 
 TOKENIZERS = (
@@ -49,7 +50,7 @@ def check_folder(folder: Path) -> None:
         )
     for path in weights:
         if path.suffix == ".safetensors":
-            _check_safetensors(path)
+            read_header(path)
 
 
 def _check_shards(folder: Path) -> None:
@@ -123,25 +124,3 @@ def _damaged(folder: Path, reason: str) -> str:
         f"the model folder {folder} is damaged: {reason}; delete that folder and load the model"
         " again"
     )
-
-
-def _check_safetensors(path: Path) -> None:
-    """Compare a safetensors file's length with the one its header promises."""
-    size = path.stat().st_size
-    try:
-        with path.open("rb") as file:
-            header_size = int.from_bytes(file.read(8), "little")
-            if not 0 < header_size <= size - 8:
-                raise ValueError("the header is longer than the file")
-            header = json.loads(file.read(header_size))
-        ends = [
-            tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"
-        ]
-        if 8 + header_size + max(ends, default=0) != size:
-            raise ValueError(
-                f"{size} bytes came, {8 + header_size + max(ends, default=0)} were promised"
-            )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{path} is not a whole safetensors file ({error}); fetch the file again"
-        ) from None

@@ -1,7 +1,6 @@
 """Bigram priors on disk: taken from a model once, found again by every later load."""
 
 import hashlib
-import os
 import re
 import threading
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from draftwood.interfaces.model import Model
 from draftwood.sources import BigramPrior
 from draftwood.sources.bigram_prior import PRIOR_RANKS
-from draftwood.storage.atomic import explain_write_errors
+from draftwood.storage.atomic import write_file
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress
 from draftwood.storage.weights import WEIGHTS
@@ -83,18 +82,6 @@ class StoredPrior:
             table = BigramPrior.of(self.model, self.before, seconds=seconds)
         if (path := self.path) is not None:
             with suppress(OSError):  # the next load measures it again
-                _store(table, path)
+                write_file(path, table.save)
         self._table = table
         return table
-
-
-def _store(table: BigramPrior, path: Path) -> None:
-    """Write a prior, whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    with explain_write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            table.save(partial)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)

@@ -6,8 +6,9 @@ import json
 import os
 import platform
 import shutil
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
 
@@ -131,6 +132,39 @@ def explain_write_errors(destination: Path) -> Iterator[None]:
             " another folder"
         )
         raise OSError(reason) from error
+
+
+def write_file(
+    path: Path,
+    fill: Callable[[Path], object],
+    errors: Callable[[Path], AbstractContextManager[None]] = explain_write_errors,
+) -> None:
+    """Write a file so that nobody ever sees it half-written: beside its place, then renamed.
+
+    Args:
+        fill: writes a file of the name it is given.
+        errors: explains what the disk refuses.
+
+    Raises:
+        OSError: where the disk refuses; the message says why and what to do.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    with errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            fill(partial)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def write_text(
+    path: Path,
+    text: str,
+    errors: Callable[[Path], AbstractContextManager[None]] = explain_write_errors,
+) -> None:
+    """The same with a text."""
+    write_file(path, lambda partial: partial.write_text(text, encoding="utf-8"), errors)
 
 
 def write_manifest(folder: Path, source: str, facts: Facts) -> None:

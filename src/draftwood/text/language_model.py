@@ -26,7 +26,8 @@ from draftwood.text.builder import StopStrings
 from draftwood.text.prompts import (
     Prompt,
     Tokens,
-    plain_messages,
+    encode_chat,
+    encode_text,
     require_prompt,
     several_prompts,
     token_ids,
@@ -87,18 +88,13 @@ class LanguageModel(InProcess):
         ``raw``."""
         require_prompt(prompt)
         if not raw and self.tokenizer.chat_template is not None:
-            messages = plain_messages(
-                [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            )
-            text = self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True
-            )
-            return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
+            single = [{"role": "user", "content": prompt}]
+            return encode_chat(self.tokenizer, single if isinstance(prompt, str) else prompt)
         if not isinstance(prompt, str):
             raise ValueError(
                 f"{self.name} has no chat template, so it takes a text, not a list of messages"
             )
-        return list(self.tokenizer(prompt)["input_ids"])
+        return encode_text(self.tokenizer, prompt)
 
     def stream(
         self,
@@ -316,11 +312,9 @@ def _usual_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """
     start: list[int] = []
     if tokenizer.chat_template is not None:
-        turns = [{"role": "user", "content": QUESTION}]
-        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        start = list(tokenizer(str(text), add_special_tokens=False)["input_ids"])
+        start = encode_chat(tokenizer, [{"role": "user", "content": QUESTION}])
     else:
         # what a text starts with, or stands between texts
         edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)
         start = [token for token in edges if isinstance(token, int)][:1]
-    return [*start, *tokenizer(ANSWER, add_special_tokens=False)["input_ids"]] or [0]
+    return [*start, *encode_text(tokenizer, ANSWER, add_special_tokens=False)] or [0]

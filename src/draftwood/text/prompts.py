@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from draftwood.validation import require_whole
 
@@ -145,6 +146,23 @@ def _text_of(part: object, number: int) -> str:
             f"message {number} has a part of type {kind!r}; only parts of type 'text' can be read"
         )
     return part["text"]
+
+
+def encode_chat(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]]
+) -> list[int]:
+    """Token ids of messages in the tokenizer's chat template, with the answer begun."""
+    text = tokenizer.apply_chat_template(
+        plain_messages(messages), tokenize=False, add_generation_prompt=True
+    )
+    return encode_text(tokenizer, str(text), add_special_tokens=False)
+
+
+def encode_text(
+    tokenizer: PreTrainedTokenizerBase, text: str, add_special_tokens: bool = True
+) -> list[int]:
+    """Token ids of a text."""
+    return list(tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"])
 
 
 def require_prompt(prompt: object) -> None:

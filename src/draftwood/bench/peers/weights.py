@@ -1,7 +1,6 @@
 """The same weights for every peer: the GGUF file itself, and the folder that draftwood made of
 it."""
 
-import json
 import shutil
 from math import prod
 from pathlib import Path
@@ -12,6 +11,7 @@ from gguf import GGUFReader
 from draftwood.loading import packages
 from draftwood.storage.atomic import publish
 from draftwood.storage.home import home
+from draftwood.storage.safetensors import read_header
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
@@ -61,9 +61,8 @@ def bytes_read_per_token(folder: Path, dtype: str) -> int:
         raise ValueError(
             f"the size of weights in {dtype!r} is not known; known are {', '.join(BYTES)}"
         )
-    with (folder / "model.safetensors").open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    shapes = {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+    header = read_header(folder / "model.safetensors")
+    shapes = {name: entry["shape"] for name, entry in header.items()}
     if "lm_head.weight" in shapes:
         shapes.pop("model.embed_tokens.weight")
     return sum(prod(shape) for shape in shapes.values()) * BYTES[dtype]

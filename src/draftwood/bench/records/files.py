@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.bench.plan.units import Key
+from draftwood.storage.atomic import write_text
 
 RUN, RECORDS, TREE, LOCK = "run.json", "records.jsonl", "tree.json", ".lock"
 
@@ -200,13 +201,7 @@ def write_run(folder: Path, run: RunInfo) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that it is never seen half-written. Raises OSError where the disk refuses."""
-    partial = path.with_name(f".{path.name}.partial")
-    with disk_errors(path):
-        try:
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+    write_text(path, text, disk_errors)
 
 
 def read_records(folder: Path) -> list[Record]:

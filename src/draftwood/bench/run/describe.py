@@ -1,6 +1,5 @@
 """What a run was made with: hardware, versions, commit, the verify-cost curve, sizes of weights."""
 
-import json
 import os
 import platform
 import subprocess
@@ -22,6 +21,7 @@ from draftwood.loading.hub import folder_of
 from draftwood.loading.origin import weights_digest
 from draftwood.models.native import NativeModel
 from draftwood.storage.machine import device_name
+from draftwood.storage.safetensors import read_header
 from draftwood.version import __version__
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -141,9 +141,7 @@ def matrix_sizes(folder: Path) -> int | None:
     """
     shapes: dict[str, Any] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        shapes |= {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+        shapes |= {name: entry["shape"] for name, entry in read_header(path).items()}
     if "lm_head.weight" in shapes:
         shapes.pop("model.embed_tokens.weight", None)
     return sum(prod(shape) for shape in shapes.values()) or None

@@ -27,6 +27,7 @@ from draftwood.models.pooled import PoolOfSequences
 from draftwood.sampling import Sampling
 from draftwood.stats import Stats, Step
 from draftwood.text.language_model import LanguageModel, load, load_draft_model
+from draftwood.text.prompts import encode_chat, encode_text
 
 WARM_UP_TOKENS = 8
 
@@ -128,15 +129,11 @@ class Workbench:
         """Token ids of the turn after these answers, with all that was said before."""
         messages = prompt.messages(answers)
         if prompt.first_tokens is not None:
-            return list(self.tokenizer(messages[-1]["content"])["input_ids"])[: prompt.first_tokens]
+            return encode_text(self.tokenizer, messages[-1]["content"])[: prompt.first_tokens]
         if self.tokenizer.chat_template is None:
-            return list(
-                self.tokenizer("\n\n".join(message["content"] for message in messages))["input_ids"]
-            )
-        text = self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
-        )
-        return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
+            whole = "\n\n".join(message["content"] for message in messages)
+            return encode_text(self.tokenizer, whole)
+        return encode_chat(self.tokenizer, messages)
 
     @property
     def context_length(self) -> int | None:
