@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.native.rows import searchable, softmax
-from draftwood.ranking import likeliest, require_probs, undrawable
+from draftwood.native.rows import softmax, topk
 from draftwood.rng import Rng
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.validation import require_number, require_whole
@@ -127,7 +126,7 @@ class Sampling:
         )
 
     @property
-    def only_softens(self) -> bool:
+    def only_temperature(self) -> bool:
         """Whether there is nothing to do but to divide by the temperature."""
         return not (self.cuts or self.reads_context or self.logit_bias)
 
@@ -175,7 +174,7 @@ class Sampling:
             )
         if self.greedy:
             return _one_hot(scores)
-        if not self.cuts and searchable(scores):
+        if not self.cuts:
             return softmax(scores, self.temperature, out)
         scores = scores / self.temperature
         if self.top_k:
@@ -245,12 +244,9 @@ class LazyProbs:
         where it can be.
         """
         sampler = self.sampler
-        if (
-            isinstance(sampler, Sampling)
-            and sampler.only_softens
-            and searchable(row := self.logits[node : node + 1])
-        ):
-            token = rng.draw_softened(row, 0, sampler.temperature)
+        if isinstance(sampler, Sampling) and sampler.only_temperature:
+            row = self.logits[node : node + 1]
+            token = rng.draw_from_logits(row, 0, sampler.temperature)
             if token < 0:
                 raise undrawable(row[0], self._place(node))
             return token
@@ -298,6 +294,34 @@ class ProcessorSampling:
         return _one_hot(scores.masked_fill(forced, torch.finfo(scores.dtype).max))
 
 
+def require_probs(
+    row: Float[Tensor, " vocab"], logits: Float[Tensor, " vocab"], place: int
+) -> None:
+    """Raise ValueError where a sampler gave NaN: it does so for whole rows, so one look is enough.
+
+    Args:
+        row: what it gave.
+        logits: what it was given.
+        place: number of the token in the answer, from 1 on.
+    """
+    if not row[0] >= 0.0:
+        raise undrawable(logits, place)
+
+
+def undrawable(logits: Float[Tensor, " vocab"], place: int) -> ValueError:
+    """The error that says why no token can be chosen after these logits."""
+    if bool(logits.isnan().any()) or bool((logits == torch.inf).any()):
+        what = (
+            "the model's logits hold NaN or plus infinity: its weights are damaged, or the dtype is"
+            " too small for it"
+        )
+    elif bool((logits == -torch.inf).all()):
+        what = "the model's logits are all minus infinity: its weights are damaged"
+    else:
+        what = "logit_bias, a grammar or another logits processor leaves no token to choose from"
+    return ValueError(f"token {place} of the text cannot be chosen: {what}")
+
+
 def _require(holds: bool, name: str, wanted: str, got: float) -> None:
     if not holds:
         raise ValueError(f"{name} must be {wanted}, got {got}")
@@ -319,7 +343,7 @@ def _require_bias(bias: object) -> None:
 
 def _one_hot(scores: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
     """All probability on the likeliest token; NaN where that has no finite score."""
-    tokens = likeliest(scores, 1)
+    tokens = topk(scores, 1)
     zero = (0.0 * scores.gather(-1, tokens)).abs()  # or NaN
     return zero.repeat(1, scores.shape[-1]).scatter_(-1, tokens, 1.0 + zero)
 

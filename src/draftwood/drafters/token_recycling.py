@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
-from draftwood.ranking import likeliest
+from draftwood.native.rows import topk
 from draftwood.sampling import Context
 from draftwood.shapes import Paths
 from draftwood.sources.bigram_prior import BigramPrior
@@ -113,7 +113,7 @@ class _TokenRecyclingSession(DraftSession):
 
     def update(self, verified: VerifiedTree) -> None:
         ranks = min(self.config.ranks, verified.logits.shape[-1])
-        successors = likeliest(verified.logits, ranks).cpu()
+        successors = topk(verified.logits, ranks).cpu()
         kept = set(verified.path)
         order = [node for node in range(len(verified.tree)) if node not in kept] + list(
             verified.path

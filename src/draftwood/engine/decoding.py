@@ -13,9 +13,8 @@ from draftwood.engine.task import Input, PromptChunk
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Keep, Model, ModelSession, Output, chunks
 from draftwood.interfaces.verifier import Verdict, Verifier
-from draftwood.ranking import require_probs
 from draftwood.rng import Rng
-from draftwood.sampling import Context, LazyProbs
+from draftwood.sampling import Context, LazyProbs, require_probs
 from draftwood.stats import Step, TokenLogprob
 from draftwood.tree import DraftTree
 

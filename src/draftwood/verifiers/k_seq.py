@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.interfaces.verifier import NodeProbs, Verdict
-from draftwood.native.rows import overlap, searchable
+from draftwood.native.rows import overlap
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import with_token
@@ -81,12 +81,7 @@ def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], coun
 
 
 def _slack(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, count: int) -> float:
-    shared = (
-        overlap(p, q, 1.0 / rho)
-        if searchable(p) and searchable(q)
-        else float(torch.minimum(p / rho, q).sum())
-    )
-    beta = min(shared, 1.0)
+    beta = min(overlap(p, q, rho), 1.0)
     return rho * beta - (1.0 - (1.0 - beta) ** count)
 
 

@@ -20,7 +20,7 @@ from draftwood.interfaces.verifier import Verdict
 from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
-from draftwood.ranking import require_probs
+from draftwood.sampling import require_probs
 from draftwood.stats import Stats, Step
 from draftwood.text.hooks.alone import Rest, run_alone
 from draftwood.text.hooks.call import Call
