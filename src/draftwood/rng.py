@@ -83,8 +83,9 @@ class Rng:
     def draw_from_logits(
         self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float
     ) -> int:
-        """The token that ``draw`` takes, up to rounding, from softmax(logits[row] / temperature),
-        without computing it.
+        """The token that ``draw`` takes from softmax(logits[row] / temperature).
+
+        It is the same up to rounding. The C++ path does not compute the softmax.
 
         Args:
             logits: of the model, one row per position.
@@ -111,8 +112,9 @@ class Rng:
 
     @property
     def next_draw(self) -> tuple[int, int]:
-        """The request's key and the number of its next draw, from which ``native/noise.h`` makes
-        the same numbers.
+        """The request's key and the number of its next draw.
+
+        From these ``native/noise.h`` makes the same numbers.
         """
         return self._key, self._place
 

@@ -17,8 +17,9 @@ from draftwood.validation import require_number, require_whole
 
 @dataclass(frozen=True)
 class Context:
-    """The tokens before a position: ``tokens`` in all, of which the first ``prompt`` were given by
-    the user.
+    """The tokens before a position.
+
+    They are ``tokens`` in all, of which the first ``prompt`` were given by the user.
 
     ``room`` is for drafters: how many guesses in a row may still become text, as the text and the
     model's context end.
@@ -34,8 +35,9 @@ class Context:
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Turns logits into probabilities. ``reads_context`` says whether it needs the tokens before
-    each position.
+    """Turns logits into probabilities.
+
+    ``reads_context`` says whether it needs the tokens before each position.
     """
 
     @property
@@ -53,8 +55,9 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample, with the options, the order and the results of Transformers' logits
-    processors.
+    """How to sample, by the rules of Transformers' logits processors.
+
+    Options, order and results are theirs.
 
     The order is: logit bias, repetition penalty, presence and frequency penalty, temperature,
     top-k, top-p, min-p.
@@ -136,8 +139,9 @@ class Sampling:
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
     def for_drafting(self) -> "Sampling":
-        """The same, but never one-hot: at temperature 0 a drafter still needs to know what is
-        second likeliest.
+        """The same, but never one-hot.
+
+        At temperature 0 a drafter still needs to know what is second most likely.
         """
         return (
             replace(self, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0) if self.greedy else self
@@ -222,8 +226,9 @@ class LazyProbs:
     rows: dict[int, Float[Tensor, " vocab"]] = field(default_factory=dict)
 
     def __getitem__(self, node: int) -> Float[Tensor, " vocab"]:
-        """Probabilities after a node; ValueError where there are none, since the model's numbers
-        are broken.
+        """Probabilities after a node.
+
+        ValueError where there are none, since the model's numbers are broken.
         """
         if node not in self.rows:
             contexts = []
@@ -240,8 +245,9 @@ class LazyProbs:
         return self.rows[node]
 
     def draw(self, node: int, rng: Rng) -> int:
-        """The token that ``rng.draw(self[node])`` gives up to rounding, without the probabilities
-        where it can be.
+        """The token that ``rng.draw(self[node])`` gives, up to rounding.
+
+        It does without the probabilities where it can.
         """
         sampler = self.sampler
         if isinstance(sampler, Sampling) and sampler.only_temperature:
@@ -259,8 +265,9 @@ class LazyProbs:
 
 @dataclass(frozen=True)
 class ProcessorSampling:
-    """Sampling by any function of Transformers' kind: (input_ids [1 tokens], scores [1 vocab]) ->
-    scores.
+    """Sampling by any function of Transformers' kind.
+
+    It maps (input_ids [1 tokens], scores [1 vocab]) to scores.
 
     Args:
         process: for instance a ``LogitsProcessorList``. It is called on each node's own context and

@@ -176,8 +176,9 @@ class Stats:
 
     @property
     def block_efficiency(self) -> float:
-        """Tokens emitted per run of the target; plain decoding has exactly 1. Others call it mean
-        acceptance length.
+        """Tokens emitted per pass of the target; plain decoding has exactly 1.
+
+        Others call it mean acceptance length.
         """
         return (self.tokens - self.prefills) / self.target_runs if self.target_runs else 1.0
 
@@ -198,8 +199,9 @@ class Stats:
 
     @property
     def root_acceptance_bound(self) -> float | None:
-        """Mean of the greatest acceptance that any verifier could reach on the same drafts' law
-        (alpha*).
+        """Mean of the greatest acceptance that any verifier could reach (alpha*).
+
+        It is for drafts from the same distributions.
         """
         return self.bounds / self.bounded if self.bounded else None
 

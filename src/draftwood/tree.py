@@ -89,8 +89,9 @@ class DraftTree:
 
     @classmethod
     def chain(cls, tokens: Sequence[int], draw: Draw = "chosen") -> "DraftTree":
-        """A tree with one branch: ``tokens[0]`` is the root, each further token the child of the
-        one before.
+        """A tree with one branch.
+
+        ``tokens[0]`` is the root, each further token the child of the one before.
         """
         return cls.of(tokens, range(-1, len(tokens) - 1), draw)
 
@@ -124,8 +125,9 @@ class DraftTree:
 
     @cached_property
     def ancestors(self) -> Bool[Tensor, "nodes nodes"]:
-        """Entry (i, j) says that j is i or lies between i and the root. Computed without waiting
-        for the device.
+        """Entry (i, j) says that j is i or lies between i and the root.
+
+        Computed without waiting for the device.
         """
         size, device = len(self), self.parents.device
         if device.type == "cpu" and size <= FEW:
@@ -168,8 +170,9 @@ class DraftTree:
         return path[::-1]
 
     def keep(self, nodes: Sequence[int] | Int[Tensor, " kept"]) -> "DraftTree":
-        """The tree of these nodes only, in this order; each node's parent must be kept too and
-        stand before it.
+        """The tree of these nodes only, in this order.
+
+        Each node's parent must be kept too and come before it.
         """
         kept = torch.as_tensor(nodes)
         # the last entry stands for the parent of the root
@@ -199,8 +202,9 @@ class DraftTree:
         )
 
     def without_probs(self) -> "DraftTree":
-        """The tree without its rows, which take megabytes, for those who keep the trees of a whole
-        text.
+        """The tree without its rows, which take megabytes.
+
+        For those who keep the trees of a whole text.
         """
         if self.probs is None:
             return self
@@ -209,8 +213,9 @@ class DraftTree:
         return replace(self, probs=None, chances=chances)
 
     def cut(self, depth: int) -> "DraftTree":
-        """The tree without the nodes deeper than ``depth``; exact for every draw, as it looks at no
-        token.
+        """The tree without the nodes deeper than ``depth``.
+
+        Exact for every draw, as it looks at no token.
         """
         return (
             self if self.depth <= depth else self.keep((self.depths <= depth).nonzero().flatten())

@@ -13,8 +13,9 @@ _CONTEXT = 128  # tokens before the tree when a curve is measured
 
 
 def default_cost(nodes: int) -> float:
-    """The cost assumed of a machine that nobody measured: each further node a twentieth of a plain
-    run.
+    """The cost assumed of a machine that nobody measured.
+
+    Each further node costs a twentieth of a plain pass.
 
     Dearer than on any machine measured so far, so what pays here pays elsewhere too.
     """
@@ -68,8 +69,9 @@ class Budget:
             raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
 
     def with_context(self, context: int) -> "Budget":
-        """The budget of runs behind so many tokens, rounded to a multiple of 128: attention costs
-        each node more.
+        """The budget of passes after so many tokens: attention costs each node more.
+
+        The tokens are rounded to a multiple of 128.
         """
         steps = round(context / _CONTEXT) - 1
         if steps < 1 or not self.per_context_token:
@@ -97,8 +99,9 @@ class Budget:
 
     @cached_property
     def slopes(self) -> list[float]:
-        """For each number of guesses the least that a further guess costs on average, however many
-        follow.
+        """For each number of draft tokens the least that a further one costs on average.
+
+        It is the least over all numbers that may follow.
         """
         costs, found = self.costs, []
         for here in range(self.max_draft_tokens):
@@ -111,8 +114,9 @@ class Budget:
         return [*found, float("inf")]
 
     def least(self, guesses: int, rate: float) -> float:
-        """The estimate below which no further guess can raise the best ``rate`` (tokens per second)
-        found so far.
+        """The estimate below which no further draft token can raise the best rate.
+
+        ``rate`` is the best one found so far, in tokens per second.
 
         Guesses come in falling order of their estimates e; m more of them add at most m * e tokens
         and cost at least m * slope seconds.
@@ -133,8 +137,9 @@ class Budget:
         return size
 
     def gain(self, estimates: Sequence[float]) -> float:
-        """Tokens a second with all of these guesses over those without any and without drafting; 1
-        breaks even.
+        """Tokens a second with all of these draft tokens over plain decoding's.
+
+        Plain decoding neither runs nor drafts any. 1 breaks even.
         """
         tokens = 1.0 + sum(estimates)
         return tokens / (self.costs[len(estimates)] + self.per_step) * self.costs[0]

@@ -40,8 +40,10 @@ NAMING = ("model", "dtype", "runner", "device", "threads")
 
 
 class CalibrationWarning(UserWarning):
-    """A stored curve cannot be used, or a curve cannot be stored. Nothing depends on it but
-    time."""
+    """A stored curve cannot be used, or a curve cannot be stored.
+
+    Nothing depends on it but time.
+    """
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,9 @@ def store(
 
 
 def curve_for(model: Model, key: Key | None) -> Curve:
-    """The stored curve of a model, or else one measured now: at most 3 s if it can be stored, 1 s
-    if it cannot.
+    """The stored curve of a model, or else one measured now.
+
+    Measuring takes at most 3 s if the curve can be stored, 1 s if it cannot.
 
     What is wrong with a stored curve, or keeps this one from being stored, is a
     ``CalibrationWarning``, never an error.

@@ -25,8 +25,9 @@ ASSUMED_SLOPE = 1 / 8
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of one run by number of nodes, the root counted, so ``curve(1)`` is a step of plain
-    decoding.
+    """Seconds of one forward pass by number of nodes.
+
+    The root is counted, so ``curve(1)`` is a step of plain decoding.
 
     Straight between the sizes measured. Beyond the last it goes on as steeply as at its end, and
     not flatter than on the whole, so that a lucky last size does not make all larger trees free.
@@ -66,8 +67,9 @@ class Curve:
 
     @classmethod
     def fit(cls, seconds: Mapping[int, float], per_context_token: float = 0.0) -> "Curve":
-        """The curve nearest to measured times that never falls: noise must not make a larger tree
-        look cheaper.
+        """The curve nearest to measured times that never falls.
+
+        Noise must not make a larger tree look cheaper.
 
         Args:
             seconds: by number of nodes, in any order, 1 among them.
@@ -124,8 +126,9 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     advance: Callable[[], None] = lambda: None,
 ) -> Curve:
-    """The curve of a model: medians of rounds in which the sizes take turns, so that a noisy moment
-    hurts all alike.
+    """The curve of a model: medians of rounds in which the sizes take turns.
+
+    So a noisy moment hurts all alike.
 
     A model too slow for all of it is measured on fewer sizes, in fewer rounds and behind fewer
     tokens; at least one run is made, however long it takes.
@@ -187,8 +190,9 @@ class _Bench:
         return self.clock() + seconds <= (self.end if end is None else end)
 
     def fill(self, length: int) -> None:
-        """Commit tokens in pieces that double in size, within a quarter of the time, but one in any
-        case.
+        """Commit tokens in pieces that double in size, within a quarter of the time.
+
+        One piece is committed in any case.
         """
         end = self.start + (self.end - self.start) / 4
         limit = self.model.context_length
@@ -218,16 +222,18 @@ class _Bench:
                 break  # a tree this large is of no use here
 
     def round(self, backwards: bool) -> None:
-        """One run of each size; backwards every other time, as a run leaves its traces in the
-        processor's caches.
+        """One pass of each size.
+
+        It goes backwards every other time, as a pass leaves its traces in the processor's caches.
         """
         for size in sorted(self.first, reverse=backwards):
             if self.fits(0.0):
                 self.times.setdefault(size, []).append(self._run(size))
 
     def per_context_token(self) -> float:
-        """What a node costs more for each token of context: runs of one size behind more tokens
-        than before.
+        """What a node costs more for each token of context.
+
+        Passes of one size are timed after more tokens than before.
 
         0 where there is no time or no room for that, and where nothing was to be seen.
         """
@@ -276,8 +282,9 @@ class _Bench:
 
 
 def tree_parents(nodes: int) -> list[int]:
-    """Parents of the narrowest tree of this many nodes that is no deeper than ``DEPTH``, level by
-    level.
+    """Parents of the narrowest tree of this many nodes that is no deeper than ``DEPTH``.
+
+    They come level by level.
     """
     branches = 1
     while sum(branches**level for level in range(DEPTH + 1)) < nodes:

@@ -11,8 +11,9 @@ class Vocabulary(Protocol):
 
 
 def require_same_vocabulary(target: Vocabulary, draft: Vocabulary) -> None:
-    """Raise ValueError naming the first differing tokens unless a draft's token ids mean the same
-    to the target.
+    """Raise ValueError unless a draft's token ids mean the same to the target.
+
+    It names the first differing tokens.
 
     A draft model's probabilities are used as they stand, so one renumbered token would silently
     cost acceptance. Tokens that only one of the two has at the end of its vocabulary (padding,

@@ -84,8 +84,10 @@ class LanguageModel(InProcess):
         )
 
     def encode(self, prompt: Prompt, raw: bool = False) -> list[int]:
-        """Token ids of a prompt: as a chat where the tokenizer has a chat template, unless
-        ``raw``."""
+        """Token ids of a prompt.
+
+        It is read as a chat where the tokenizer has a chat template, unless ``raw``.
+        """
         require_prompt(prompt)
         if not raw and self.tokenizer.chat_template is not None:
             single = [{"role": "user", "content": prompt}]
@@ -307,8 +309,9 @@ QUESTION, ANSWER = (
 
 
 def _usual_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The beginning of a text such as the model usually writes: an answer in a chat where it can
-    chat.
+    """The beginning of a text such as the model usually writes.
+
+    It is an answer in a chat where the model can chat.
     """
     start: list[int] = []
     if tokenizer.chat_template is not None:

@@ -16,8 +16,9 @@ from draftwood.verifiers.base import with_token
 
 @dataclass(frozen=True)
 class KSeq:
-    """Accept each of k independent siblings with the same probability min(1, p / (rho q)), in
-    drawing order.
+    """Accept each of k independent siblings with probability min(1, p / (rho q)).
+
+    The probability is the same for each, and they are tested in drawing order.
 
     The factor rho between 1 and k is the smallest for which p covers what k such tests accept. Sun
     et al. 2023 (SpecTr, arXiv:2310.15141): acceptance is at least 1 - (1 - 1/k)^k of the best
@@ -88,8 +89,9 @@ def _slack(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, c
 def _left_over(
     p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, count: int
 ) -> Float[Tensor, " vocab"]:
-    """What of p the tests do not give out, unnormalised; p itself where they can give nothing or
-    everything.
+    """What of p the tests do not give out, unnormalised.
+
+    It is p itself where they can give nothing or everything.
     """
     kept = torch.minimum(p / rho, q)
     beta = min(float(kept.sum()), 1.0)

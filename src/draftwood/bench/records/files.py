@@ -162,8 +162,9 @@ class RunInfo:
 
     @property
     def given_up(self) -> set[Key]:
-        """What peers are not asked again: at every start they would fail there, and never come to
-        what is behind.
+        """What peers are not asked again.
+
+        At every start they would fail there, and never come to what follows.
         """
         failed = Counter(
             tuple(each["key"]) for known in self.peers.values() for each in known.get("failed", [])
@@ -205,8 +206,9 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """The records of a folder, none where there is no file; a last line without its end does not
-    count.
+    """The records of a folder, none where there is no file.
+
+    A last line without its end does not count.
 
     Of a unit whose writer was killed some lines may be there; it is measured again whole, and the
     last records count.
@@ -240,8 +242,9 @@ def _read(path: Path) -> Iterator[tuple[Record, int]]:
 
 
 class Writer:
-    """Appends records to a folder; ``done`` holds the keys of all that are there. Made by
-    ``writing``.
+    """Appends records to a folder; ``done`` holds the keys of all that are there.
+
+    Made by ``writing``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -254,8 +257,9 @@ class Writer:
             file.truncate(end)  # takes away the line of a writer that was killed
 
     def append(self, records: Sequence[Record]) -> None:
-        """Add records that belong together: all of them or, where the disk refuses, none. Raises
-        OSError then.
+        """Add records that belong together: all of them or, where the disk refuses, none.
+
+        Raises OSError then.
         """
         lines = b"".join(json.dumps(asdict(record)).encode() + b"\n" for record in records)
         with disk_errors(self.path), self.path.open("ab", buffering=0) as file:

@@ -1,5 +1,6 @@
-"""What the records of a cell prove: texts that have to be plain decoding's, and laws of the next
-token.
+"""What the records of a configuration prove.
+
+Texts have to be plain decoding's, or the distributions of the next token have to agree.
 """
 
 from collections.abc import Sequence

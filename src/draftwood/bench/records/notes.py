@@ -8,8 +8,9 @@ from draftwood.bench.records.statistics import Summary, summaries
 
 
 def notes(records: Sequence[Record], run: RunInfo) -> list[str]:
-    """What must be said beside the tables: prompts, texts and distributions that differ, peers that
-    failed or are absent.
+    """What must be said beside the tables.
+
+    Prompts, texts and distributions that differ; peers that failed or are absent.
     """
     own = summaries([record for record in records if not record.is_peer], run)
     return [

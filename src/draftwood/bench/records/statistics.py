@@ -100,8 +100,9 @@ class Summary:
 
 
 def summaries(records: Sequence[Record], run: RunInfo, by_category: bool = False) -> list[Summary]:
-    """A summary of every cell and temperature in the order of the records, over all prompts or by
-    category.
+    """A summary of every configuration and temperature in the order of the records.
+
+    Each is over all prompts, or by category.
     """
     groups: dict[tuple[str, float, str | None], list[Record]] = {}
     for record in records:
@@ -228,8 +229,9 @@ Pairs = list[tuple[Record, Record]]
 
 
 def paired(one: Sequence[Record], other: Sequence[Record]) -> Pairs:
-    """Records of the same prompt, turn, round and temperature; the other with the figures measured
-    beside the one.
+    """Records of the same prompt, turn, round and temperature.
+
+    The other has the figures measured beside the one.
     """
     known = {(r.temperature, r.prompt, r.turn, r.round): r for r in other}
     keys = [(r.temperature, r.prompt, r.turn, r.round) for r in one]
@@ -249,8 +251,9 @@ def pooled_ratio(pairs: Pairs, part: Part) -> Estimate | None:
 
 
 def median_ratio(pairs: Pairs, part: Part) -> Estimate | None:
-    """Median over prompts of the ratio on each prompt, with its interval; None where nothing is
-    common.
+    """Median over prompts of the ratio on each prompt, with its interval.
+
+    None where nothing is common.
     """
     sides = _sides(pairs, part)
     if sides is None:
@@ -261,8 +264,9 @@ def median_ratio(pairs: Pairs, part: Part) -> Estimate | None:
 
 
 def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> float | None:
-    """Memory-bound speed-up: tokens per read of the target's weights, the draft model's reads
-    counted by size.
+    """Memory-bound speed-up: tokens per read of the target's weights.
+
+    The draft model's reads are counted by size.
 
     Block efficiency over (draft steps x size ratio + 1), as the tables of Jeon et al. 2024,
     arXiv:2402.14160, have it.
@@ -279,8 +283,9 @@ def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> flo
 
 
 def throughput(records: Sequence[Record]) -> float | None:
-    """Tokens per second of all requests of a cell under load together; every round has a clock of
-    its own.
+    """Tokens per second of all requests of a configuration under load together.
+
+    Every round has a clock of its own.
     """
     rounds: dict[int, list[dict]] = {}
     for record in records:

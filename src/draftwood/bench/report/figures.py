@@ -1,5 +1,6 @@
-"""Plots as SVG that stands inside a page: its colours are the page's, so that light and dark both
-suit it.
+"""Plots as SVG inside a page.
+
+Their colours are the page's, so that light and dark both suit them.
 """
 
 import io
@@ -78,8 +79,9 @@ def by_category(rows: Mapping[str, Mapping[str, Estimate]], style: Mapping[str, 
 
 
 def against(lines: Mapping[str, Line], style: Mapping[str, Style], below: str, aside: str) -> str:
-    """Estimates with their intervals against a number, one line per method; shifted a little where
-    they would hide.
+    """Estimates with their intervals against a number, one line per method.
+
+    They are shifted a little where they would hide each other.
     """
     places = sorted({x for line in lines.values() for x, _ in line})
     shift = (places[-1] - places[0]) * 0.006
@@ -107,8 +109,10 @@ def costs(
     gains: Mapping[str, tuple[float, Estimate]],
     style: Mapping[str, Style],
 ) -> str:
-    """What a run of n nodes costs over a run of one, and what methods yield at the nodes they
-    use."""
+    """What a pass over n nodes costs over a pass over one.
+
+    Beside it, what methods yield at the nodes they use.
+    """
     with _plot(3.2, "nodes of a run (guesses + 1)", "times a run of one node") as plot:
         plot.axes.plot(
             nodes,

@@ -1,5 +1,6 @@
-"""Draft trees as nested lists: nodes without a fork stand in one line, the accepted path is seen
-without colour too.
+"""Draft trees as nested lists.
+
+Nodes without a fork share one line; the accepted path is seen without colour too.
 """
 
 from collections.abc import Sequence

@@ -31,8 +31,9 @@ def decode_together(
     options: Sequence[Options],
     whole_trees: bool = False,
 ) -> list[list[Step]]:
-    """Decode every prompt plainly or by a method with a draft model; for each the steps, without
-    sensible times.
+    """Decode every prompt plainly or by a method with a draft model.
+
+    Gives the steps of each, without sensible times.
 
     Args:
         target: the model whose texts they are.
@@ -82,8 +83,9 @@ class Together:
         return self.scheduler.switch()
 
     def _serve(self) -> list[tuple[greenlet, Output | None]]:
-        """One run, of the draft model if any task waits for it, so that runs of the target serve
-        many.
+        """One pass, of the draft model if any task waits for it.
+
+        So passes of the target serve many.
         """
         model = max(
             {model for model, _ in self.waiting.values()}, key=lambda candidate: candidate.first
@@ -95,8 +97,9 @@ class Together:
 
 
 class Shared(PoolOfSequences):
-    """A model whose runs are merged with those of the other tasks; ``first`` where others wait for
-    what it says.
+    """A model whose passes are merged with those of the other tasks.
+
+    It is ``first`` where others wait for what it says.
     """
 
     def __init__(self, inner: PoolOfSequences, together: Together, first: bool = False) -> None:
@@ -150,8 +153,9 @@ class LazySession(PooledSession):
 
 
 class RowsOnDemand:
-    """Logits by node; reading one runs it, and what is missing between it and the path that was
-    read last.
+    """Logits by node; reading one runs it.
+
+    What is missing between it and the path that was read last is run too.
     """
 
     def __init__(self, session: LazySession, tree: DraftTree) -> None:

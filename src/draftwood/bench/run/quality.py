@@ -12,8 +12,9 @@ from draftwood.interfaces.model import Model
 def quality(
     prompt: Prompt, text: str, model: Model, tokens: Sequence[int], answer: Sequence[int]
 ) -> dict | None:
-    """The score that a prompt allows: its number, its reference, else how likely the model itself
-    finds the answer.
+    """The score that a prompt allows.
+
+    Its number, its reference, else how likely the model itself finds the answer.
 
     Args:
         prompt: with its reference or its number, where it has one.

@@ -1,5 +1,6 @@
-"""The models of a run and everything that answers prompts with them; every worker has one of its
-own.
+"""The models of a run and everything that answers prompts with them.
+
+Every worker has a workbench of its own.
 """
 
 import time
@@ -103,8 +104,9 @@ class Workbench:
         return self._built[cell.key]
 
     def use_curve(self, curve: dict[str, list] | None) -> None:
-        """Take this curve, so that trees are of one size however often and wherever the run goes
-        on.
+        """Take this curve from now on.
+
+        So trees are of one size however often and wherever the run goes on.
         """
         if curve is not None:
             per_context_token = curve.get("per_place", [0.0])[0]
@@ -176,8 +178,10 @@ class Workbench:
         temperature: float,
         seeds: Sequence[int],
     ) -> list[list[Step]]:
-        """The steps of a cell on many prompts in shared runs; greedy plain texts are written
-        once."""
+        """The steps of a configuration on many prompts in shared passes.
+
+        Greedy plain texts are written once.
+        """
         from draftwood.bench.run.lazy_nodes import decode_together
 
         key = repr((cell.key, temperature, prompts))
@@ -213,8 +217,9 @@ class Workbench:
     def bound(
         self, cell: Configuration, tokens: Sequence[int], temperature: float, seed: int
     ) -> dict[str, float]:
-        """Acceptance at the root beside the greatest possible one, over a few tokens and outside
-        any timing.
+        """Acceptance at the root beside the greatest possible one.
+
+        Both are over a few tokens and outside any timing.
         """
         method = self.using(cell).method
         settings = self.settings

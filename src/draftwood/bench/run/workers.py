@@ -1,5 +1,6 @@
-"""Prompts spread over processes, on one machine or a cluster, by Ray. The records are those of a
-serial run.
+"""Prompts spread over processes, on one machine or a cluster, by Ray.
+
+The records are those of a serial run.
 """
 
 import os
@@ -71,8 +72,9 @@ class Worker:
 
     @cached_property
     def bench(self) -> Workbench:
-        """The models, which all use one curve. Raises ValueError where this machine has other
-        weights of the name.
+        """The models, which all use one curve.
+
+        Raises ValueError where this machine has other weights of the name.
         """
         bench = Workbench(self.models, self.settings)
         for name, value in digests(bench).items():

@@ -1,6 +1,4 @@
-"""Runs of one token for every row, computed together: what is left of a step where nothing is
-guessed.
-"""
+"""Passes of one token for every row, computed together: a step without draft tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +18,9 @@ SHORTEST_REST, LONGEST_REST = 8, 64  # rounds
 
 @dataclass
 class Rest:
-    """When to stop guessing for a while: in a batch guesses cost time, and in some texts none is
-    ever kept.
+    """When to stop drafting for a while.
+
+    In a batch draft tokens cost time, and in some texts none is ever kept.
 
     Texts do not depend on it where a token's draw does not depend on what was guessed.
     """
@@ -52,8 +51,9 @@ class Rest:
 def run_alone(
     target: TransformersModel, sessions: Sequence[PooledSession], tokens: Sequence[int]
 ) -> Float[Tensor, "rows vocab"]:
-    """Run one token behind each sequence, as a lone root; the logits after it. Commit it to keep
-    it.
+    """Run one token after each sequence, as a lone root; the logits after it.
+
+    Commit it to keep it.
     """
     lengths = [session.length for session in sessions]
     places = [

@@ -245,8 +245,9 @@ def _holds_data(value: object) -> bool:
 
 
 def _replaced(model: PreTrainedModel) -> bool:
-    """Whether PEFT puts virtual tokens before the prompt; its other adapters change nothing but
-    weights.
+    """Whether PEFT puts virtual tokens before the prompt.
+
+    Its other adapters change nothing but weights.
     """
     replaced = model.__dict__.get("prepare_inputs_for_generation")
     if replaced is None:

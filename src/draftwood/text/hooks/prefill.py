@@ -50,8 +50,9 @@ def run_prompts(
 
 
 def adopt(session: PooledSession, cache: Cache, row: int, seen: int) -> None:
-    """Make a new session go on from a row of the cache, of which the newest ``seen`` tokens are no
-    padding.
+    """Make a new session go on from a row of the cache.
+
+    The newest ``seen`` tokens of that row are no padding.
     """
     session.adopt([(layer.keys[row], layer.values[row]) for layer in cache.layers], seen)  # type: ignore[attr-defined]
 
