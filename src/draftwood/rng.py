@@ -2,14 +2,14 @@
 
 Everything random in a decoding step is one of four acts: accept with a probability, draw a token,
 draw some tokens without replacement, draw some tokens independently. They are methods here, so that
-``draftwood.testing.outcomes`` can put an enumerator in the place of chance and compute output laws
-exactly, running the very same code.
+``draftwood.testing.outcomes`` can put an enumerator in the place of chance and compute output
+distributions exactly, running the very same code.
 
 A single draw is an exponential race with noise that belongs to its place in the text, so that a
-text depends on the seed alone and not on what was guessed, and guesses can be made that fit the
+text depends on the seed alone and not on what was drafted, and drafts can be made that fit the
 noise (Daliri et al. 2024, arXiv:2408.07978). Drafts of whole trees need one 64-bit uniform each,
 never one per vocabulary entry: they invert the cumulative distribution. Drawing without replacement
-one token after the other has the law of Gumbel-Top-k (Vieira 2014; Kool et al. 2019,
+one token after the other has the distribution of Gumbel-Top-k (Vieira 2014; Kool et al. 2019,
 arXiv:1903.06059) and costs less on a CPU.
 """
 
@@ -38,13 +38,14 @@ class Rng:
         seed: any whole number; the same one gives the same text, whatever else is in the batch.
             None takes one from the system.
         noise: with False, drafts are made of the likeliest tokens in falling order instead of drawn
-            ones. Used at temperature 0, where the target's law puts all mass on one token and every
-            draw is exact.
+            ones. Used at temperature 0, where the target's distribution puts all mass on one token
+            and every draw is exact.
     """
 
     def __init__(self, seed: int | None = None, *, noise: bool = True) -> None:
         self.noise = noise
-        # of a negative number Python's generator takes the absolute value, so its digits stand in
+        # of a negative number Python's generator takes the absolute value, so its digits are given
+        # instead
         self._uniforms = random.Random(
             None if seed is None else int(seed) if seed >= 0 else str(int(seed))
         )
@@ -105,8 +106,8 @@ class Rng:
     def exponential_noise(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
         """The exponential numbers of these tokens in the draw that comes after ``ahead`` others.
 
-        A drafter that looks at them guesses what is going to be drawn. That is no cheating: the
-        numbers decide which token is drawn, and whatever was guessed the target's draw is the same.
+        A drafter that looks at them drafts what it expects to be drawn. That is no cheating: the
+        numbers decide which token is drawn, and whatever was drafted the target's draw is the same.
         """
         return exponential_noise(tokens, self._place_key(ahead))
 

@@ -21,8 +21,8 @@ class Context:
 
     They are ``tokens`` in all, of which the first ``prompt`` were given by the user.
 
-    ``room`` is for drafters: how many guesses in a row may still become text, as the text and the
-    model's context end.
+    ``room`` is for drafters: how many draft tokens in a row may still become text, as the text and
+    the model's context end.
     """
 
     tokens: list[int]

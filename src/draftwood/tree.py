@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one"]
-"""How the children of a node came about, in the order in which they stand.
+"""How the children of a node came about, in their order.
 
 * ``chosen``: by any rule at all, for instance the likeliest first; nothing is promised.
 * ``coupled``: the same, with a look at the noise of the target's own draws
   (``Rng.exponential_noise``); a rule that spends this noise on anything but these draws changes the
-  text's law.
+  text's distribution.
 * ``distinct``: drawn one after the other from the node's row of ``probs``, without replacement.
 * ``independent``: drawn one after the other from the node's row of ``probs``, with replacement.
 * ``greedy-plus-one``: the likeliest tokens of the row, then one drawn from what is left of it.
@@ -25,7 +25,7 @@ Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one"
 
 
 UNBOUNDED = sys.maxsize
-"""Room for guesses in a row where nothing bounds it."""
+"""Room for draft tokens in a row where nothing bounds it."""
 
 FEW = 32
 """Nodes for which plain lists are faster than tensors."""
@@ -33,11 +33,11 @@ FEW = 32
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """Guesses at how a sequence continues, as flat tensors.
+    """Drafted continuations of a sequence, as flat tensors.
 
     Node 0 is the root: the newest token of the sequence, chosen but not yet in the KV cache. Every
-    other node is a guess and comes after its parent; siblings stand in the order in which they were
-    drawn. A chain is a tree with one branch, and a lone root is plain decoding.
+    other node is a draft token and comes after its parent; siblings are in the order in which they
+    were drawn. A chain is a tree with one branch, and a lone root is plain decoding.
 
     Attributes:
         tokens: token id of each node.
@@ -45,14 +45,14 @@ class DraftTree:
         probs: row i is the distribution the children of node i were drawn from. Nodes without a row
             are leaves, so the rows may stop at the last inner node. None where nothing was drawn.
         draw: how siblings were drawn; a verifier states the draws for which it keeps the target's
-            law.
+            distribution.
         sources: for each node the names of what proposed it, where a drafter merges several; for
             reports alone.
         chances: of each node given its parent (1 for the root) in a tree that gave up its
             ``probs``; for reports alone.
 
     Raises:
-        ValueError: if the root is not first or a node stands before its parent.
+        ValueError: if the root is not first or a node comes before its parent.
     """
 
     tokens: Int[Tensor, " nodes"]
@@ -175,7 +175,7 @@ class DraftTree:
         Each node's parent must be kept too and come before it.
         """
         kept = torch.as_tensor(nodes)
-        # the last entry stands for the parent of the root
+        # the last entry is for the parent of the root
         place = torch.full((len(self) + 1,), len(self))
         place[kept] = torch.arange(len(kept))
         place[-1] = -1

@@ -1,4 +1,4 @@
-"""T(n): the seconds that one run of a model over a tree of n nodes takes on this machine."""
+"""T(n): the seconds that a forward pass over a tree of n nodes takes on this machine."""
 
 import math
 import time
@@ -18,8 +18,8 @@ ENOUGH = (1, 4, 16)  # the sizes that a slow model runs, once if need be
 LENGTH = 128  # committed tokens before the tree
 DEPTH = 4  # of the trees, as deep as those that methods draft
 ROUNDS = 15
-FAR_NODES, FURTHER, FAR_RUNS = 8, 512, 7  # what is run behind so many tokens more, and how often
-# of a plain run per node, where nothing else is known; two CPU cores have about 1/12
+FAR_NODES, FURTHER, FAR_RUNS = 8, 512, 7  # what is run after so many tokens more, and how often
+# of a plain pass per node, where nothing else is known; two CPU cores have about 1/12
 ASSUMED_SLOPE = 1 / 8
 
 
@@ -90,7 +90,7 @@ class Curve:
         return cls(tuple(sorted(seconds)), level, per_context_token)
 
     def __call__(self, nodes: int) -> float:
-        """Seconds of one run over this many nodes.
+        """Seconds of one pass over this many nodes.
 
         Raises:
             ValueError: for less than one node; the root is one.
@@ -130,16 +130,16 @@ def measure(
 
     So a noisy moment hurts all alike.
 
-    A model too slow for all of it is measured on fewer sizes, in fewer rounds and behind fewer
-    tokens; at least one run is made, however long it takes.
+    A model too slow for all of it is measured on fewer sizes, in fewer rounds and after fewer
+    tokens; at least one pass is made, however long it takes.
 
     Args:
         sizes: numbers of nodes, the root counted; 1 is always measured.
         length: committed tokens before the tree.
         seconds: most time to spend in all.
-        rounds: most runs of each size that count; the first one of each warms up.
+        rounds: most passes of each size that count; the first one of each warms up.
         clock: tells the time in seconds.
-        advance: called after the first runs and after every round.
+        advance: called after the first passes and after every round.
 
     Raises:
         ValueError: for sizes, lengths or times that make no sense.
@@ -170,13 +170,13 @@ def measure(
 
 
 class _Bench:
-    """Timed runs of one session, until the time is up."""
+    """Timed passes of one session, until the time is up."""
 
     def __init__(self, model: Model, seconds: float, clock: Callable[[], float]) -> None:
         self.model, self.clock = model, clock
         self.start, self.end = clock(), clock() + seconds
         self.random = torch.Generator().manual_seed(0)
-        # a size's first run warms up, and counts only where no other follows
+        # a size's first pass warms up, and counts only where no other follows
         self.first: dict[int, float] = {}
         self.times: dict[int, list[float]] = {}
         self.session = model.start()
@@ -207,7 +207,7 @@ class _Bench:
             self.first.setdefault(1, took)  # of one token, cold
 
     def warm_up(self, sizes: Sequence[int]) -> None:
-        """The first run of each size for which there is time, those that say most first."""
+        """The first pass of each size for which there is time, those that say most first."""
         for size in sorted(sizes, key=lambda size: (size not in ENOUGH, size)):
             expected = Curve.fit(self.first)(size)
             later = 0.0 if size in ENOUGH else 3 * (sum(self.first.values()) + expected)
@@ -215,7 +215,7 @@ class _Bench:
                 continue
             try:
                 self.first[size] = self._run(size)
-                # the first run of a size records or loads what others repeat
+                # the first pass of a size records or loads what others repeat
                 if self.model.device.type != "cpu":
                     self.first[size] = self._run(size)
             except torch.OutOfMemoryError:
@@ -268,8 +268,8 @@ class _Bench:
     def _run(self, size: int) -> float:
         tokens, parents = self._tokens(size), tree_parents(size)
         since = self.clock()
-        # Logits are read on the host after every run of the engine, which on a GPU also waits for
-        # the run to end.
+        # The engine reads logits on the host after every pass, which on a GPU also waits for its
+        # end.
         self.session.forward(DraftTree.of(tokens, parents)).logits.cpu()
         return self._since(since)
 

@@ -1,4 +1,4 @@
-"""The loop: guess, run the target once over the guesses, keep what it agrees with."""
+"""The loop: draft, run the target once over the drafts, keep what it agrees with."""
 
 from collections.abc import Sequence
 from dataclasses import replace

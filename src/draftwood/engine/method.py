@@ -8,7 +8,7 @@ from draftwood.interfaces.verifier import Verifier
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """Where guesses come from and which are kept, ready to use.
+    """Where draft tokens come from and which are kept, ready to use.
 
     Attributes:
         drafter: with its shape inside, where it takes one.
@@ -22,5 +22,5 @@ class Method:
 
     @property
     def lossless(self) -> bool:
-        """Whether the verifier keeps the model's output law for any kind of draft at all."""
+        """Whether the verifier keeps the model's distribution for any kind of draft at all."""
         return bool(self.verifier.exact_for)

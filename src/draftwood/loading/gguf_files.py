@@ -17,7 +17,7 @@ from draftwood.storage.progress import progress, quiet_transformers
 if TYPE_CHECKING:
     from gguf import GGUFReader
 
-# raised whenever a file is read differently, so that folders of earlier versions are made anew
+# raised whenever a file is read differently, so that folders of earlier versions are made again
 READING = 2
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 FLOATS = ("F64", "F32", "F16", "BF16")

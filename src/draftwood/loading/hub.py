@@ -111,7 +111,7 @@ def fetched(name: str, dtype: str | torch.dtype | None = None) -> Path:
 def load_pretrained(
     name: str, *, dtype: str | torch.dtype | None = None, device: str | torch.device | None = None
 ) -> Pretrained:
-    """Load the model and the tokenizer that `name` stands for, see `resolve`.
+    """Load the model and the tokenizer that `name` means, see `resolve`.
 
     `dtype` is a torch dtype or its name; by default the one the weights were saved in, which is
     bfloat16 for GGUF files; in float32 these have the very numbers of the file. `device` defaults

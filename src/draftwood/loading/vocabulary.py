@@ -15,9 +15,9 @@ def require_same_vocabulary(target: Vocabulary, draft: Vocabulary) -> None:
 
     It names the first differing tokens.
 
-    A draft model's probabilities are used as they stand, so one renumbered token would silently
-    cost acceptance. Tokens that only one of the two has at the end of its vocabulary (padding,
-    added markers) do no harm.
+    A draft model's probabilities are used as they are, so one renumbered token would silently cost
+    acceptance. Tokens that only one of the two has at the end of its vocabulary (padding, added
+    markers) do no harm.
     """
     here = {number: token for token, number in target.get_vocab().items()}
     there = {number: token for token, number in draft.get_vocab().items()}

@@ -22,7 +22,7 @@ class Block:
     accepts more of a chain.
 
     Differs from the paper: tests run from the long end and stop at the first success, which is the
-    same law. Chains of any length that depends only on the tokens before are allowed.
+    same distribution. Chains of any length that depends only on the tokens before are allowed.
     """
 
     name: ClassVar[str] = "block"

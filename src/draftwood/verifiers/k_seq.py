@@ -25,8 +25,8 @@ class KSeq:
     possible.
 
     Differs from the paper: whole sequences are drafted there; here the rule runs once per level, on
-    the children of all siblings that hold the accepted token, so k is the number of guesses still
-    alive at that level.
+    the children of all siblings that hold the accepted token, so k is the number of draft tokens
+    still alive at that level.
     """
 
     name: ClassVar[str] = "k-seq"

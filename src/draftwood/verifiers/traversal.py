@@ -25,7 +25,7 @@ class Traversal:
 
     Differs from the paper: weights are computed on the way down, and below a path of weight 0
     nothing is looked at. Independent siblings that drew the same token share their children, which
-    keeps the law and accepts more.
+    keeps the distribution and accepts more.
     """
 
     name: ClassVar[str] = "traversal"

@@ -68,7 +68,7 @@ def _of_peers(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
 
 
 def failures(records: Sequence[Record], run: RunInfo) -> list[Summary]:
-    """Cells that claim to be lossless and are not."""
+    """Configurations that claim to be lossless and are not."""
     mine = [record for record in records if not record.is_peer and record.lossless]
     found = summaries(mine, run)
     return [

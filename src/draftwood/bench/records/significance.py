@@ -12,11 +12,11 @@ STRICT = ("float32", "float64", "int8")  # where no difference of two greedy tex
 SHUFFLES = 19_999
 
 
-# of a test whose p-value is told: with fewer a law that is wrong by a tenth goes unseen
+# of a test whose p-value is told: with fewer a distribution that is wrong by a tenth goes unseen
 LEAST_SAMPLES = 1000
 
 
-# of the joint test of a cell: a lossless method falls below it once in a thousand cells
+# of the joint test of a configuration: a lossless method falls below it once in a thousand
 SIGNIFICANCE = 1e-3
 
 

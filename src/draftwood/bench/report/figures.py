@@ -15,7 +15,7 @@ from draftwood.bench.records.statistics import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK, FAINT, PAPER = "#010203", "#040506", "#070809"  # stand for colours of the page
+INK, FAINT, PAPER = "#010203", "#040506", "#070809"  # mean colours of the page
 # Okabe and Ito 2008
 SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 MARKS, DASHES = "osD^vPX", ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))

@@ -19,8 +19,9 @@ def methods_table(runs: Sequence[MeasuredRun]) -> Table:
 
     Those that no run measured are left out.
 
-    A method stands with the run that measured most methods beside it, at each of its temperatures;
-    of a run that timed nothing, at the highest one. Plain decoding is 1 everywhere and has no row.
+    A method is shown with the run that measured most methods beside it, at each of its
+    temperatures; of a run that timed nothing, at the highest one. Plain decoding is 1 everywhere
+    and has no row.
     """
     from draftwood.methods.recipes import RECIPES
 

@@ -1,4 +1,4 @@
-"""One page that needs nothing else: styles, drawings and the little script stand in it."""
+"""One page that needs nothing else: styles, drawings and the little script are in it."""
 
 import json
 import re

@@ -17,7 +17,7 @@ from draftwood.bench.report.best_shapes import best_shape, held_out
 
 @dataclass(frozen=True)
 class Table:
-    """A title, names of columns, and cells."""
+    """A title, names of columns, and rows."""
 
     title: str
     head: tuple[str, ...]
@@ -67,7 +67,7 @@ def temperatures(records: Sequence[Record]) -> list[float]:
 
 
 def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
-    """One row per cell: how fast it is, alone and beside plain decoding, and what it drafts."""
+    """One row per configuration: speed, alone and beside plain decoding, and what it drafts."""
     head = (
         "method",
         "tokens/s",
@@ -125,7 +125,7 @@ def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
 
 
 def category_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
-    """Speed-up and tokens per run by category."""
+    """Speed-up and tokens per pass by category."""
     here = [record for record in records if record.temperature == temperature]
     found = summaries(here, run, by_category=True)
     categories = list(dict.fromkeys(record.category for record in here))
@@ -289,7 +289,7 @@ def proof(each: Summary) -> str:
 
 
 def name_of(each: Summary) -> str:
-    """A cell in the table of its run."""
+    """A configuration in the table of its run."""
     if each.method.startswith("peer:"):
         return f"{each.method.removeprefix('peer:')}, {each.at}"
     shape = "" if each.shape is None or each.at == "default" else f": {labelled(each.shape)}"

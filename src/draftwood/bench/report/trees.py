@@ -18,7 +18,7 @@ def tree(drawn: Drawn) -> str:
 
 
 def count(drawn: Drawn) -> str:
-    """How much was guessed and kept."""
+    """How much was drafted and kept."""
     kept, guesses = len(drawn["path"]), len(drawn["tokens"]) - 1
     return f"step {drawn['step']}: {kept} of {guesses} guesses accepted"
 

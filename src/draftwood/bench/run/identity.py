@@ -1,7 +1,7 @@
 """Is a measured text the model's own?
 
 At temperature 0 by identity, and above it too where a method matches; of others by a two-sample
-test of token laws.
+test of token distributions.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class LawTest:
     Attributes:
         position: of that token in plain decoding's answer.
         samples: of each kind.
-        p_value: probability of samples at least this different if both follow one law.
+        p_value: probability of samples at least this different if both follow one distribution.
     """
 
     position: int
@@ -72,7 +72,7 @@ def law_test(
     None where there is nothing to compare.
 
     Of some places drawn at random the one with the most open next token is taken at which the
-    method drafts at all. The method decodes from there anew for every sample: the token before the
+    method drafts at all. The method decodes from there again for every sample: the token before the
     place is made its root, so the sampled token is the first that the verifier decides about.
     """
     if len(answer) < 2:
@@ -135,8 +135,8 @@ def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:
 
     For drawn children it is taken over the draws; children chosen by another rule are accepted with
     what the target gives them at most. So are all where the target leaves no choice (temperature
-    0), for then nothing is drawn. None for guesses made with the noise of the target's draw in
-    view: if p were guessed right they would all be accepted.
+    0), for then nothing is drawn. None for drafts made with the noise of the target's draw in view:
+    if p were known right they would all be accepted.
     """
     children, p = tree.children[0], probs[0]
     if tree.draw == "coupled":

@@ -1,9 +1,9 @@
-"""Block efficiency for little: only the nodes that are read are run, and many texts share each run.
+"""Block efficiency for little: only nodes that are read are run, and many texts share each pass.
 
 The engine, the drafters and the verifiers are the library's own. A node is run when its
 distribution is asked for, so a rule that walks from the root costs as much as plain decoding, and
-one that starts at the leaves what it looks at. The sequences under way share one run. The texts are
-those of ordinary decoding; times mean nothing.
+one that starts at the leaves what it looks at. The sequences under way share one pass. The texts
+are those of ordinary decoding; times mean nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ def decode_together(
 
 
 class Together:
-    """Runs several tasks in turns on one thread and merges the model runs they wait for."""
+    """Runs several tasks in turns on one thread and merges the forward passes they wait for."""
 
     def __init__(self) -> None:
         self.waiting: dict[greenlet, tuple[Shared, PackedInput]] = {}
@@ -78,7 +78,7 @@ class Together:
             ready = self._serve() if self.waiting else []
 
     def wait(self, model: "Shared", part: PackedInput) -> Output:
-        """Called by a task: the output of a run of this model over this part."""
+        """Called by a task: the output of a pass of this model over this part."""
         self.waiting[getcurrent()] = (model, part)
         return self.scheduler.switch()
 
@@ -160,7 +160,7 @@ class RowsOnDemand:
 
     def __init__(self, session: LazySession, tree: DraftTree) -> None:
         self.session, self.tree = session, tree
-        self.path: list[int] = []  # nodes in the cache behind the committed tokens
+        self.path: list[int] = []  # nodes in the cache after the committed tokens
 
     def cpu(self) -> "RowsOnDemand":
         return self
@@ -173,7 +173,7 @@ class RowsOnDemand:
         return self.session.extend(missing, keep="last").logits
 
     def keep(self, path: Sequence[int]) -> None:
-        """Take back all that was read behind this part of the path.
+        """Take back all that was read after this part of the path.
 
         Raises:
             ValueError: for nodes that were not read.

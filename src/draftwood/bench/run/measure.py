@@ -45,7 +45,7 @@ def _in_turns(
     Their order changes from turn to turn.
 
     What plain decoding answered is the history of the next turn for all, so that all see the same
-    prompts. A rival that missed its turn is asked beside plain decoding once more, and its record
+    prompts. A peer that missed its turn is asked beside plain decoding once more, and its record
     holds what that took.
     """
     (number, prompt), found, said = unit.prompts[0], [], []
@@ -166,7 +166,7 @@ def _peer_record(
 
 
 def _thrifty(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
-    """One cell on all prompts, in shared runs; stats without seconds."""
+    """One configuration on all prompts, in shared passes; stats without seconds."""
     (cell,) = unit.cells
     prompts = [bench.encode(prompt) for _, prompt in unit.prompts]
     seeds = [unit.seed(bench.settings.seed, number) for number, _ in unit.prompts]

@@ -49,7 +49,7 @@ def rouge_2(text: str, reference: str) -> float:
 
 
 def log_likelihood(model: Model, tokens: Sequence[int], answer: Sequence[int]) -> float:
-    """Mean log-probability of an answer's tokens under the model at temperature 1, in one run."""
+    """Mean log-probability of an answer's tokens under the model at temperature 1, in one pass."""
     session = model.start()
     try:
         session.extend(tokens[:-1], keep="last") if len(tokens) > 1 else None

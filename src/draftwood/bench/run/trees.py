@@ -21,7 +21,7 @@ def write_trees(
     temperature: float,
     at: Path,
 ) -> None:
-    """Let the first cell of every method decode a prompt and keep the steps that accepted most.
+    """Decode a prompt by every method and keep the steps that accepted most.
 
     Raises:
         OSError: where the disk refuses.

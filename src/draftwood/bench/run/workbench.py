@@ -35,7 +35,7 @@ WARM_UP_TOKENS = 8
 
 @dataclass(frozen=True)
 class Answer:
-    """What a cell made of one prompt."""
+    """What a configuration made of one prompt."""
 
     token_ids: list[int]
     text: str
@@ -44,14 +44,14 @@ class Answer:
 
 
 class Workbench:
-    """Models in memory, and each cell's method on them, built when it is first used.
+    """Models in memory, and each configuration's method on them, built when it is first used.
 
     Args:
         models: what to load; weights are loaded when they are first needed.
         settings: of the requests.
 
     Raises:
-        ValueError: when a cell lacks its draft model, and what loading raises.
+        ValueError: when a configuration lacks its draft model, and what loading raises.
     """
 
     def __init__(self, models: Models, settings: Settings) -> None:
@@ -98,7 +98,7 @@ class Workbench:
         return key.dtype if key is not None else "unknown"
 
     def using(self, cell: Configuration) -> LanguageModel:
-        """The target with a cell's method."""
+        """The target with a configuration's method."""
         if cell.key not in self._built:
             self._built[cell.key] = self._build(cell)
         return self._built[cell.key]
@@ -202,7 +202,7 @@ class Workbench:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def warm_up(self, cells: Sequence[Configuration], tokens: Sequence[int]) -> None:
-        """Let every cell write a few tokens that nobody counts."""
+        """Let every configuration write a few tokens that nobody counts."""
         for cell in cells:
             lm = self.using(cell)
             lm.generate(tokens, max_new_tokens=WARM_UP_TOKENS, exact=self.settings.exact, seed=0)

@@ -108,8 +108,8 @@ def spread(
         order: what is measured, and by how many workers where.
         units: what is left of it.
         device: what the model runs on; each worker has one of this kind, a GPU for itself alone.
-        info: of the run; all workers take its curve, the cost of a run of the target, and must have
-            its weights.
+        info: of the run; all workers take its curve, the cost of a pass of the target, and must
+            have its weights.
         say: told in one line where workers must wait for the cluster.
 
     Raises:

@@ -11,8 +11,8 @@ from draftwood.models.cache import CacheSlice, RunCache
 from draftwood.models.session import PooledSession
 from draftwood.models.transformers import TransformersModel
 
-TRIAL = 32  # runs with guesses after which they are judged
-LEAST = 0.05  # guesses kept per run, below which they bring nothing
+TRIAL = 32  # passes with draft tokens after which these are judged
+LEAST = 0.05  # draft tokens kept per pass, below which they bring nothing
 SHORTEST_REST, LONGEST_REST = 8, 64  # rounds
 
 
@@ -22,7 +22,7 @@ class Rest:
 
     In a batch draft tokens cost time, and in some texts none is ever kept.
 
-    Texts do not depend on it where a token's draw does not depend on what was guessed.
+    Texts do not depend on it where a token's draw does not depend on what was drafted.
     """
 
     runs: int = 0
@@ -36,7 +36,7 @@ class Rest:
         return self.left > 0
 
     def saw(self, runs: int, kept: int) -> None:
-        """A round with guesses: so many rows ran, so many guesses were kept."""
+        """A round with draft tokens: so many rows ran, so many of the tokens were kept."""
         self.runs, self.kept = self.runs + runs, self.kept + kept
         if self.runs < TRIAL:
             return

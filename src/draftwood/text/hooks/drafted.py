@@ -1,4 +1,4 @@
-"""Decoding with drafts: all rows share the target's runs, each row goes at its own pace."""
+"""Decoding with drafts: all rows share the target's passes, each row goes at its own pace."""
 
 import time
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from draftwood.text.hooks.timeline import Emitted, Timeline
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 
-LONE = DraftTree.of([0], [-1])  # stands for any lone root in the numbers of a call
+LONE = DraftTree.of([0], [-1])  # represents any lone root in the numbers of a call
 LATEST = 8  # rounds whose logits are kept for resting drafters
 
 
@@ -62,7 +62,7 @@ class Rows:
         self.steps: list[list[Step]] = [[] for _ in call.input_ids]
         self.counts = [0] * len(call.input_ids)  # tokens that each row has got
         self.rest = Rest()
-        same_draws = self.greedy or isinstance(method.verifier, Match)  # whatever was guessed
+        same_draws = self.greedy or isinstance(method.verifier, Match)  # whatever was drafted
         # tokens that the drafters do not know of yet
         self.late: list[list[int]] = [[] for _ in call.input_ids]
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens

@@ -47,8 +47,8 @@ def custom_generate(
 
     Transformers prepares everything as usual and runs the prompt; texts, scores and caches are what
     it would give. With sampling, ``torch.manual_seed`` before the call makes it reproducible. What
-    every option of ``generate`` does here stands in docs/transformers.md. A call with which drafts
-    cannot be right runs without them, and says so.
+    every option of ``generate`` does here is written in docs/transformers.md. A call with which
+    drafts cannot be right runs without them, and says so.
 
     Args:
         method: a name of ``draftwood.methods`` or a ``Method`` built by hand.

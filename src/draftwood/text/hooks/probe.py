@@ -27,7 +27,7 @@ def takes_batches(target: TransformersModel) -> bool:
     They are compared with the model's own steps, padding among the prompts.
 
     Raises:
-        ValueError: where not even a tree behind a single prompt does.
+        ValueError: where not even a tree after a single prompt does.
     """
     model = target.hf_model
     verdicts = _found.setdefault(model, {})
