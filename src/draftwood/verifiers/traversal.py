@@ -41,7 +41,7 @@ class Traversal:
                 if weight is None:  # a token that q cannot draw is no draft
                     continue
                 if weight > 0.0:
-                    path.append(_Open(tree, target_probs, newest.twins_of(child), weight))
+                    path.append(_Open(tree, target_probs, newest.siblings_like(child), weight))
                 else:
                     newest.delete(child)
             elif len(path) == 1 or rng.accept(newest.weight):
@@ -83,7 +83,7 @@ class _Open:
         drafted = float(self._q[token])
         return None if drafted == 0.0 else min(1.0, self.weight * float(self.p[token]) / drafted)
 
-    def twins_of(self, child: int) -> list[int]:
+    def siblings_like(self, child: int) -> list[int]:
         if self._tree.draw != "independent":
             return [child]
         return with_token(self._tree, self._children, self._tree.token_list[child])

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from draftwood.bench.records.files import Record, RunInfo
-from draftwood.bench.records.judging import compared_texts, law_of
+from draftwood.bench.records.judging import compared_texts, joint_p_value
 from draftwood.bench.records.machine import roofline, weight_bytes
 from draftwood.bench.records.significance import STRICT
 
@@ -145,7 +145,7 @@ def summary(
         answers=len(group),
         tokens=sum(record.stats.get("tokens", 0) for record in group),
         block_efficiency=efficiency,
-        guesses_per_run=pooled(group, guesses),
+        guesses_per_run=pooled(group, drafted),
         tokens_per_second=speed,
         end_to_end=pooled(group, whole),
         speed_up=median_ratio(pairs, decoding),
@@ -165,7 +165,7 @@ def summary(
         divergence=None
         if shown is None
         else {"prompt": shown.prompt, "turn": shown.turn, **(shown.divergence or {})},
-        law=law_of(group),
+        law=joint_p_value(group),
     )
 
 
@@ -197,7 +197,7 @@ def per_run(record: Record) -> tuple[float, float] | None:
     return (tokens - record.stats.get("first_tokens", 1), runs) if runs else None
 
 
-def guesses(record: Record) -> tuple[float, float] | None:
+def drafted(record: Record) -> tuple[float, float] | None:
     """Drafted tokens, and passes of the target."""
     drafted, runs = record.stats.get("drafted"), record.stats.get("target_runs")
     return (drafted, runs) if runs and drafted is not None else None

@@ -156,16 +156,17 @@ def _depths(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
         return []
     name = max(lines, key=lambda each: lines[each][0][1].value)
     far = lines[name][min(3, len(lines[name]) - 1)]
-    title = f"{name} keeps a guess in {lines[name][0][1].value:.0%} of runs"
+    title = f"{name} keeps a draft token in {lines[name][0][1].value:.0%} of passes"
     title += f", at least {far[0]:.0f} in {far[1].value:.0%}" if far[0] > 1 else ""
     drawing = figures.against(
-        lines, style, "accepted guesses, at least", "share of runs of the target"
+        lines, style, "accepted draft tokens, at least", "share of passes of the target"
     )
     return [
         Finding(
             title,
             drawing,
-            f"Share of the target's runs that accepted at least so many guesses in a row. {BARS}",
+            "Share of the target's passes that accepted at least so many draft tokens in a row."
+            f" {BARS}",
         )
     ]
 

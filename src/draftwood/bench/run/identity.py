@@ -43,7 +43,7 @@ def divergence(
 
 
 @dataclass(frozen=True)
-class LawTest:
+class DistributionTest:
     """Two samples of the token that follows one context: by plain decoding and by another method.
 
     Attributes:
@@ -57,7 +57,7 @@ class LawTest:
     p_value: float
 
 
-def law_test(
+def distribution_test(
     model: Model,
     method: Method,
     sampling: Sampling,
@@ -66,7 +66,7 @@ def law_test(
     samples: int,
     seed: int,
     exact: bool = True,
-) -> LawTest | None:
+) -> DistributionTest | None:
     """Compare the distribution of the token after some place of an answer.
 
     None where there is nothing to compare.
@@ -84,9 +84,9 @@ def law_test(
         logits = session.extend([*prompt, *answer[:-1]]).logits[len(prompt) :]
     finally:
         session.close()
-    laws = sampling.probs(logits.cpu())
-    places = np.random.default_rng(seed).permutation(len(laws))[:CANDIDATES].tolist()
-    places.sort(key=lambda each: -float(torch.special.entr(laws[each]).sum()))
+    distributions = sampling.probs(logits.cpu())
+    places = np.random.default_rng(seed).permutation(len(distributions))[:CANDIDATES].tolist()
+    places.sort(key=lambda each: -float(torch.special.entr(distributions[each]).sum()))
 
     def draw(place: int, number: int) -> tuple[int, bool]:
         context = [*prompt, *answer[:place]]
@@ -97,9 +97,9 @@ def law_test(
     for place in places:
         first, drafted = draw(place, 0)
         if drafted:
-            plain = [rng.draw(laws[place]) for _ in range(samples)]
+            plain = [rng.draw(distributions[place]) for _ in range(samples)]
             drawn = [first, *(draw(place, number)[0] for number in range(1, samples))]
-            return LawTest(place + 1, samples, two_sample(plain, drawn, seed))
+            return DistributionTest(place + 1, samples, two_sample(plain, drawn, seed))
     return None
 
 
