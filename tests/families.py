@@ -11,6 +11,7 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from draftwood.interfaces.model import ForwardInput, Layers, ModelSession, Output
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
@@ -183,6 +184,22 @@ def at_nodes(model: PreTrainedModel, before: Sequence[int], tree: DraftTree) -> 
     return torch.stack(
         [plainly(model, [*before, *text_to(tree, node)])[-1] for node in range(len(tree))]
     )
+
+
+def skipping(*layers: int) -> Layers:
+    """All but these decoder layers."""
+    return Layers(without_attention=frozenset(layers), without_mlp=frozenset(layers))
+
+
+def through(
+    session: ModelSession,
+    tree: DraftTree,
+    layers: Layers,
+    first: int = 0,
+    hidden: tuple[int, ...] = (),
+) -> Output:
+    """A pass over a tree through some layers."""
+    return session.model.forward([ForwardInput(session, tree, first, hidden, layers)])[0]
 
 
 def assert_close(here: Tensor, there: Tensor) -> None:

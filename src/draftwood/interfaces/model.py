@@ -12,6 +12,43 @@ from draftwood.tree import DraftTree
 
 Keep = Literal["all", "last"]
 
+Ability = Literal["hidden", "partial", "resume", "window", "ends", "fork"]
+"""What a model can do beyond running trees."""
+
+_DOING: dict[Ability, str] = {
+    "hidden": "gives hidden states",
+    "partial": "can leave out decoder layers",
+    "resume": "can stop a pass between two layers and go on later",
+    "window": "can read only a part of the prefix",
+    "ends": "gives its embedding and output head",
+    "fork": "can fork a session",
+}
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Which decoder layers a forward pass runs, and over which part of the prefix.
+
+    A layer's attention and MLP are left out apart from each other. Where the attention is left out,
+    the pass writes no keys and values of that layer.
+
+    Attributes:
+        start: the first layer to run; above 0 nodes that stopped there go on.
+        stop: the layer before which to stop; None runs to the end, norm and output head included.
+        without_attention: layers whose attention is left out.
+        without_mlp: layers whose MLP is left out.
+        window: first and newest places of the prefix that are read; None reads all.
+    """
+
+    start: int = 0
+    stop: int | None = None
+    without_attention: frozenset[int] = frozenset()
+    without_mlp: frozenset[int] = frozenset()
+    window: tuple[int, int] | None = None
+
+
+ALL_LAYERS = Layers()
+
 
 class InProcess:
     """What lives in the memory of one process: it is neither pickled nor copied with all that it
@@ -90,14 +127,6 @@ class ModelSession(Protocol):
         """Take back the newest ``count`` tokens. They count as run: a tree may start with them."""
         ...
 
-    def skipping(self, layers: frozenset[int]) -> "ModelSession":
-        """The same sequence and the same cache, run with these decoder layers left out.
-
-        Raises:
-            ValueError: where the model has no such layers to leave out.
-        """
-        ...
-
     def fork(self) -> "ModelSession":
         """Another session with the same committed tokens, without running them again.
 
@@ -117,12 +146,16 @@ class ForwardInput:
 
     Attributes:
         hidden: layers whose hidden states are wanted; each sequence may want others.
+        layers: the layers to run. What such a pass writes to the cache is only good for further
+            passes over the same tree with the same layers: nodes are kept, or started from, only
+            where all layers ran.
     """
 
     session: ModelSession
     tree: DraftTree
     first: int = 0
     hidden: tuple[int, ...] = ()
+    layers: Layers = ALL_LAYERS
 
 
 @runtime_checkable
@@ -150,13 +183,46 @@ class Model(Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What it can do beyond running trees; ``require_ability`` asks for it by name."""
+        ...
+
     def start(self) -> ModelSession: ...
 
     def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
         """Run several sequences at once, of different lengths and with different trees, padded to
-        one batch.
+        one batch. Inputs that run different layers are computed in a pass each.
         """
         ...
+
+
+def require_ability(model: Model, ability: Ability, who: str) -> None:
+    """Raise ValueError unless the model has an ability that ``who`` needs, naming all three."""
+    if ability not in model.abilities:
+        raise ValueError(
+            f"{who} needs a model that {_DOING[ability]} (the ability {ability!r}), which"
+            f" {type(model).__name__} does not; use another model or method"
+        )
+
+
+def require_layers(model: Model, layers: Layers, who: str = "a forward pass") -> None:
+    """Raise ValueError unless the model can run these layers, and they are more than none."""
+    if layers == ALL_LAYERS:
+        return
+    if layers.start != 0 or layers.stop is not None:
+        require_ability(model, "resume", f"{who} that starts or stops between layers")
+    if layers.window is not None:
+        require_ability(model, "window", f"{who} with a window")
+    some = layers.without_attention | layers.without_mlp
+    if not some:
+        return
+    require_ability(model, "partial", who)
+    known = frozenset(range(model.layers))
+    if not some <= known or layers.without_attention & layers.without_mlp == known:
+        raise ValueError(
+            f"layers to skip must be some of 0..{model.layers - 1} and not all, got {sorted(some)}"
+        )
 
 
 CHUNK = 512

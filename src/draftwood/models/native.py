@@ -93,7 +93,8 @@ class NativeModel(DecoderModel):
             part=library.integers(numbers),
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
-            kept=library.integers(self.kept),
+            attention=self._kept(parts[0].layers.without_attention),
+            mlp=self._kept(parts[0].layers.without_mlp),
             sees=library.integers([mask.data_ptr() for mask in masks]),
             hidden=library.integers(
                 [states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]
@@ -102,7 +103,6 @@ class NativeModel(DecoderModel):
             parts=len(parts),
             rows=sum(counts),
             masks=len(self.windows),
-            kept_layers=len(self.kept),
             layers=self.depth,
             last_only=keep == "last",
             cache=self.pool.address,
@@ -114,6 +114,10 @@ class NativeModel(DecoderModel):
         return outputs(
             logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep
         )
+
+    def _kept(self, left_out: frozenset[int]) -> bytes:
+        """For each layer 1, or 0 where it is left out."""
+        return bytes(index not in left_out for index in range(self.depth))
 
     def _decoder(self, decoder: Decoder, half_type: torch.dtype) -> library.CDecoder:
         sizes = self.sizes

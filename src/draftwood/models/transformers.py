@@ -9,15 +9,18 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import Keep, Output
+from draftwood.interfaces.model import Ability, Keep, Layers, Output
 from draftwood.models.cache import CachePool, LayerShape, RunCache
 from draftwood.models.pooled import PoolOfSequences
-from draftwood.models.session import PackedInput, require_layers_to_skip
+from draftwood.models.session import PackedInput
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
 
 
 class TransformersModel(PoolOfSequences):
     """A causal language model of Transformers behind the ``Model`` protocol.
+
+    It leaves out whole decoder layers only, as attention and MLP are no parts that all
+    architectures have.
 
     Args:
         hf_model: the model, in eval mode; it is not changed.
@@ -31,12 +34,14 @@ class TransformersModel(PoolOfSequences):
     def __init__(self, hf_model: PreTrainedModel, pool: CachePool | None = None) -> None:
         require_tree_support(hf_model)
         pool = pool or CachePool(_layer_shapes(hf_model), hf_model.dtype, hf_model.device)
-        super().__init__(hf_model.config.get_text_config(), pool)
+        partial: set[Ability] = {"partial"} if _list_of_layers(hf_model) else set()
+        super().__init__(hf_model.config.get_text_config(), pool, {"hidden", "fork", *partial})
         self.hf_model = hf_model
         self.attentions = attention_windows(hf_model)
         self.takes_logits_to_keep = (
             "logits_to_keep" in inspect.signature(hf_model.forward).parameters
         )
+        self._smaller: dict[frozenset[int], PreTrainedModel] = {}
 
     @property
     def layers(self) -> int:
@@ -50,16 +55,31 @@ class TransformersModel(PoolOfSequences):
     def device(self) -> torch.device:
         return self.hf_model.device
 
+    def check(self, layers: Layers) -> None:
+        super().check(layers)
+        if layers.without_attention != layers.without_mlp:
+            raise ValueError(
+                "the general path leaves out whole layers only, asked to leave out the attention of"
+                f" {sorted(layers.without_attention)} and the MLP of {sorted(layers.without_mlp)};"
+                " name the same layers twice, or use a Llama-shaped model"
+            )
+
     @torch.no_grad()
     def compute(
         self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
     ) -> list[Output]:
         """One padded run of Transformers over the parts."""
+        skipped = parts[0].layers.without_mlp
+        if skipped and hidden:  # Transformers would count layers anew, and record twice afterwards
+            raise ValueError(
+                "the general path gives no hidden states of passes that leave out layers, asked for"
+                f" {list(hidden)}; take those of a pass through all layers, or a Llama-shaped model"
+            )
         cache = RunCache(self.pool, [part.place for part in parts])
         options: dict[str, object] = {"output_hidden_states": True} if hidden else {}
         if keep == "last" and self.takes_logits_to_keep:
             options["logits_to_keep"] = 1
-        out = self.hf_model(
+        out = (self._without(skipped) if skipped else self.hf_model)(
             input_ids=_padded([part.tokens for part in parts]).to(self.device, non_blocking=True),
             position_ids=_padded([part.positions for part in parts]).to(
                 self.device, non_blocking=True
@@ -77,10 +97,11 @@ class TransformersModel(PoolOfSequences):
             outputs.append(Output(logits, states))
         return outputs
 
-    def _smaller(self, layers: frozenset[int]) -> "TransformersModel":
-        smaller = copy.copy(self)
-        smaller.hf_model = _without_layers(self.hf_model, layers)
-        return smaller
+    def _without(self, skipped: frozenset[int]) -> PreTrainedModel:
+        """The model without some layers; the pool's lock is held."""
+        if skipped not in self._smaller:
+            self._smaller[skipped] = _without_layers(self.hf_model, skipped)
+        return self._smaller[skipped]
 
     def _masks(self, parts: Sequence[PackedInput], width: int) -> Tensor | dict[str, Tensor]:
         masks = {}
@@ -124,22 +145,21 @@ def _layer_shapes(hf_model: PreTrainedModel) -> list[LayerShape]:
     return shapes
 
 
+def _list_of_layers(hf_model: PreTrainedModel) -> tuple[str, nn.ModuleList] | None:
+    """The decoder's list of layers and its name there; None where it has none."""
+    children = hf_model.get_decoder().named_children()
+    return next(
+        ((name, child) for name, child in children if isinstance(child, nn.ModuleList)), None
+    )
+
+
 def _without_layers(hf_model: PreTrainedModel, skipped: frozenset[int]) -> PreTrainedModel:
     """A shallow copy of the model whose decoder leaves some layers out; weights and layer numbers
     stay shared.
     """
-    decoder = hf_model.get_decoder()
-    name, layers = next(
-        (
-            (name, child)
-            for name, child in decoder.named_children()
-            if isinstance(child, nn.ModuleList)
-        ),
-        (None, None),
-    )
-    if name is None or layers is None:
-        raise ValueError(f"{type(hf_model).__name__} has no list of layers to leave some out of")
-    require_layers_to_skip(skipped, len(layers))
+    decoder, found = hf_model.get_decoder(), _list_of_layers(hf_model)
+    assert found is not None  # or it lacks the ability
+    name, layers = found
     kept = [index for index in range(len(layers)) if index not in skipped]
     smaller = _shallow(decoder)
     smaller._modules[name] = nn.ModuleList([layers[index] for index in kept])

@@ -47,11 +47,11 @@ struct Part {
 };
 
 struct Run {
-    int32_t parts, rows, masks, kept_layers, layers;
+    int32_t parts, rows, masks, layers;
     int32_t last_only;               // whether the logits of each part's last row are wanted alone
     const Part* part;                // [parts]
     const int64_t *tokens, *positions;  // [rows]
-    const int64_t* kept;             // [kept_layers]
+    const uint8_t *attention, *mlp;  // [layers]: whether they are run
     const uint8_t* const* sees;      // [masks][parts], each of bytes [count][start + count]
     void* cache;                     // [2 * layers][slots][capacity][num_kv_heads][head_dim]
     int64_t cache_slots, capacity;
@@ -180,26 +180,35 @@ private:
     std::vector<Phase> list;
 
     void plan() {
-        list.reserve(9 * run.kept_layers + 4);
+        list.reserve(9 * run.layers + 4);
         add_phase(&Forward::begin, 0, run.rows);
-        for (int i = 0; i < run.kept_layers; i++) {
-            const int index = (int)run.kept[i];
-            const Layer& layer = decoder.layers[index];
-            add_phase(&Forward::norm_for_attention, index, run.rows);
-            add_phase(&Forward::project, index, tiles(layer.query_key_value));
-            add_phase(&Forward::store_keys_and_values, index, run.rows);
-            add_phase(&Forward::attend, index, run.rows * decoder.num_kv_heads * pieces_of_group());
-            if (!whole_heads)
-                add_phase(&Forward::encode_attended, index,
-                          run.rows * ceil_div(decoder.heads * decoder.head_dim, GROUP));
-            add_phase(&Forward::add_attended, index, tiles(layer.output));
-            add_phase(&Forward::norm_for_network, index, run.rows);
-            add_phase(&Forward::gate, index, ceil_div(decoder.intermediate_size, GROUP));
-            add_phase(&Forward::add_gated, index, tiles(layer.down));
+        for (int index = 0; index < run.layers; index++) {
+            if (run.attention[index]) plan_attention(index);
+            else if (run.hidden[index]) add_phase(&Forward::put_hidden, index, run.rows);
+            if (run.mlp[index]) plan_mlp(index);
         }
         if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, 0, run.rows);
         add_phase(&Forward::norm_for_head, 0, (int)scratch.wanted.size());
         add_phase(&Forward::make_logits, 0, tiles(decoder.lm_head));
+    }
+
+    void plan_attention(int index) {
+        const Layer& layer = decoder.layers[index];
+        add_phase(&Forward::norm_for_attention, index, run.rows);
+        add_phase(&Forward::project, index, tiles(layer.query_key_value));
+        add_phase(&Forward::store_keys_and_values, index, run.rows);
+        add_phase(&Forward::attend, index, run.rows * decoder.num_kv_heads * pieces_of_group());
+        if (!whole_heads)
+            add_phase(&Forward::encode_attended, index,
+                      run.rows * ceil_div(decoder.heads * decoder.head_dim, GROUP));
+        add_phase(&Forward::add_attended, index, tiles(layer.output));
+    }
+
+    void plan_mlp(int index) {
+        const Layer& layer = decoder.layers[index];
+        add_phase(&Forward::norm_for_network, index, run.rows);
+        add_phase(&Forward::gate, index, ceil_div(decoder.intermediate_size, GROUP));
+        add_phase(&Forward::add_gated, index, tiles(layer.down));
     }
 
     void add_phase(void (Forward::*act)(Some, int), int layer, int things) {
@@ -224,10 +233,13 @@ private:
         }
     }
 
+    void put_hidden(Some rows, int layer) {
+        std::copy(stream(rows.first), stream(rows.last),
+                  run.hidden[layer] + (size_t)rows.first * decoder.hidden);
+    }
+
     void norm_for_attention(Some rows, int layer) {
-        if (float* to = run.hidden[layer])
-            std::copy(stream(rows.first), stream(rows.last),
-                      to + (size_t)rows.first * decoder.hidden);
+        if (run.hidden[layer]) put_hidden(rows, layer);
         for (int row = rows.first; row < rows.last; row++)
             norm_row(row, decoder.layers[layer].attention_norm, row);
     }

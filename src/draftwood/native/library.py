@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ctypes import (
     POINTER,
     Structure,
+    c_char_p,
     c_double,
     c_float,
     c_int32,
@@ -103,13 +104,11 @@ class CDecoder(Structure):
 
 class CForwardInput(Structure):
     _fields_ = (
-        *(
-            (name, c_int32)
-            for name in ("parts", "rows", "masks", "kept_layers", "layers", "last_only")
-        ),
+        *((name, c_int32) for name in ("parts", "rows", "masks", "layers", "last_only")),
         ("part", POINTER(c_int64)),
         *((name, c_void_p) for name in ("tokens", "positions")),
-        *((name, POINTER(c_int64)) for name in ("kept", "sees")),
+        *((name, c_char_p) for name in ("attention", "mlp")),
+        ("sees", POINTER(c_int64)),
         ("cache", c_void_p),
         ("cache_slots", c_int64),
         ("capacity", c_int64),
