@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from draftwood.interfaces.model import ForwardInput, Layers, ModelSession, Output
+from draftwood.models.ends import final_norm
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
@@ -103,6 +104,12 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "mixtral": ("MixtralConfig", {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen3-experts": ("Qwen3MoeConfig", {**GROUPED, **EXPERTS, "num_experts": 4, "head_dim": 8}),
     "gpt-oss": ("GptOssConfig", {**MIXED, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "gemma": ("GemmaConfig", {**GROUPED, "head_dim": 8}),
+    "granite": (
+        "GraniteConfig",
+        {**GROUPED, "logits_scaling": 4.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.7},
+    ),
+    "cohere": ("CohereConfig", {**GROUPED, "logit_scale": 0.25}),
     "falcon": ("FalconConfig", {**SIZES, "alibi": False}),
 }
 LEAN = (
@@ -140,6 +147,11 @@ def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     config: PreTrainedConfig = getattr(transformers, name)(**options)
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+    norm = final_norm(model)
+    assert norm is not None
+    with torch.no_grad():  # new ones are all alike, and a norm done twice would not be noticed
+        for parameter in norm.parameters():
+            parameter += torch.rand(parameter.shape) - 0.5
     return model
 
 

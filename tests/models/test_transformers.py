@@ -475,9 +475,7 @@ def test_nodes_that_skipped_layers_are_neither_kept_nor_built_upon(family: str) 
     with pytest.raises(ValueError, match="node 0 cannot be kept: only 0 nodes were run through"):
         session.commit([0])
     for other in (Layers(), skipping(2)):
-        with pytest.raises(
-            ValueError, match=r"nodes before 4 must be run first; 0 .* these layers"
-        ):
+        with pytest.raises(ValueError, match=r"nodes before 4 .*; 0 .* these layers"):
             through(session, tree, other, first=4)
     through(session, tree, skipping(1), first=4)  # their own tree may go on
     session.forward(tree)

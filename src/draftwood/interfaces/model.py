@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, Protocol, SupportsIndex, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.tree import DraftTree
@@ -48,6 +48,55 @@ class Layers:
 
 
 ALL_LAYERS = Layers()
+
+
+@dataclass(frozen=True, eq=False)
+class EndWeights:
+    """Weights of both ends of a model, in the type and with the values in which they were loaded.
+
+    Attributes:
+        norm: weight of the final norm, and its bias where it has one; None where it has no weight.
+        head: the embedding itself where both are tied.
+    """
+
+    embedding: Float[Tensor, "vocab dim"]
+    norm: Float[Tensor, " dim"] | None
+    norm_bias: Float[Tensor, " dim"] | None
+    head: Float[Tensor, "vocab dim"]
+    head_bias: Float[Tensor, " vocab"] | None
+
+
+@runtime_checkable
+class ModelEnds(Protocol):
+    """A model's embedding and output head, for drafters that read and write its hidden states."""
+
+    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
+        """What the model reads in the place of these tokens.
+
+        As what Transformers takes as ``inputs_embeds``: learned positions, and scalings that the
+        model itself does afterwards, are not in it.
+        """
+        ...
+
+    def logits(
+        self,
+        hidden: Float[Tensor, "rows dim"],
+        tokens: Int[Tensor, " part"] | None = None,
+        normed: bool = False,
+    ) -> Float[Tensor, "rows part"]:
+        """Logits after hidden states: final norm, output head, and what the model does to logits.
+
+        Args:
+            hidden: what comes out of the last layer, or stands for it.
+            tokens: the part of the vocabulary that is wanted, in this order; None wants all.
+            normed: whether the hidden states went through the final norm already, as those that an
+                ``Output`` numbers behind the last layer.
+        """
+        ...
+
+    def weights(self) -> EndWeights:
+        """The weights themselves, to train or to build on; what that costs each path says."""
+        ...
 
 
 class InProcess:
@@ -184,6 +233,16 @@ class Model(Protocol):
     def device(self) -> torch.device: ...
 
     @property
+    def hidden_size(self) -> int:
+        """Entries of a hidden state; 0 where there are none."""
+        ...
+
+    @property
+    def ends(self) -> ModelEnds:
+        """Embedding and output head; without the ability each act is refused by name."""
+        ...
+
+    @property
     def abilities(self) -> frozenset[Ability]:
         """What it can do beyond running trees; ``require_ability`` asks for it by name."""
         ...
@@ -204,6 +263,28 @@ def require_ability(model: Model, ability: Ability, who: str) -> None:
             f"{who} needs a model that {_DOING[ability]} (the ability {ability!r}), which"
             f" {type(model).__name__} does not; use another model or method"
         )
+
+
+class WithoutEnds:
+    """The ends of a model that lacks the ability to give them: all acts are refused by name."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def embed(self, tokens: Tensor) -> NoReturn:
+        self._refuse("an embedding of tokens")
+
+    def logits(
+        self, hidden: Tensor, tokens: Tensor | None = None, normed: bool = False
+    ) -> NoReturn:
+        self._refuse("logits after a hidden state")
+
+    def weights(self) -> NoReturn:
+        self._refuse("a look at the weights of its ends")
+
+    def _refuse(self, act: str) -> NoReturn:
+        require_ability(self.model, "ends", act)
+        raise AssertionError(f"{type(self.model).__name__} claims ends that it has not")
 
 
 def require_layers(model: Model, layers: Layers, who: str = "a forward pass") -> None:

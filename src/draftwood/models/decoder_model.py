@@ -27,12 +27,16 @@ class DecoderModel(PoolOfSequences):
     def __init__(self, hf_model: PreTrainedModel, decoder: Decoder, cache: torch.dtype) -> None:
         shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
         pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, hf_model.device)
-        super().__init__(hf_model.config, pool, {"hidden", "partial", "fork"})
+        super().__init__(hf_model.config, pool, {"hidden", "partial", "fork", "ends"})
         self.sizes = decoder.sizes
         self.dtype, self.device = hf_model.dtype, hf_model.device
         self.end_tokens = end_tokens(hf_model)
         self.depth = len(decoder.layers)
         self.windows = list(dict.fromkeys(layer.window for layer in decoder.layers))
+
+    @property
+    def hidden_size(self) -> int:
+        return self.sizes.hidden
 
     @property
     def layers(self) -> int:

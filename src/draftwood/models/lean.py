@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from draftwood.interfaces.model import Keep, Layers, Output
 from draftwood.models.decoder import Norm, Projection, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
+from draftwood.models.ends import LeanEnds
 from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Decoded, Graphs
 from draftwood.models.session import PackedInput
 
@@ -57,6 +58,10 @@ class LeanModel(DecoderModel):
         self.lm_head = _product(self.decoder.lm_head, prepacked)
         self.padded = prepacked
         self.graphs = Graphs(CudaRecord(self.device)) if self.device.type == "cuda" else None
+
+    @property
+    def ends(self) -> LeanEnds:
+        return LeanEnds(self)
 
     @torch.no_grad()
     def compute(
@@ -105,12 +110,12 @@ class LeanModel(DecoderModel):
             if index in hidden:
                 states[index] = stream.to(self.dtype)
             if index not in layers.without_attention:
-                rows = self._normed(stream, layer.attention_norm)
+                rows = self.normed(stream, layer.attention_norm)
                 stream = stream + products.output(self._attended(index, rows, rotation, attend))
             if index not in layers.without_mlp:
-                gate, up = products.gate_up(self._normed(stream, layer.mlp_norm)).chunk(2, dim=-1)
+                gate, up = products.gate_up(self.normed(stream, layer.mlp_norm)).chunk(2, dim=-1)
                 stream = stream + products.down(functional.silu(gate) * up)
-        rows = self._normed(stream, self.decoder.norm)
+        rows = self.normed(stream, self.decoder.norm)
         if self.depth in hidden:  # as Transformers has it: the last hidden state is behind the norm
             states[self.depth] = rows.to(self.dtype)
         return rows, states
@@ -139,7 +144,8 @@ class LeanModel(DecoderModel):
         attended = attend(index, layer.window, stacked, key, value)
         return attended.unflatten(1, (-1, group)).transpose(0, 1).flatten(1)
 
-    def _normed(self, rows: Tensor, norm: Norm) -> Tensor:
+    def normed(self, rows: Tensor, norm: Norm) -> Tensor:
+        """The rows through one of its norms."""
         return normed(rows, norm, self.sizes.epsilon, self.sizes.is_layer_norm)
 
 

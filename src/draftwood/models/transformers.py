@@ -1,7 +1,6 @@
 """Any causal language model of Transformers, unmodified: a 4-D mask and a cache that holds
 trees."""
 
-import copy
 import inspect
 from collections.abc import Sequence
 
@@ -9,10 +8,12 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import Ability, Keep, Layers, Output
+from draftwood.interfaces.model import Ability, Keep, Layers, ModelEnds, Output, WithoutEnds
 from draftwood.models.cache import CachePool, LayerShape, RunCache
+from draftwood.models.ends import ModuleEnds, final_norm
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.session import PackedInput
+from draftwood.models.submodules import list_of_layers, without_layers
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
 
 
@@ -34,8 +35,10 @@ class TransformersModel(PoolOfSequences):
     def __init__(self, hf_model: PreTrainedModel, pool: CachePool | None = None) -> None:
         require_tree_support(hf_model)
         pool = pool or CachePool(_layer_shapes(hf_model), hf_model.dtype, hf_model.device)
-        partial: set[Ability] = {"partial"} if _list_of_layers(hf_model) else set()
-        super().__init__(hf_model.config.get_text_config(), pool, {"hidden", "fork", *partial})
+        abilities: set[Ability] = {"hidden", "fork"}
+        abilities |= {"partial"} if list_of_layers(hf_model) else set()
+        abilities |= {"ends"} if final_norm(hf_model) else set()
+        super().__init__(hf_model.config.get_text_config(), pool, abilities)
         self.hf_model = hf_model
         self.attentions = attention_windows(hf_model)
         self.takes_logits_to_keep = (
@@ -46,6 +49,14 @@ class TransformersModel(PoolOfSequences):
     @property
     def layers(self) -> int:
         return self.config.num_hidden_layers
+
+    @property
+    def hidden_size(self) -> int:
+        return self.config.hidden_size
+
+    @property
+    def ends(self) -> ModelEnds:
+        return ModuleEnds(self.hf_model) if "ends" in self.abilities else WithoutEnds(self)
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -100,7 +111,7 @@ class TransformersModel(PoolOfSequences):
     def _without(self, skipped: frozenset[int]) -> PreTrainedModel:
         """The model without some layers; the pool's lock is held."""
         if skipped not in self._smaller:
-            self._smaller[skipped] = _without_layers(self.hf_model, skipped)
+            self._smaller[skipped] = without_layers(self.hf_model, skipped)
         return self._smaller[skipped]
 
     def _masks(self, parts: Sequence[PackedInput], width: int) -> Tensor | dict[str, Tensor]:
@@ -143,48 +154,3 @@ def _layer_shapes(hf_model: PreTrainedModel) -> list[LayerShape]:
             LayerShape((keys.shape[1], keys.shape[3]), (values.shape[1], values.shape[3]))
         )
     return shapes
-
-
-def _list_of_layers(hf_model: PreTrainedModel) -> tuple[str, nn.ModuleList] | None:
-    """The decoder's list of layers and its name there; None where it has none."""
-    children = hf_model.get_decoder().named_children()
-    return next(
-        ((name, child) for name, child in children if isinstance(child, nn.ModuleList)), None
-    )
-
-
-def _without_layers(hf_model: PreTrainedModel, skipped: frozenset[int]) -> PreTrainedModel:
-    """A shallow copy of the model whose decoder leaves some layers out; weights and layer numbers
-    stay shared.
-    """
-    decoder, found = hf_model.get_decoder(), _list_of_layers(hf_model)
-    assert found is not None  # or it lacks the ability
-    name, layers = found
-    kept = [index for index in range(len(layers)) if index not in skipped]
-    smaller = _shallow(decoder)
-    smaller._modules[name] = nn.ModuleList([layers[index] for index in kept])
-    smaller.config = copy.copy(decoder.config)  # type: ignore[assignment]
-    smaller.config.num_hidden_layers = len(kept)
-    kinds = getattr(decoder.config, "layer_types", None)
-    if kinds is not None:
-        smaller.config.layer_types = [kinds[index] for index in kept]
-    return _replaced(hf_model, decoder, smaller)  # type: ignore[return-value]
-
-
-def _shallow(module: nn.Module) -> nn.Module:
-    double = copy.copy(module)
-    double._modules = dict(module._modules)
-    return double
-
-
-def _replaced(module: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """A shallow copy of ``module`` with the submodule ``old`` replaced by ``new``, however deep it
-    sits.
-    """
-    if module is old:
-        return new
-    double = _shallow(module)
-    for name, child in module._modules.items():
-        if child is not None and any(part is old for part in child.modules()):
-            double._modules[name] = _replaced(child, old, new)
-    return double

@@ -487,6 +487,23 @@ void for_each(int64_t count, int threads, Act act) {
     workshop->team.run(loop, threads);
 }
 
+// Hidden states [rows hidden] as the output head reads them.
+void encode_for_head(const Decoder& decoder, const float* hidden, int rows, bool norm,
+                     Rows& encoded) {
+    const int width = decoder.hidden;
+    std::vector<float> row_normed(width);
+    encoded.reserve((Evidence)decoder.kind, rows, width);
+    for (int row = 0; row < rows; row++) {
+        const float* values = hidden + (size_t)row * width;
+        if (norm) {
+            normed(decoder, values, width, decoder.norm, decoder.is_layer_norm, row_normed.data());
+            values = row_normed.data();
+        }
+        for (int from = 0; from < width; from += GROUP)
+            encoded.encode(row, from, values + from, std::min(GROUP, width - from));
+    }
+}
+
 }  // namespace
 }  // namespace draftwood
 
@@ -527,6 +544,40 @@ void draftwood_pack(const float* weights, draftwood::Matrix* matrix, int32_t thr
     set_factor(weights, *matrix);
     for_each(tiles(*matrix), threads,
              [&](int64_t tile) { pack_tile(weights, *matrix, (int)tile); });
+}
+
+// The weights [outputs inputs] that draftwood_pack stored.
+void draftwood_unpack(const draftwood::Matrix* matrix, float* weights, int32_t threads) {
+    using namespace draftwood;
+    for_each(tiles(*matrix), threads,
+             [&](int64_t tile) { unpack_tile(*matrix, (int)tile, weights); });
+}
+
+// Logits [rows count] of some tokens after hidden states [rows hidden], which go through the final
+// norm first where `norm` is true. The whole tiles that the tokens lie in are multiplied.
+void draftwood_logits(const draftwood::Decoder* decoder, const float* hidden, int32_t rows,
+                      int32_t norm, const int64_t* tokens, int64_t count, float* logits,
+                      int32_t threads) {
+    using namespace draftwood;
+    Rows encoded;
+    encode_for_head(*decoder, hidden, rows, norm, encoded);
+    std::vector<int64_t> columns(count), firsts;  // by tile; where each tile's columns begin
+    for (int64_t i = 0; i < count; i++) columns[i] = i;
+    auto tile_of = [&](int64_t column) { return (int)(tokens[column] / LANES); };
+    std::stable_sort(columns.begin(), columns.end(),
+                     [&](int64_t a, int64_t b) { return tile_of(a) < tile_of(b); });
+    for (int64_t i = 0; i < count; i++)
+        if (i == 0 || tile_of(columns[i]) != tile_of(columns[i - 1])) firsts.push_back(i);
+    firsts.push_back(count);
+    for_each((int64_t)firsts.size() - 1, threads, [&](int64_t group) {
+        const int tile = tile_of(columns[firsts[group]]);
+        products(decoder->lm_head, encoded, rows, tile, tile + 1,
+                 [&](int row, int, Floats values) {
+                     for (int64_t i = firsts[group]; i < firsts[group + 1]; i++)
+                         logits[(size_t)row * count + columns[i]] =
+                             values[tokens[columns[i]] % LANES];
+                 });
+    });
 }
 
 // results [rows outputs] of values [rows inputs]

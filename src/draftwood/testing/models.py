@@ -12,7 +12,9 @@ from draftwood.interfaces.model import (
     Ability,
     ForwardInput,
     Keep,
+    ModelEnds,
     Output,
+    WithoutEnds,
     require_ability,
     require_layers,
 )
@@ -61,6 +63,14 @@ class TableModel:
     @property
     def device(self) -> torch.device:
         return self.logits.device
+
+    @property
+    def hidden_size(self) -> int:
+        return 0
+
+    @property
+    def ends(self) -> ModelEnds:
+        return WithoutEnds(self)
 
     @property
     def abilities(self) -> frozenset[Ability]:

@@ -16,7 +16,16 @@ from draftwood.bench.plan.configurations import Configuration
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
-from draftwood.interfaces.model import Ability, ForwardInput, Keep, Layers, Output, require_layers
+from draftwood.interfaces.model import (
+    Ability,
+    ForwardInput,
+    Keep,
+    Layers,
+    ModelEnds,
+    Output,
+    WithoutEnds,
+    require_layers,
+)
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.session import PackedInput, PooledSession
 from draftwood.stats import Step
@@ -100,9 +109,10 @@ class Shared(PoolOfSequences):
     """
 
     def __init__(self, inner: PoolOfSequences, together: Together, first: bool = False) -> None:
-        super().__init__(inner.config, inner.pool, inner.abilities - {"hidden"})
+        super().__init__(inner.config, inner.pool, inner.abilities & {"partial", "fork"})
         self.inner, self.together, self.first = inner, together, first
-        self.layers, self.end_tokens, self.device = inner.layers, inner.end_tokens, inner.device  # type: ignore[attr-defined]
+        self.layers, self.hidden_size = inner.layers, inner.hidden_size  # type: ignore[attr-defined]
+        self.end_tokens, self.device = inner.end_tokens, inner.device  # type: ignore[attr-defined]
 
     def run(
         self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
@@ -116,6 +126,10 @@ class Shared(PoolOfSequences):
         self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
     ) -> list[Output]:
         raise NotImplementedError("runs are those of the inner model")
+
+    @property
+    def ends(self) -> ModelEnds:
+        return WithoutEnds(self)  # type: ignore[arg-type]
 
     def check(self, layers: Layers) -> None:
         self.inner.check(layers)
