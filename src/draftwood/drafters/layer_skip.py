@@ -8,6 +8,7 @@ from torch import Tensor
 
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.model import ForwardInput, Layers, require_ability, require_layers
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree
@@ -43,16 +44,26 @@ class _LayerSkipSession(DraftSession):
         self.shape, self.rng = config.shape, request.rng
         self.sampler = request.sampler.for_drafting()
         self.vocab = request.target.model.vocab_size
-        self.session = request.target.skipping(config.skipped)
+        self.session = request.target
+        self.layers = Layers(without_attention=config.skipped, without_mlp=config.skipped)
+        self._require_layers(config)
         self.memory = ProbsBuffer(config.shape.nodes, self.vocab)
 
     def propose(self, root: int, context: Context) -> DraftTree:
         laws = DraftDistributions(self.sampler, context, self.vocab, self.memory)
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
-            return laws.after(self.session.forward(tree, first).logits, tree, first)
+            given = ForwardInput(self.session, tree, first, layers=self.layers)
+            return laws.after(self.session.model.forward([given])[0].logits, tree, first)
 
         return self.shape.grow(root, expand, self.rng, context.room)
+
+    def _require_layers(self, config: LayerSkip) -> None:
+        model = self.session.model
+        require_ability(model, "partial", config.name)
+        require_layers(model, self.layers, config.name)
+        if not config.skipped:
+            raise ValueError(f"{config.name} needs layers to skip, got none")
 
     def update(self, verified: VerifiedTree) -> None:
         """Nothing to learn: the target's cache is the draft's cache."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ctypes import (
     POINTER,
     Structure,
+    c_char_p,
     c_double,
     c_float,
     c_int32,
@@ -103,13 +104,11 @@ class CDecoder(Structure):
 
 class CForwardInput(Structure):
     _fields_ = (
-        *(
-            (name, c_int32)
-            for name in ("parts", "rows", "masks", "kept_layers", "layers", "last_only")
-        ),
+        *((name, c_int32) for name in ("parts", "rows", "masks", "layers", "last_only")),
         ("part", POINTER(c_int64)),
         *((name, c_void_p) for name in ("tokens", "positions")),
-        *((name, POINTER(c_int64)) for name in ("kept", "sees")),
+        *((name, c_char_p) for name in ("attention", "mlp")),
+        ("sees", POINTER(c_int64)),
         ("cache", c_void_p),
         ("cache_slots", c_int64),
         ("capacity", c_int64),
@@ -124,6 +123,20 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
     "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
+    "draftwood_unpack": (None, (POINTER(CMatrix), c_void_p, c_int32)),
+    "draftwood_logits": (
+        None,
+        (
+            POINTER(CDecoder),
+            c_void_p,
+            c_int32,
+            c_int32,
+            c_void_p,
+            c_int64,
+            c_void_p,
+            c_int32,
+        ),
+    ),
     "draftwood_multiply": (None, (POINTER(CMatrix), c_void_p, c_int32, c_void_p)),
     "draftwood_topk": (None, (*ROWS, c_int32, c_void_p, c_float, c_void_p, c_int32)),
     "draftwood_softmax": (None, (*ROWS, c_float, c_void_p, c_int32)),
