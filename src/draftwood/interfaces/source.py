@@ -132,7 +132,6 @@ class Source(Protocol):
     def start(self, request: DraftRequest) -> SourceSession: ...
 
 
-@runtime_checkable
 class CompiledSource(Source, Protocol):
     """A source that the library may have in C++ too. It gives the same candidates there; see
     ``native_of``.

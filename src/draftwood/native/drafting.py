@@ -15,8 +15,6 @@ from ctypes import (
     c_int32,
     c_int64,
     c_uint64,
-    c_void_p,
-    cast,
     create_string_buffer,
     sizeof,
 )
@@ -225,7 +223,7 @@ class Drafting:
 
         callback = ASK(guarded)
         self._kept.append(callback)
-        self.library.draftwood_drafting_add_foreign(self.handle, cast(callback, c_void_p))
+        self.library.draftwood_drafting_add_foreign(self.handle, callback)
 
     def grow(
         self, root: int, costs: Costs, draw: tuple[int, int] | None, room: int

@@ -3,6 +3,7 @@ state opinions.
 """
 
 from dataclasses import replace
+from typing import cast
 
 from draftwood.interfaces.source import CompiledSource, Evidence, NativeSource, Source
 from draftwood.sampling import Sampler, Sampling
@@ -27,9 +28,9 @@ def native_of(source: Source) -> NativeSource | None:
 
     A subclass has to say itself what it is in C++: it may differ from its parent in anything.
     """
-    if "native" not in vars(type(source)) or not isinstance(source, CompiledSource):
+    if "native" not in vars(type(source)):
         return None
-    return source.native()
+    return cast(CompiledSource, source).native()
 
 
 def kinds_of(source: str, longest: int) -> list[Evidence]:

@@ -5,15 +5,22 @@ caches; in C++ the same guesses take a third of the time.
 """
 
 from collections.abc import Mapping, Sequence
-from ctypes import c_int32
-from functools import cache
+from ctypes import Array, c_double, c_int32
+from functools import cache, lru_cache
 
 from draftwood.costs.budget import Budget
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.interfaces.source import Evidence, Source, SourceSession, TargetUpdate
 from draftwood.native import library
 from draftwood.native.drafting import MAX_NAMES, CMergingSettings, Costs, Drafting
-from draftwood.sources.acceptance import BUCKET_OF, LEAST_NOISE, Estimator, before_evidence
+from draftwood.sources.acceptance import (
+    BUCKET_OF,
+    BUCKETS,
+    LEAST_NOISE,
+    Estimator,
+    Line,
+    before_evidence,
+)
 from draftwood.sources.base import native_of, sampling_of_rows
 from draftwood.sources.foreign import ForeignSession
 from draftwood.sources.python_merger import LIKELIEST_CHILD, Grown
@@ -107,11 +114,10 @@ class _EvidenceNumbers(dict[Evidence, int]):
 
 
 def _settings(estimator: Estimator) -> CMergingSettings:
-    prior = [value for line in (estimator.root, estimator.deep) for value in before_evidence(line)]
     return CMergingSettings(
-        before_evidence=library.doubles(prior),
+        before_evidence=_before_evidence(estimator.root, estimator.deep),
         bucket_of=_bucket_of(),
-        buckets=len(prior) // 2,
+        buckets=BUCKETS,
         steps=len(BUCKET_OF),
         rate=estimator.rate,
         strength=estimator.strength,
@@ -122,6 +128,11 @@ def _settings(estimator: Estimator) -> CMergingSettings:
     )
 
 
+@lru_cache(maxsize=16)
+def _before_evidence(root: Line, deep: Line) -> Array[c_double]:
+    return library.doubles([*before_evidence(root), *before_evidence(deep)])
+
+
 @cache
-def _bucket_of() -> object:
+def _bucket_of() -> Array[c_int32]:
     return (c_int32 * len(BUCKET_OF))(*BUCKET_OF)
