@@ -107,8 +107,8 @@ class NativeSource:
         kind: of a header in ``native/sources/``.
         settings: all the numbers of the source, in the order of that header.
         evidence: the kinds of evidence that it states, in the order in which C++ counts them.
-        shared: a ``native.drafting.Shared`` that requests share, or anything that has to stay in
-            memory with the source.
+        shared: a ``native.drafting.SharedState`` of several requests, or anything that has to stay
+            in memory with the source.
     """
 
     kind: str

@@ -83,7 +83,7 @@ def _check_size(number: int, what: str, settings: type[Structure]) -> None:
         )
 
 
-class Shared:
+class SharedState:
     """What a source's requests share in C++, as tables that are kept.
 
     Args:
@@ -200,7 +200,7 @@ class Drafting:
             self.handle,
             checked_kind(kind, type(settings)),
             byref(settings),
-            shared.handle if isinstance(shared, Shared) else None,
+            shared.handle if isinstance(shared, SharedState) else None,
             (c_int32 * len(evidence))(*evidence),
             len(evidence),
         )

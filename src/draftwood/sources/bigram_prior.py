@@ -126,7 +126,7 @@ class BigramPrior:
     def native(self) -> NativeSource:
         tables = (self.tokens, self.probs)
         settings = CBigramPriorSettings(*(table.data_ptr() for table in tables), *tables[0].shape)
-        return NativeSource("bigram-prior", settings, (self._kind,), shared=tables)
+        return NativeSource(self.name, settings, (self._kind,), shared=tables)
 
     @property
     def _kind(self) -> Evidence:

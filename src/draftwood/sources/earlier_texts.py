@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from draftwood.interfaces.drafter import DraftRequest
 from draftwood.interfaces.source import Candidates, NativeSource, SourceSession, TargetUpdate
-from draftwood.native.drafting import Shared
+from draftwood.native.drafting import SharedState
 from draftwood.sources.base import kinds_of
 from draftwood.sources.suffix import (
     BREAK,
@@ -110,7 +110,7 @@ class EarlierTexts:
     longest: int = 8
     shortest: int = 2
     _memory: list[Memory] = field(default_factory=list, init=False, repr=False)
-    _native_memory: list[Shared] = field(default_factory=list, init=False, repr=False)
+    _native_memory: list[SharedState] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         positive("max_tokens, longest and shortest", [self.max_tokens, self.longest, self.shortest])
@@ -126,9 +126,9 @@ class EarlierTexts:
             kept_tokens(self.max_tokens),
         )
         if not self._native_memory:  # where two threads add one, both take the first
-            self._native_memory.append(Shared("earlier-texts", settings))
+            self._native_memory.append(SharedState(self.name, settings))
         return NativeSource(
-            "earlier-texts",
+            self.name,
             settings,
             tuple(kinds_of(self.name, self.longest)),
             self._native_memory[0],

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from draftwood.interfaces.drafter import DraftRequest
 from draftwood.interfaces.source import Candidates, NativeSource, SourceSession, TargetUpdate
-from draftwood.native.drafting import Shared, max_order
+from draftwood.native.drafting import SharedState, max_order
 from draftwood.sources.base import kinds_of
 from draftwood.validation import positive
 
@@ -90,7 +90,7 @@ class NGrams:
     max_contexts: int = 50_000
     keep: bool = False
     _kept: list[NGramTables] = field(default_factory=list, init=False, repr=False)
-    _native_kept: list[Shared] = field(default_factory=list, init=False, repr=False)
+    _native_kept: list[SharedState] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         positive("order and max_contexts", [self.order, self.max_contexts])
@@ -112,18 +112,18 @@ class NGrams:
             self.fresh, self.max_contexts, forgotten(self.max_contexts), self.order, WIDEST
         )
         return NativeSource(
-            "n-grams",
+            self.name,
             settings,
             tuple(kinds_of(self.name, self.order)),
             self._native_tables(settings),
         )
 
-    def _native_tables(self, settings: CNGramsSettings) -> Shared:
+    def _native_tables(self, settings: CNGramsSettings) -> SharedState:
         """Tables in C++ for one request, or for all where they are to be kept."""
         if not self.keep:
-            return Shared("n-grams", settings)
+            return SharedState(self.name, settings)
         if not self._native_kept:  # where two threads add one, both take the first
-            self._native_kept.append(Shared("n-grams", settings))
+            self._native_kept.append(SharedState(self.name, settings))
         return self._native_kept[0]
 
 

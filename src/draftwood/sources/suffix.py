@@ -153,7 +153,7 @@ class Suffix:
 
     def native(self) -> NativeSource:
         return NativeSource(
-            "suffix",
+            self.name,
             match_settings(self.longest, self.shortest),
             tuple(kinds_of(self.name, self.longest)),
         )
