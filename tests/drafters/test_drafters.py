@@ -53,6 +53,10 @@ def chain_of(tokens: list[int]) -> VerifiedTree:
     return VerifiedTree(DraftTree.chain(tokens), range(len(tokens)))
 
 
+class NGramsInPython(NGrams):
+    """A subclass, of which the library knows nothing."""
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -65,6 +69,7 @@ def chain_of(tokens: list[int]) -> VerifiedTree:
         lambda target: MultiSource(
             (Suffix(), NGrams(keep=True), EarlierTexts(100), BigramPrior.of(target)), WIDE
         ),
+        lambda target: MultiSource((Suffix(), NGramsInPython(keep=True)), WIDE),
         lambda target: SuffixDecoding(),
         lambda target: Stand(),
         lambda target: Aded(),

@@ -8,17 +8,18 @@ import torch
 from draftwood.costs.budget import Budget
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.interfaces.source import Source
+from draftwood.native import library
 from draftwood.sampling import Context
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.n_grams import NGrams
-from draftwood.sources.native_merger import NativeMerger, known
+from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Merged, PythonMerger
 from draftwood.sources.suffix import Suffix
 from draftwood.tree import DraftTree
 
 SHORTEST_REST, LONGEST_REST = 8, 64  # steps
 LEAST_TRIAL = 8  # steps after a rest before the next one
-IN_PYTHON = 3.0  # times as long as in C++ takes a step of drafting
+IN_PYTHON = 3.0  # times as long as in C++ takes a step of drafting, a source of it or all
 FORGETTING = 0.9  # what a step leaves of the gains of earlier ones
 
 
@@ -71,13 +72,10 @@ class _MultiSourceSession(DraftSession):
     def __init__(self, config: MultiSource, request: DraftRequest) -> None:
         self.budget, self.greedy = config.budget, request.sampler.greedy
         usual = Estimator() if self.greedy else Estimator.for_sampling()
-        merging = NativeMerger
-        if not known(config.sources):
-            merging, self.budget = (
-                PythonMerger,
-                replace(self.budget, per_step=IN_PYTHON * self.budget.per_step),
-            )
-        self.merged: Merged = merging(config.sources, config.estimator or usual, request)
+        merger = NativeMerger if library.available() else PythonMerger
+        self.merged: Merged = merger(config.sources, config.estimator or usual, request)
+        if self.merged.in_python:
+            self.budget = replace(self.budget, per_step=IN_PYTHON * self.budget.per_step)
         self.reads_logits = any(source.reads_logits for source in config.sources)
         self.rest = _Rest()
 
