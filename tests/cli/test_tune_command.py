@@ -18,7 +18,7 @@ from draftwood.storage.home import home
 
 TRAINING_FREE = [
     recipe.name
-    for recipe in methods.RECIPES.values()
+    for recipe in methods.known().values()
     if recipe.lossless and recipe.drafter != "draft-model" and recipe.name != "plain"
 ]
 

@@ -35,7 +35,7 @@ def lm(tokenizer: PreTrainedTokenizerFast) -> draftwood.LanguageModel:
 PROMPT = "w1 w2 w3 w1 w2"
 
 
-@pytest.mark.parametrize("name", methods.RECIPES)
+@pytest.mark.parametrize("name", methods.known())
 def test_every_method_builds_and_writes_the_models_own_text(
     name: str, lm: draftwood.LanguageModel
 ) -> None:
@@ -53,7 +53,7 @@ def test_every_method_builds_and_writes_the_models_own_text(
 
 
 def test_every_recipe_is_consistent() -> None:
-    for name, recipe in methods.RECIPES.items():
+    for name, recipe in methods.known().items():
         assert name == recipe.name
         assert recipe.summary
         assert recipe.source

@@ -25,7 +25,7 @@ SHAPES: list[Shape] = [
     StochasticBeam(3, 3, budget=7),
     Paths(((0,), (1,), (0, 0), (0, 1))),
     BestFirst(2, 2, 4),
-    Sequoia((0.5, 0.2, 0.1), budget=5, depth=2),
+    Sequoia((0.5, 0.2, 0.1), budget=5, max_depth=2),
 ]
 
 
@@ -318,7 +318,7 @@ def test_impossible_settings_are_refused(make) -> None:
 
 def test_without_noise_trees_are_the_likeliest() -> None:
     probs = table()
-    for shape in (Widths((2, 1)), StochasticBeam(2, 2), Sequoia((0.5, 0.2), budget=4, depth=2)):
+    for shape in (Widths((2, 1)), StochasticBeam(2, 2), Sequoia((0.5, 0.2), budget=4, max_depth=2)):
         trees = [grow(shape, Rng(seed, noise=False), probs) for seed in range(3)]
         assert len({tuple(tree.token_list) for tree in trees}) == 1
         assert trees[0].token_list[1] == int(probs[0].argmax())
@@ -330,7 +330,7 @@ def test_a_vocabulary_smaller_than_the_tree() -> None:
         Widths((5,)),
         StochasticBeam(5, 2),
         BestFirst(2, 5, 30),
-        Sequoia(budget=8, depth=1),
+        Sequoia(budget=8, max_depth=1),
     ):
         tree = grow(shape, Rng(0), probs)
         assert set(tree.token_list) <= {0, 1}

@@ -84,7 +84,7 @@ def method_of(name: str, target: Model) -> Method:
 
 
 IN_PYTHON = "auto, in Python"
-NAMES = [*(name for name in methods.RECIPES if name != "plain"), IN_PYTHON]
+NAMES = [*(name for name in methods.known() if name != "plain"), IN_PYTHON]
 
 
 def text_of(
@@ -174,7 +174,11 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
             Independent(3, 3),
             StochasticBeam(3, 3),
         ),
-        *(Sequoia(budget=8, depth=3), BestFirst(3, 2, 9), Paths(((0,), (1,), (0, 0), (0, 0, 0)))),
+        *(
+            Sequoia(budget=8, max_depth=3),
+            BestFirst(3, 2, 9),
+            Paths(((0,), (1,), (0, 0), (0, 0, 0))),
+        ),
     ],
     ids=lambda shape: shape.name,
 )

@@ -61,7 +61,7 @@ def generate(
       cat letter.txt | draftwood generate - --temperature 0.7 --seed 1 --json
     """
     prompt = read_prompt(prompt)
-    _check_method(method, draft_model, inexact)
+    options.check_methods([method], draft_model, inexact)
     lm = options.LoadedModels(model, draft_model, dtype, device).using(method)
     stream = lm.stream(prompt, exact=not inexact, **decoding)  # type: ignore[arg-type]
     try:
@@ -98,18 +98,6 @@ def read_prompt(prompt: str) -> str:
     if not prompt.strip():
         raise ValueError("the prompt is empty; give some text, or - to read it from standard input")
     return prompt
-
-
-def _check_method(method: str, draft_model: str | None, inexact: bool) -> None:
-    """Raise ValueError for what ``methods.build`` would refuse, before any weights are loaded."""
-    from draftwood import methods
-
-    if draft_model is not None and methods.recipe(method).drafter != "draft-model":
-        raise ValueError(
-            f"method {method!r} uses no draft model; leave --draft-model out or choose another"
-            " method"
-        )
-    options.check_methods([method], draft_model, inexact)
 
 
 def _print_tree(stream: "Stream", tokenizer: "PreTrainedTokenizerBase") -> None:

@@ -111,3 +111,18 @@ class Source(Protocol):
     reads_logits: ClassVar[bool]
 
     def start(self, request: DraftRequest) -> SourceSession: ...
+
+
+@runtime_checkable
+class Prior(Source, Protocol):
+    """A source that is a table of every token's likeliest successors, measured once per model."""
+
+    @property
+    def tokens(self) -> Int[Tensor, "known ranks"]:
+        """Successors of each token, likeliest first; -1 where there is none."""
+        ...
+
+    @property
+    def probs(self) -> Float[Tensor, "known ranks"]:
+        """Their probabilities."""
+        ...
