@@ -40,7 +40,9 @@ def test_every_method_builds_and_writes_the_models_own_text(
     name: str, lm: draftwood.LanguageModel
 ) -> None:
     recipe = methods.recipe(name)
-    draft = TransformersModel(tiny_llama(1, layers=1)) if recipe.drafter == "draft-model" else None
+    draft = (
+        TransformersModel(tiny_llama(1, layers=1)) if methods.needs_draft_model(recipe) else None
+    )
     drafted = lm.with_method(name, draft)
     result = drafted.generate(PROMPT, max_new_tokens=24, exact=recipe.lossless)
     assert result.method == name

@@ -17,9 +17,6 @@ from types import ModuleType
 from typing import Any, Literal, get_args
 
 from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Source
-from draftwood.interfaces.verifier import Verifier
 from draftwood.methods.recipes import Recipe
 
 GROUP = "draftwood"
@@ -32,12 +29,18 @@ class PartsWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """All parts there are, by name, draftwood's own first."""
+    """All parts there are, by name, draftwood's own first: classes, and recipes made of them.
+
+    Attributes:
+        shapes: classes whose instances are a ``Shape``.
+        verifiers: classes whose instances are a ``Verifier``.
+        sources: classes whose instances are a ``Source``.
+    """
 
     drafters: dict[str, type[Drafter]]
-    shapes: dict[str, type[Shape]]
-    verifiers: dict[str, type[Verifier]]
-    sources: dict[str, type[Source]]
+    shapes: dict[str, type[Any]]
+    verifiers: dict[str, type[Any]]
+    sources: dict[str, type[Any]]
     recipes: dict[str, Recipe]
 
 

@@ -38,7 +38,6 @@ def check_shape(shape: Shape) -> None:
     target, draft = (
         (torch.randn(3, 3, dtype=torch.float64, generator=rng) * 1.3).softmax(-1) for _ in range(2)
     )
-    _check_statement(shape)
     grow = drafting(shape, draft)
     trees = [grow(Rng(seed)) for seed in range(50)]
     for tree in trees:
@@ -48,17 +47,8 @@ def check_shape(shape: Shape) -> None:
         )
         _check_draw(shape, tree)
         _check_rows(tree, draft)
-    verifier = _exact_verifier(trees[0])
-    try:
-        law = emitted_law(verifier, grow, target, 2)
-    except NotImplementedError:
-        value = _sampled(verifier, shape, target, draft)
-        assert value > LEVEL, f"texts do not follow the target's law: p = {value:.2g}"
-        return
-    off = distance(law, target_law(target, 2))
-    assert off < 1e-9, (
-        f"the law of the text is {off:.6g} from the target's: label, order or rows are not true"
-    )
+    _check_law(_exact_verifier(trees[0]), shape, target, draft)
+    _check_statement(shape)
 
 
 def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
@@ -100,6 +90,19 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
         together[number] += step.tokens
     alone = [text(drafter, prompt, 1.0) for prompt in prompts]
     assert together == alone, "requests that run side by side disturb each other"
+
+
+def _check_law(verifier: Verifier, shape: Shape, target: torch.Tensor, draft: torch.Tensor) -> None:
+    try:
+        law = emitted_law(verifier, drafting(shape, draft), target, 2)
+    except NotImplementedError:
+        value = _sampled(verifier, shape, target, draft)
+        assert value > LEVEL, f"texts do not follow the target's law: p = {value:.2g}"
+        return
+    off = distance(law, target_law(target, 2))
+    assert off < 1e-9, (
+        f"the law of the text is {off:.6g} from the target's: label, order or rows are not true"
+    )
 
 
 def _check_statement(shape: Shape) -> None:
