@@ -32,7 +32,7 @@ END = "<!-- end -->\n"
 
 
 def methods_page() -> str:
-    from draftwood import methods
+    from draftwood.methods.recipes import RECIPES
 
     rows = [
         (
@@ -44,7 +44,7 @@ def methods_page() -> str:
             recipe.promise if recipe.lossless else f"**{recipe.promise}**",
             recipe.source,
         )
-        for recipe in methods.known().values()
+        for recipe in RECIPES
     ]
     head = ("method", "what it does", "drafter", "shape", "verifier", "promise", "source")
     return (

@@ -161,8 +161,9 @@ def test_wrong_statements_are_caught(stated: dict, lie: str) -> None:
 def test_what_shapes_say_of_themselves() -> None:
     assert [shape.label for shape in SHAPES] == [
         *("widths 1-1", "widths 2-2", "widths 3-2, budget 6", "widths 2-2, independent"),
-        *("widths 3-1, greedy-plus-one", "chains 2x2", "beam 2x2", "beam 3x3, budget 7"),
-        *("paths 2-2", "best 4 of 2 levels of 2", "sequoia 2-3"),
+        *("widths 3-1, greedy-plus-one", "independent 2x2"),
+        *("stochastic-beam 2x2", "stochastic-beam 3x3, budget 7"),
+        *("paths 2-2", "best-first 2x2, keep 4", "sequoia 2-3"),
     ]
     assert len(set(map(repr, SHAPES))) == len({shape.label for shape in SHAPES})
     assert [Widths((2, 2), budget=budget).depth for budget in (1, 2, 3, 6)] == [1, 1, 2, 2]

@@ -38,7 +38,7 @@ class BestFirst:
 
     @property
     def label(self) -> str:
-        return f"best {self.size} of {self.depth} levels of {self.width}"
+        return f"best-first {self.width}x{self.depth}, keep {self.size}"
 
     def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         candidates = DraftTree.of([root], [-1])  # every node seen

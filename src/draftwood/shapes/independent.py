@@ -42,7 +42,7 @@ class Independent:
 
     @property
     def label(self) -> str:
-        return f"chains {self.chains}x{self.length}{within(self.budget)}"
+        return f"independent {self.chains}x{self.length}{within(self.budget)}"
 
     @property
     def _widths(self) -> Widths:

@@ -56,7 +56,7 @@ class StochasticBeam:
 
     @property
     def label(self) -> str:
-        return f"beam {self.width}x{self.depth}{within(self.budget)}"
+        return f"stochastic-beam {self.width}x{self.depth}{within(self.budget)}"
 
     def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         log_prob = torch.zeros(1, dtype=torch.float64)  # of each beam under the drafter

@@ -39,11 +39,11 @@ def methods_table(runs: Sequence[MeasuredRun]) -> Table:
 
 
 def unmeasured(runs: Sequence[MeasuredRun]) -> list[str]:
-    """The methods that no run measured."""
-    from draftwood import methods
+    """The methods of draftwood that no run measured."""
+    from draftwood.methods.recipes import RECIPES
 
     measured = {record.method for run in runs for record in run.records}
-    return [name for name in methods.known() if name not in measured]
+    return [recipe.name for recipe in RECIPES if recipe.name not in measured]
 
 
 def _rows(name: str, measured: MeasuredRun) -> list[tuple[str, ...]]:
