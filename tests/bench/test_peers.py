@@ -259,7 +259,7 @@ def test_an_environment_that_fails_tells_the_last_error(
 ) -> None:
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
     monkeypatch.setitem(
-        environments.RECIPES, "openvino", environments.Recipe(("/no/such/package",))
+        environments.RECIPES, "openvino", environments.EnvironmentRecipe(("/no/such/package",))
     )
     monkeypatch.setattr("venv.create", lambda place, with_pip: None)
     place = environments.folder("openvino") / "bin"

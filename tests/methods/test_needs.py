@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 import draftwood
 from draftwood import methods
 from draftwood.bench.plan.configurations import PLAIN
 from draftwood.cli.main import main
+from draftwood.costs.budget import default_cost
+from draftwood.costs.calibration import Calibration
 from draftwood.drafters import Drafter, Nothing, TokenRecycling
 from draftwood.drafters.resources import LazyResources
 from draftwood.interfaces.drafter import Need
@@ -18,6 +21,8 @@ from draftwood.interfaces.model import Model
 from draftwood.interfaces.resources import Resources
 from draftwood.methods import Method, Recipe
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
+from draftwood.sources import BigramPrior
+from draftwood.sources.stored_prior import StoredPrior
 from draftwood.testing import TableModel
 from draftwood.testing.promises import tables
 from draftwood.verifiers import Match, Rejection, Typical
@@ -171,6 +176,43 @@ def test_drafters_ask_for_what_they_declare() -> None:
     for kind in methods.known_parts().drafters.values():
         assert not undeclared(kind), kind.name
     assert undeclared(Greedy) == {"curve"}
+
+
+class Unmeasured(Calibration):
+    """A machine that counts how often it is measured."""
+
+    def __init__(self) -> None:
+        self.measured = 0
+
+    @property
+    def curve(self) -> Callable[[int], float]:
+        self.measured += 1
+        return default_cost
+
+
+class Unread(StoredPrior):
+    """A prior that counts how often it is made."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    @property
+    def table(self) -> BigramPrior:
+        self.made += 1
+        return BigramPrior(torch.tensor([[1], [0]]), torch.tensor([[0.5], [0.5]]))
+
+
+def test_curve_and_prior_are_measured_only_where_they_are_used() -> None:
+    measured = {}
+    for name in NAMES:
+        if name != "layer-skip":  # a table has no layers
+            curve, prior = Unmeasured(), Unread()
+            draft = tables()[1] if methods.needs_draft_model(name) else None
+            methods.build(name, target(), draft, curve=curve, prior=prior)
+            measured[name] = (curve.measured, prior.made)
+    assert {name: counts for name, counts in measured.items() if any(counts)} == {
+        **{"auto": (1, 1), "suffix": (1, 0)}
+    }
 
 
 def test_promises_are_computed() -> None:

@@ -73,8 +73,7 @@ def method_of(name: str, target: Model) -> Method:
     """
     if name == IN_PYTHON:  # the library knows no earlier texts
         return Method(MultiSource((Suffix(), NGrams(), EarlierTexts()), FREE), Match(), name)
-    recipe = methods.recipe(name)
-    draft = target if recipe.drafter == "draft-model" else None
+    draft = target if methods.needs_draft_model(name) else None
     built = methods.build(name, target, draft, curve=FREE.seconds)
     if name == "auto":
         return Method(
