@@ -74,8 +74,7 @@ def method_of(name: str, target: Model) -> Method:
     if name in (IN_PYTHON, CALLED_BACK):
         own = EarlierTexts() if name == IN_PYTHON else Called()
         return Method(MultiSource((Suffix(), NGrams(), own), FREE), Match(), name)
-    recipe = methods.recipe(name)
-    draft = target if recipe.drafter == "draft-model" else None
+    draft = target if methods.needs_draft_model(name) else None
     built = methods.build(name, target, draft, curve=FREE.seconds)
     if name == "auto":
         return Method(
@@ -89,7 +88,7 @@ class Called(EarlierTexts):
 
 
 IN_PYTHON, CALLED_BACK = "auto, in Python", "auto, a source of it in Python"
-NAMES = [*(name for name in methods.RECIPES if name != "plain"), IN_PYTHON, CALLED_BACK]
+NAMES = [*(name for name in methods.known() if name != "plain"), IN_PYTHON, CALLED_BACK]
 
 
 def text_of(
@@ -182,7 +181,11 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
             Independent(3, 3),
             StochasticBeam(3, 3),
         ),
-        *(Sequoia(budget=8, depth=3), BestFirst(3, 2, 9), Paths(((0,), (1,), (0, 0), (0, 0, 0)))),
+        *(
+            Sequoia(budget=8, max_depth=3),
+            BestFirst(3, 2, 9),
+            Paths(((0,), (1,), (0, 0), (0, 0, 0))),
+        ),
     ],
     ids=lambda shape: shape.name,
 )

@@ -7,11 +7,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Layers, require_ability, require_layers
+from draftwood.interfaces.resources import Resources
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
-from draftwood.tree import DraftTree
+from draftwood.tree import DraftTree, Draw
+
+LEAST_LAYERS = 4  # of a model that does without some of them
+
+
+def middle_layers(count: int) -> frozenset[int]:
+    """Every other layer of the middle two thirds: what a model misses least without any search."""
+    return frozenset(range(count // 6 + 1, count - count // 6, 2))
 
 
 @dataclass(frozen=True)
@@ -32,8 +40,23 @@ class LayerSkip(Drafter):
     """
 
     name: ClassVar[str] = "layer-skip"
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
     skipped: frozenset[int]
     shape: Shape = field(default_factory=Widths)
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        layers = resources.target.layers
+        if layers < LEAST_LAYERS:
+            raise ValueError(
+                f"layer-skip needs a model of at least {LEAST_LAYERS} layers, this one has {layers}"
+            )
+        require_ability(resources.target, "partial", cls.name)
+        return cls(middle_layers(layers), resources.shape or Widths())
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({(shape or Widths()).draw})
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _LayerSkipSession(self, request)

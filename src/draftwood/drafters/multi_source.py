@@ -6,7 +6,16 @@ from typing import ClassVar
 import torch
 
 from draftwood.costs.budget import Budget
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
+from draftwood.interfaces.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Need,
+    Reads,
+    VerifiedTree,
+)
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import Source
 from draftwood.native import library
 from draftwood.sampling import Context
@@ -15,7 +24,7 @@ from draftwood.sources.n_grams import NGrams
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Merged, PythonMerger
 from draftwood.sources.suffix import Suffix
-from draftwood.tree import DraftTree
+from draftwood.tree import DraftTree, Draw
 
 SHORTEST_REST, LONGEST_REST = 8, 64  # steps
 LEAST_TRIAL = 8  # steps after a rest before the next one
@@ -53,6 +62,7 @@ class MultiSource(Drafter):
     """
 
     name: ClassVar[str] = "combined"
+    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior"})
     sources: tuple[Source, ...] = (Suffix(), NGrams())
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
@@ -63,6 +73,16 @@ class MultiSource(Drafter):
             raise ValueError(
                 f"a combined drafter needs at least one source, all of different names, got {names}"
             )
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        known: tuple[Source, ...] = (Suffix(), NGrams())
+        prior = resources.prior
+        return cls(known if prior is None else (*known, prior), Budget.of(resources.curve))
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({"chosen", "coupled"})
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _MultiSourceSession(self, request)

@@ -140,3 +140,18 @@ class CompiledSource(Source, Protocol):
     def native(self) -> NativeSource | None:
         """The source in C++ for one request; None where these settings are left to Python."""
         ...
+
+
+@runtime_checkable
+class Prior(Source, Protocol):
+    """A source that is a table of every token's likeliest successors, measured once per model."""
+
+    @property
+    def tokens(self) -> Int[Tensor, "known ranks"]:
+        """Successors of each token, likeliest first; -1 where there is none."""
+        ...
+
+    @property
+    def probs(self) -> Float[Tensor, "known ranks"]:
+        """Their probabilities."""
+        ...
