@@ -8,7 +8,7 @@ from torch import Tensor
 
 from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, Stand, TokenRecycling
 from draftwood.engine import Options, generate
-from draftwood.ranking import likeliest
+from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.sampling import ProcessorSampling, Sampler, Sampling
 from draftwood.shapes import Independent, StochasticBeam, Widths
@@ -33,8 +33,7 @@ NEGATIVE_NAN = torch.tensor([-4194304], dtype=torch.int32).view(torch.float32).i
 @pytest.fixture(params=["in C++", "in PyTorch"], autouse=True)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "in PyTorch":
-        for module in ("rng", "sampling", "ranking", "verifiers.k_seq"):
-            monkeypatch.setattr(f"draftwood.{module}.searchable", lambda rows: False)
+        monkeypatch.setattr("draftwood.native.rows.in_cpp", lambda rows: False)
     return request.param
 
 
@@ -227,8 +226,8 @@ def test_of_equal_logits_the_first_is_likeliest(vocab: int, count: int, dtype: t
     )
     rows[-3, ::2] = -0.0
     expected = rows.double().sort(dim=-1, descending=True, stable=True).indices[:, :count]
-    assert torch.equal(likeliest(rows, count), expected)
-    assert torch.equal(likeliest(rows, 1)[:, 0], rows.double().argmax(-1))
+    assert torch.equal(topk(rows, count), expected)
+    assert torch.equal(topk(rows, 1)[:, 0], rows.double().argmax(-1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -238,7 +237,7 @@ def test_of_equal_logits_the_first_is_likeliest(vocab: int, count: int, dtype: t
 def test_what_is_no_number_comes_first(name: str, dtype: torch.dtype) -> None:
     row = BROKEN[name].to(dtype)
     for count in (1, 4):
-        assert row[likeliest(row[None], count)[0, 0]].isnan()
+        assert row[topk(row[None], count)[0, 0]].isnan()
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.testing import chi_square, outcomes
-
-needs_library = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
 LAW = torch.tensor([0.5, 0.0, 0.3, 0.15, 0.05])
 DRAWS = 4000
@@ -175,35 +172,48 @@ def test_draws_that_follow_each_other_are_independent() -> None:
 def test_draws_are_the_same_with_and_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     probs = torch.rand(1000, generator=torch.Generator().manual_seed(2))
     with_library = [Rng(15).draw(probs), *(Rng(seed).draw(probs) for seed in range(100))]
-    monkeypatch.setattr("draftwood.rng.searchable", lambda rows: False)
+    monkeypatch.setattr("draftwood.native.rows.in_cpp", lambda rows: False)
     assert [Rng(15).draw(probs), *(Rng(seed).draw(probs) for seed in range(100))] == with_library
 
 
-@needs_library
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 1.7])
 def test_drawing_from_logits_is_drawing_from_their_softmax(temperature: float) -> None:
     logits = torch.randn(50, 1003, generator=torch.Generator().manual_seed(1)) * 4
     logits[:, 17] = -torch.inf
     first, second = Rng(3), Rng(3)
-    drawn = [first.draw_softened(logits, row, temperature) for row in range(50)]
+    drawn = [first.draw_from_logits(logits, row, temperature) for row in range(50)]
     assert drawn == [second.draw(row) for row in (logits / temperature).softmax(-1)]
     assert len(set(drawn)) > 20
     assert first.next_draw == second.next_draw
 
 
-@needs_library
 def test_drawing_from_logits_at_temperature_0_takes_the_likeliest() -> None:
     logits = torch.randn(50, 1003, generator=torch.Generator().manual_seed(2))
     rng = Rng(0)
-    assert [rng.draw_softened(logits, row, 0.0) for row in range(50)] == logits.argmax(-1).tolist()
+    assert [rng.draw_from_logits(logits, row, 0.0) for row in range(50)] == logits.argmax(
+        -1
+    ).tolist()
     assert rng.next_draw[1] == 50
 
 
-@needs_library
 def test_the_end_of_a_row_is_drawn_too() -> None:
     logits = torch.zeros(1, 17)
-    drawn = Counter(Rng(seed).draw_softened(logits, 0, 1.0) for seed in range(1700))
+    drawn = Counter(Rng(seed).draw_from_logits(logits, 0, 1.0) for seed in range(1700))
     assert set(drawn) == set(range(17))
-    assert [Rng(seed).draw_softened(logits, 0, 1.0) for seed in range(200)] == [
+    assert [Rng(seed).draw_from_logits(logits, 0, 1.0) for seed in range(200)] == [
         Rng(seed).draw(torch.full((17,), 1 / 17)) for seed in range(200)
     ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_draws_from_logits_are_the_same_in_pytorch(
+    temperature: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = (torch.randn(50, 1003, generator=torch.Generator().manual_seed(3)) * 4).to(dtype)
+    drawn = [Rng(seed).draw_from_logits(logits, seed, temperature) for seed in range(50)]
+    monkeypatch.setattr("draftwood.native.rows.in_cpp", lambda rows: False)
+    assert [Rng(seed).draw_from_logits(logits, seed, temperature) for seed in range(50)] == drawn
+    broken = logits.clone()
+    broken[0, 3], broken[1, 5], broken[2] = torch.nan, torch.inf, -torch.inf
+    assert [Rng(0).draw_from_logits(broken, row, temperature) for row in range(3)] == [-1] * 3

@@ -18,8 +18,9 @@ from transformers.generation import (
     TopPLogitsWarper,
 )
 
+from draftwood.native.rows import topk
 from draftwood.rng import Rng
-from draftwood.sampling import Context, LazyProbs, ProcessorSampling, Sampling, likeliest
+from draftwood.sampling import Context, LazyProbs, ProcessorSampling, Sampling
 from draftwood.tree import DraftTree
 
 VOCAB = 5000
@@ -315,7 +316,7 @@ def test_a_penalty_without_its_context_is_refused() -> None:
 def test_likeliest_tells_apart_what_32_bits_do_not() -> None:
     logits = torch.zeros(1, 1000, dtype=torch.float64)
     logits[0, [300, 301]] = torch.tensor([1.0, 1.0 + 1e-12], dtype=torch.float64)
-    assert likeliest(logits, 1).tolist() == [[301]]
+    assert topk(logits, 1).tolist() == [[301]]
     assert Sampling().probs(logits).argmax() == 301
 
 
@@ -328,7 +329,7 @@ def test_likeliest_equals_topk(vocab: int, count: int, dtype: torch.dtype) -> No
     # all winners in the odd rest at the end
     logits[0, -count:] = torch.arange(count).to(dtype) + 10
     logits[1, :count] = torch.arange(count).to(dtype) + 10  # all winners in one block
-    found = likeliest(logits, count)
+    found = topk(logits, count)
     assert torch.equal(logits.gather(1, found), logits.topk(count).values)
     assert all(len(set(row)) == count for row in found.tolist())
     if dtype == torch.float32:  # no ties

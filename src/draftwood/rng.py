@@ -2,14 +2,14 @@
 
 Everything random in a decoding step is one of four acts: accept with a probability, draw a token,
 draw some tokens without replacement, draw some tokens independently. They are methods here, so that
-``draftwood.testing.outcomes`` can put an enumerator in the place of chance and compute output laws
-exactly, running the very same code.
+``draftwood.testing.outcomes`` can put an enumerator in the place of chance and compute output
+distributions exactly, running the very same code.
 
 A single draw is an exponential race with noise that belongs to its place in the text, so that a
-text depends on the seed alone and not on what was guessed, and guesses can be made that fit the
+text depends on the seed alone and not on what was drafted, and drafts can be made that fit the
 noise (Daliri et al. 2024, arXiv:2408.07978). Drafts of whole trees need one 64-bit uniform each,
 never one per vocabulary entry: they invert the cumulative distribution. Drawing without replacement
-one token after the other has the law of Gumbel-Top-k (Vieira 2014; Kool et al. 2019,
+one token after the other has the distribution of Gumbel-Top-k (Vieira 2014; Kool et al. 2019,
 arXiv:1903.06059) and costs less on a CPU.
 """
 
@@ -27,7 +27,6 @@ from draftwood.native.rows import (
     gumbel_argmax,
     gumbel_argmax_of_logits,
     sample_inverse_cdf,
-    searchable,
     topk,
 )
 
@@ -39,13 +38,14 @@ class Rng:
         seed: any whole number; the same one gives the same text, whatever else is in the batch.
             None takes one from the system.
         noise: with False, drafts are made of the likeliest tokens in falling order instead of drawn
-            ones. Used at temperature 0, where the target's law puts all mass on one token and every
-            draw is exact.
+            ones. Used at temperature 0, where the target's distribution puts all mass on one token
+            and every draw is exact.
     """
 
     def __init__(self, seed: int | None = None, *, noise: bool = True) -> None:
         self.noise = noise
-        # of a negative number Python's generator takes the absolute value, so its digits stand in
+        # of a negative number Python's generator takes the absolute value, so its digits are given
+        # instead
         self._uniforms = random.Random(
             None if seed is None else int(seed) if seed >= 0 else str(int(seed))
         )
@@ -76,25 +76,20 @@ class Rng:
         Raises:
             ValueError: where no probability is above 0.
         """
-        key = self._next_key()
-        if searchable(probs):
-            token = gumbel_argmax(probs, key)
-        else:
-            rates = probs.double().cpu()
-            token = int((rates / _exponential_noise(torch.arange(len(rates)), key)).argmax())
-            token = token if rates[token] > 0.0 else -1
+        token = gumbel_argmax(probs, self._next_key())
         if token < 0:
             raise ValueError("there is nothing to draw: no token has a probability above 0")
         return token
 
-    def draw_softened(
+    def draw_from_logits(
         self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float
     ) -> int:
-        """The token that ``draw`` takes, up to rounding, from softmax(logits[row] / temperature),
-        without computing it.
+        """The token that ``draw`` takes from softmax(logits[row] / temperature).
+
+        It is the same up to rounding. The C++ path does not compute the softmax.
 
         Args:
-            logits: that are ``native.rows.searchable``.
+            logits: of the model, one row per position.
             row: which of them.
             temperature: 0 takes the likeliest token.
 
@@ -111,18 +106,16 @@ class Rng:
     def exponential_noise(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
         """The exponential numbers of these tokens in the draw that comes after ``ahead`` others.
 
-        A drafter that looks at them guesses what is going to be drawn. That is no cheating: the
-        numbers decide which token is drawn, and whatever was guessed the target's draw is the same.
+        A drafter that looks at them drafts what it expects to be drawn. That is no cheating: the
+        numbers decide which token is drawn, and whatever was drafted the target's draw is the same.
         """
-        key = self._place_key(ahead)
-        if searchable(_ONE):
-            return exponential_noise(tokens, key)
-        return _exponential_noise(torch.tensor(tokens), key).tolist()
+        return exponential_noise(tokens, self._place_key(ahead))
 
     @property
     def next_draw(self) -> tuple[int, int]:
-        """The request's key and the number of its next draw, from which ``native/noise.h`` makes
-        the same numbers.
+        """The request's key and the number of its next draw.
+
+        From these ``native/noise.h`` makes the same numbers.
         """
         return self._key, self._place
 
@@ -143,7 +136,7 @@ class Rng:
         are drawn already or have probability 0: verifiers never accept those.
         """
         if not self.noise:
-            return topk(probs, count) if searchable(probs) else probs.topk(count, dim=-1).indices
+            return topk(probs, count)
         return self._invert(probs, count, distinct=True)
 
     def draw_independent(
@@ -157,71 +150,14 @@ class Rng:
     def _invert(
         self, probs: Float[Tensor, "rows vocab"], count: int, distinct: bool
     ) -> Int[Tensor, "rows {count}"]:
-        """Tokens at which the cumulative weight passes a uniform's share of the total.
-
-        Weights are summed in blocks first, so that each draw sums up the blocks and then one of
-        them instead of the whole vocabulary; in 64 bits, so that rare tokens keep their weight.
-        """
-        rows, vocab = probs.shape
-        device = probs.device
-        uniforms = _table([self._uniforms.random() for _ in range(rows * count)], count)
-        if searchable(probs):
-            return sample_inverse_cdf(probs, uniforms, distinct)
-        uniforms = uniforms.to(device, non_blocking=True)
-        sums = _block_sums(probs)
-        drawn = torch.full((rows, count), -1, device=device)
-        within = torch.arange(_BLOCK, device=device)
-        for draw in range(count):
-            cumulative = sums.cumsum(-1)
-            share = uniforms[:, draw : draw + 1] * cumulative[:, -1:]
-            block = torch.searchsorted(cumulative, share, right=True).clamp(max=sums.shape[-1] - 1)
-            numbers = block * _BLOCK + within
-            weights = probs.gather(-1, numbers.clamp(max=vocab - 1)).double() * (numbers < vocab)
-            if distinct and draw:
-                weights = weights * (numbers[..., None] != drawn[:, None, :draw]).all(-1)
-            rest = share - (cumulative - sums).gather(-1, block)
-            place = torch.searchsorted(weights.cumsum(-1), rest.clamp(min=0.0), right=True)
-            last = _BLOCK - 1 - (weights > 0).flip(-1).to(torch.uint8).argmax(-1, keepdim=True)
-            place = place.minimum(last)  # rounding may carry the share past the block's last token
-            drawn[:, draw : draw + 1] = numbers.gather(-1, place).clamp(max=vocab - 1)
-            if distinct:
-                sums = sums.scatter(
-                    -1, block, weights.scatter(-1, place, 0.0).sum(-1, keepdim=True)
-                )
-        return drawn
+        """Tokens at which the cumulative weight exceeds a uniform's share of the total."""
+        uniforms = [self._uniforms.random() for _ in range(len(probs) * count)]
+        return sample_inverse_cdf(probs, _table(uniforms, count), distinct)
 
 
-_BLOCK = 256
 _WORD = (1 << 64) - 1
-_ONE = torch.ones(1, dtype=torch.float32)
 
 
 def _table(numbers: Sequence[float], columns: int) -> Float[Tensor, "rows columns"]:
     """These numbers in 64 bits, row by row."""
     return torch.frombuffer(array("d", numbers), dtype=torch.float64).view(-1, columns)
-
-
-def _exponential_noise(
-    tokens: Int[Tensor, " tokens"], key: tuple[int, int]
-) -> Float[Tensor, " tokens"]:
-    """What ``native/noise.h`` computes, in 64 bits."""
-    first, second = key
-    word = _scrambled((tokens + first) & 0xFFFFFFFF)
-    high, low = _scrambled(word ^ second), _scrambled(word ^ (second ^ 0xFFFFFFFF))
-    uniform = high.double() * 2.0**-32 + low.double() * 2.0**-64 + 2.0**-66
-    return -torch.log1p(-uniform.clamp(max=1.0 - 2.0**-24))
-
-
-def _scrambled(words: Int[Tensor, " words"]) -> Int[Tensor, " words"]:
-    words = ((words ^ (words >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
-    words = ((words ^ (words >> 15)) * 0x846CA68B) & 0xFFFFFFFF
-    return words ^ (words >> 16)
-
-
-def _block_sums(probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows blocks"]:
-    rows, vocab = probs.shape
-    whole = vocab // _BLOCK * _BLOCK
-    sums = probs[:, :whole].view(rows, -1, _BLOCK).sum(-1, dtype=torch.float64)
-    if whole == vocab:
-        return sums
-    return torch.cat([sums, probs[:, whole:].sum(-1, keepdim=True, dtype=torch.float64)], dim=-1)

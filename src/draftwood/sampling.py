@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.native.rows import searchable, softmax
-from draftwood.ranking import likeliest, require_probs, undrawable
+from draftwood.native.rows import softmax, topk
 from draftwood.rng import Rng
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.validation import require_number, require_whole
@@ -18,11 +17,12 @@ from draftwood.validation import require_number, require_whole
 
 @dataclass(frozen=True)
 class Context:
-    """The tokens before a position: ``tokens`` in all, of which the first ``prompt`` were given by
-    the user.
+    """The tokens before a position.
 
-    ``room`` is for drafters: how many guesses in a row may still become text, as the text and the
-    model's context end.
+    They are ``tokens`` in all, of which the first ``prompt`` were given by the user.
+
+    ``room`` is for drafters: how many draft tokens in a row may still become text, as the text and
+    the model's context end.
     """
 
     tokens: list[int]
@@ -35,8 +35,9 @@ class Context:
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Turns logits into probabilities. ``reads_context`` says whether it needs the tokens before
-    each position.
+    """Turns logits into probabilities.
+
+    ``reads_context`` says whether it needs the tokens before each position.
     """
 
     @property
@@ -54,8 +55,9 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample, with the options, the order and the results of Transformers' logits
-    processors.
+    """How to sample, by the rules of Transformers' logits processors.
+
+    Options, order and results are theirs.
 
     The order is: logit bias, repetition penalty, presence and frequency penalty, temperature,
     top-k, top-p, min-p.
@@ -127,7 +129,7 @@ class Sampling:
         )
 
     @property
-    def only_softens(self) -> bool:
+    def only_temperature(self) -> bool:
         """Whether there is nothing to do but to divide by the temperature."""
         return not (self.cuts or self.reads_context or self.logit_bias)
 
@@ -137,8 +139,9 @@ class Sampling:
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
     def for_drafting(self) -> "Sampling":
-        """The same, but never one-hot: at temperature 0 a drafter still needs to know what is
-        second likeliest.
+        """The same, but never one-hot.
+
+        At temperature 0 a drafter still needs to know what is second most likely.
         """
         return (
             replace(self, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0) if self.greedy else self
@@ -175,7 +178,7 @@ class Sampling:
             )
         if self.greedy:
             return _one_hot(scores)
-        if not self.cuts and searchable(scores):
+        if not self.cuts:
             return softmax(scores, self.temperature, out)
         scores = scores / self.temperature
         if self.top_k:
@@ -223,8 +226,9 @@ class LazyProbs:
     rows: dict[int, Float[Tensor, " vocab"]] = field(default_factory=dict)
 
     def __getitem__(self, node: int) -> Float[Tensor, " vocab"]:
-        """Probabilities after a node; ValueError where there are none, since the model's numbers
-        are broken.
+        """Probabilities after a node.
+
+        ValueError where there are none, since the model's numbers are broken.
         """
         if node not in self.rows:
             contexts = []
@@ -241,16 +245,14 @@ class LazyProbs:
         return self.rows[node]
 
     def draw(self, node: int, rng: Rng) -> int:
-        """The token that ``rng.draw(self[node])`` gives up to rounding, without the probabilities
-        where it can be.
+        """The token that ``rng.draw(self[node])`` gives, up to rounding.
+
+        It does without the probabilities where it can.
         """
         sampler = self.sampler
-        if (
-            isinstance(sampler, Sampling)
-            and sampler.only_softens
-            and searchable(row := self.logits[node : node + 1])
-        ):
-            token = rng.draw_softened(row, 0, sampler.temperature)
+        if isinstance(sampler, Sampling) and sampler.only_temperature:
+            row = self.logits[node : node + 1]
+            token = rng.draw_from_logits(row, 0, sampler.temperature)
             if token < 0:
                 raise undrawable(row[0], self._place(node))
             return token
@@ -263,8 +265,9 @@ class LazyProbs:
 
 @dataclass(frozen=True)
 class ProcessorSampling:
-    """Sampling by any function of Transformers' kind: (input_ids [1 tokens], scores [1 vocab]) ->
-    scores.
+    """Sampling by any function of Transformers' kind.
+
+    It maps (input_ids [1 tokens], scores [1 vocab]) to scores.
 
     Args:
         process: for instance a ``LogitsProcessorList``. It is called on each node's own context and
@@ -298,6 +301,34 @@ class ProcessorSampling:
         return _one_hot(scores.masked_fill(forced, torch.finfo(scores.dtype).max))
 
 
+def require_probs(
+    row: Float[Tensor, " vocab"], logits: Float[Tensor, " vocab"], place: int
+) -> None:
+    """Raise ValueError where a sampler gave NaN: it does so for whole rows, so one look is enough.
+
+    Args:
+        row: what it gave.
+        logits: what it was given.
+        place: number of the token in the answer, from 1 on.
+    """
+    if not row[0] >= 0.0:
+        raise undrawable(logits, place)
+
+
+def undrawable(logits: Float[Tensor, " vocab"], place: int) -> ValueError:
+    """The error that says why no token can be chosen after these logits."""
+    if bool(logits.isnan().any()) or bool((logits == torch.inf).any()):
+        what = (
+            "the model's logits hold NaN or plus infinity: its weights are damaged, or the dtype is"
+            " too small for it"
+        )
+    elif bool((logits == -torch.inf).all()):
+        what = "the model's logits are all minus infinity: its weights are damaged"
+    else:
+        what = "logit_bias, a grammar or another logits processor leaves no token to choose from"
+    return ValueError(f"token {place} of the text cannot be chosen: {what}")
+
+
 def _require(holds: bool, name: str, wanted: str, got: float) -> None:
     if not holds:
         raise ValueError(f"{name} must be {wanted}, got {got}")
@@ -319,7 +350,7 @@ def _require_bias(bias: object) -> None:
 
 def _one_hot(scores: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
     """All probability on the likeliest token; NaN where that has no finite score."""
-    tokens = likeliest(scores, 1)
+    tokens = topk(scores, 1)
     zero = (0.0 * scores.gather(-1, tokens)).abs()  # or NaN
     return zero.repeat(1, scores.shape[-1]).scatter_(-1, tokens, 1.0 + zero)
 

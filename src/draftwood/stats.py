@@ -28,16 +28,16 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class Step:
-    """One run of the target and what came of it.
+    """One forward pass of the target and what came of it.
 
     Attributes:
-        tokens: emitted, in order: the accepted guesses and one token more; fewer where the text
-            ended within them.
-        drafted: guesses in the tree.
-        accepted: guesses among ``tokens``.
-        seconds: by phase: draft (proposing and learning), target (its run), verify (probabilities,
+        tokens: emitted, in order: the accepted draft tokens and one token more; fewer where the
+            text ended within them.
+        drafted: draft tokens in the tree.
+        accepted: draft tokens among ``tokens``.
+        seconds: by phase: draft (proposing and learning), target (its pass), verify (probabilities,
             verdict, cache).
-        tree: what was run; None for the prompt's run.
+        tree: what was run; None for the prompt's pass.
         path: accepted nodes of the tree.
         bound: greatest acceptance any rule could reach at the root, where the engine was asked to
             compute it.
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def is_prefill(self) -> bool:
-        """Whether this is the prompt's run, which emits the first token and drafts nothing."""
+        """Whether this is the prompt's pass, which emits the first token and drafts nothing."""
         return self.tree is None
 
     def first(self, count: int) -> "Step":
@@ -74,7 +74,7 @@ class Step:
 
 @dataclass(frozen=True)
 class SourceCount:
-    """Guesses that one source proposed."""
+    """Draft tokens that one source proposed."""
 
     drafted: int = 0
     accepted: int = 0
@@ -87,21 +87,21 @@ class SourceCount:
 class Stats:
     """Sums over the steps of one or more texts.
 
-    The prompt's run emits a token without a choice of method, so block efficiency leaves it and its
-    token out; seconds and ``tokens`` include it.
+    The prompt's pass emits a token without a choice of method, so block efficiency leaves it and
+    its token out; seconds and ``tokens`` include it.
 
     Attributes:
         tokens: emitted.
-        target_runs: runs of the target after the prompt's.
-        drafted: guesses run by the target.
-        accepted: guesses kept.
-        accepted_by_depth: entry d counts the runs that accepted at least d + 1 guesses.
-        seconds: by phase; ``prefill`` is the prompt's run.
-        bounds: greatest possible acceptance at the root, summed over ``bounded`` runs.
-        accepted_at_root: of these runs, how many accepted a guess.
-        sources: by source of guesses, where a drafter merges several: how many it had in trees, and
-            how many of these were kept. A guess that several sources proposed counts for each of
-            them.
+        target_runs: passes of the target after the prompt's.
+        drafted: draft tokens run by the target.
+        accepted: draft tokens kept.
+        accepted_by_depth: entry d counts the passes that accepted at least d + 1 draft tokens.
+        seconds: by phase; ``prefill`` is the prompt's pass.
+        bounds: greatest possible acceptance at the root, summed over ``bounded`` passes.
+        accepted_at_root: of these passes, how many accepted a draft token.
+        sources: by source of draft tokens, where a drafter merges several: how many it had in
+            trees, and how many of these were kept. A draft token that several sources proposed
+            counts for each of them.
     """
 
     tokens: int = 0
@@ -176,30 +176,32 @@ class Stats:
 
     @property
     def block_efficiency(self) -> float:
-        """Tokens emitted per run of the target; plain decoding has exactly 1. Others call it mean
-        acceptance length.
+        """Tokens emitted per pass of the target; plain decoding has exactly 1.
+
+        Others call it mean acceptance length.
         """
         return (self.tokens - self.prefills) / self.target_runs if self.target_runs else 1.0
 
     @property
     def decode_seconds(self) -> float:
-        """Seconds after the prompt's run."""
+        """Seconds after the prompt's pass."""
         return sum(self.seconds[phase] for phase in PHASES)
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens after the first per second after the prompt's run: decoding speed."""
+        """Tokens after the first per second after the prompt's pass: decoding speed."""
         return (self.tokens - self.prefills) / self.decode_seconds if self.decode_seconds else 0.0
 
     @property
     def root_acceptance(self) -> float | None:
-        """Share of runs that accepted a guess, over the runs whose bound is known."""
+        """Share of passes that accepted a draft token, over those whose bound is known."""
         return self.accepted_at_root / self.bounded if self.bounded else None
 
     @property
     def root_acceptance_bound(self) -> float | None:
-        """Mean of the greatest acceptance that any verifier could reach on the same drafts' law
-        (alpha*).
+        """Mean of the greatest acceptance that any verifier could reach (alpha*).
+
+        It is for drafts from the same distributions.
         """
         return self.bounds / self.bounded if self.bounded else None
 

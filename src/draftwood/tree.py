@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one"]
-"""How the children of a node came about, in the order in which they stand.
+"""How the children of a node came about, in their order.
 
 * ``chosen``: by any rule at all, for instance the likeliest first; nothing is promised.
 * ``coupled``: the same, with a look at the noise of the target's own draws
   (``Rng.exponential_noise``); a rule that spends this noise on anything but these draws changes the
-  text's law.
+  text's distribution.
 * ``distinct``: drawn one after the other from the node's row of ``probs``, without replacement.
 * ``independent``: drawn one after the other from the node's row of ``probs``, with replacement.
 * ``greedy-plus-one``: the likeliest tokens of the row, then one drawn from what is left of it.
@@ -25,7 +25,7 @@ Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one"
 
 
 UNBOUNDED = sys.maxsize
-"""Room for guesses in a row where nothing bounds it."""
+"""Room for draft tokens in a row where nothing bounds it."""
 
 FEW = 32
 """Nodes for which plain lists are faster than tensors."""
@@ -33,11 +33,11 @@ FEW = 32
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """Guesses at how a sequence continues, as flat tensors.
+    """Drafted continuations of a sequence, as flat tensors.
 
     Node 0 is the root: the newest token of the sequence, chosen but not yet in the KV cache. Every
-    other node is a guess and comes after its parent; siblings stand in the order in which they were
-    drawn. A chain is a tree with one branch, and a lone root is plain decoding.
+    other node is a draft token and comes after its parent; siblings are in the order in which they
+    were drawn. A chain is a tree with one branch, and a lone root is plain decoding.
 
     Attributes:
         tokens: token id of each node.
@@ -45,14 +45,14 @@ class DraftTree:
         probs: row i is the distribution the children of node i were drawn from. Nodes without a row
             are leaves, so the rows may stop at the last inner node. None where nothing was drawn.
         draw: how siblings were drawn; a verifier states the draws for which it keeps the target's
-            law.
+            distribution.
         sources: for each node the names of what proposed it, where a drafter merges several; for
             reports alone.
         chances: of each node given its parent (1 for the root) in a tree that gave up its
             ``probs``; for reports alone.
 
     Raises:
-        ValueError: if the root is not first or a node stands before its parent.
+        ValueError: if the root is not first or a node comes before its parent.
     """
 
     tokens: Int[Tensor, " nodes"]
@@ -89,8 +89,9 @@ class DraftTree:
 
     @classmethod
     def chain(cls, tokens: Sequence[int], draw: Draw = "chosen") -> "DraftTree":
-        """A tree with one branch: ``tokens[0]`` is the root, each further token the child of the
-        one before.
+        """A tree with one branch.
+
+        ``tokens[0]`` is the root, each further token the child of the one before.
         """
         return cls.of(tokens, range(-1, len(tokens) - 1), draw)
 
@@ -124,8 +125,9 @@ class DraftTree:
 
     @cached_property
     def ancestors(self) -> Bool[Tensor, "nodes nodes"]:
-        """Entry (i, j) says that j is i or lies between i and the root. Computed without waiting
-        for the device.
+        """Entry (i, j) says that j is i or lies between i and the root.
+
+        Computed without waiting for the device.
         """
         size, device = len(self), self.parents.device
         if device.type == "cpu" and size <= FEW:
@@ -168,11 +170,12 @@ class DraftTree:
         return path[::-1]
 
     def keep(self, nodes: Sequence[int] | Int[Tensor, " kept"]) -> "DraftTree":
-        """The tree of these nodes only, in this order; each node's parent must be kept too and
-        stand before it.
+        """The tree of these nodes only, in this order.
+
+        Each node's parent must be kept too and come before it.
         """
         kept = torch.as_tensor(nodes)
-        # the last entry stands for the parent of the root
+        # the last entry is for the parent of the root
         place = torch.full((len(self) + 1,), len(self))
         place[kept] = torch.arange(len(kept))
         place[-1] = -1
@@ -199,8 +202,9 @@ class DraftTree:
         )
 
     def without_probs(self) -> "DraftTree":
-        """The tree without its rows, which take megabytes, for those who keep the trees of a whole
-        text.
+        """The tree without its rows, which take megabytes.
+
+        For those who keep the trees of a whole text.
         """
         if self.probs is None:
             return self
@@ -209,8 +213,9 @@ class DraftTree:
         return replace(self, probs=None, chances=chances)
 
     def cut(self, depth: int) -> "DraftTree":
-        """The tree without the nodes deeper than ``depth``; exact for every draw, as it looks at no
-        token.
+        """The tree without the nodes deeper than ``depth``.
+
+        Exact for every draw, as it looks at no token.
         """
         return (
             self if self.depth <= depth else self.keep((self.depths <= depth).nonzero().flatten())

@@ -1,5 +1,7 @@
-"""What options may be: refused in one line that names the option, what it must be, and what
-came."""
+"""What options may be.
+
+A refusal is one line that names the option, what it must be, and what came.
+"""
 
 from collections.abc import Sequence
 from numbers import Integral, Real

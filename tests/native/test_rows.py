@@ -3,18 +3,19 @@
 import pytest
 import torch
 
+from draftwood.native import rows_torch
 from draftwood.native.rows import (
     exponential_noise,
     gumbel_argmax,
+    in_cpp,
     overlap,
-    searchable,
     softmax,
     topk,
     topk_probs,
 )
-from draftwood.rng import Rng, _exponential_noise
+from draftwood.rng import Rng
 
-pytestmark = pytest.mark.skipif(not searchable(torch.zeros(1)), reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(not in_cpp(torch.zeros(1)), reason="there is no C++ compiler")
 
 
 def some(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -63,14 +64,14 @@ def test_probabilities_are_put_where_they_are_wanted() -> None:
 def test_overlap_is_the_sum_of_the_smaller(vocab: int) -> None:
     p, q = some(2, vocab, seed=5).softmax(-1)
     for scale in (1.0, 0.3):
-        assert overlap(p, q, scale) == pytest.approx(
+        assert overlap(p, q, 1.0 / scale) == pytest.approx(
             float(torch.minimum(p * scale, q).double().sum()), rel=1e-6
         )
 
 
 def test_noise_is_what_tensor_operations_make_of_it() -> None:
     key = (0x12345678, 0xFFFFFFF0)
-    expected = _exponential_noise(torch.arange(70_000), key)
+    expected = rows_torch.exponential_noise(torch.arange(70_000), key)
     found = torch.tensor(exponential_noise(range(70_000), key), dtype=torch.float64)
     small = expected < 1.0
     assert torch.allclose(found[small], expected[small], rtol=1e-6, atol=0.0)
@@ -81,7 +82,9 @@ def test_noise_is_what_tensor_operations_make_of_it() -> None:
 def test_the_first_to_arrive_is_the_least_time_over_weight(vocab: int) -> None:
     for seed in range(20):
         weights, key = some(vocab, seed=seed).exp(), (seed, 7 * seed)
-        expected = int((weights.double() / _exponential_noise(torch.arange(vocab), key)).argmax())
+        expected = int(
+            (weights.double() / rows_torch.exponential_noise(torch.arange(vocab), key)).argmax()
+        )
         assert gumbel_argmax(weights, key) == expected
         assert gumbel_argmax(weights * (torch.arange(vocab) == vocab // 2), key) == vocab // 2
 
@@ -99,7 +102,7 @@ def test_shares_find_the_places_that_tensor_operations_find(
         Rng(seed).draw_distinct if distinct else Rng(seed).draw_independent for seed in range(10)
     ]
     found = [one(rows, count) for one in draw]
-    monkeypatch.setattr("draftwood.rng.searchable", lambda rows: False)
+    monkeypatch.setattr("draftwood.native.rows.in_cpp", lambda rows: False)
     draw = [
         Rng(seed).draw_distinct if distinct else Rng(seed).draw_independent for seed in range(10)
     ]
@@ -110,8 +113,8 @@ def test_shares_find_the_places_that_tensor_operations_find(
         assert torch.equal(places[known], expected[known])
 
 
-def test_what_cannot_be_searched() -> None:
-    assert not searchable(torch.zeros(3, dtype=torch.float64))
-    assert not searchable(torch.zeros(3, 2, dtype=torch.bfloat16))
-    assert not searchable(torch.zeros(3, 2).T)
-    assert not searchable(torch.zeros(0))
+def test_what_does_not_run_in_cpp() -> None:
+    assert not in_cpp(torch.zeros(3, dtype=torch.float64))
+    assert not in_cpp(torch.zeros(3, 2, dtype=torch.bfloat16))
+    assert not in_cpp(torch.zeros(3, 2).T)
+    assert not in_cpp(torch.zeros(0))

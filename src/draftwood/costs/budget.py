@@ -1,20 +1,20 @@
-"""How many guesses are worth their time on this machine."""
+"""How many draft tokens are worth their time on this machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 Seconds = Callable[[int], float]
-"""Seconds of a run of the model over so many nodes, the root included; one node is plain
-decoding."""
+"""Seconds of a forward pass over so many nodes, the root included; one node is plain decoding."""
 
 
 _CONTEXT = 128  # tokens before the tree when a curve is measured
 
 
 def default_cost(nodes: int) -> float:
-    """The cost assumed of a machine that nobody measured: each further node a twentieth of a plain
-    run.
+    """The cost assumed of a machine that nobody measured.
+
+    Each further node costs a twentieth of a plain pass.
 
     Dearer than on any machine measured so far, so what pays here pays elsewhere too.
     """
@@ -25,17 +25,18 @@ def default_cost(nodes: int) -> float:
 class Budget:
     """Chooses the size of a tree that emits most tokens per second.
 
-    A run over n nodes takes ``seconds(n)`` and emits one token more than it accepts, so a tree of
-    guesses whose paths are accepted with the probabilities e1 >= e2 >= ... is worth (1 + e1 + ... +
-    en) / seconds(1 + n) tokens a second. A guess that raises this enters; where none does, the tree
-    stays empty.
+    A forward pass over n nodes takes ``seconds(n)`` and emits one token more than it accepts, so a
+    tree of draft tokens whose paths are accepted with the probabilities e1 >= e2 >= ... is worth (1
+    + e1 + ... + en) / seconds(1 + n) tokens a second. A draft token that raises this enters; where
+    none does, the tree stays empty.
 
     Args:
-        seconds: cost of a run by nodes, the root included: a measured curve, or any function.
-        per_draft_token: seconds that drafting one guess and learning from it take.
-        per_step: seconds that drafting takes however few the guesses are; where they gain less, no
-            drafting pays.
-        max_draft_tokens: most guesses, whatever the curve says.
+        seconds: cost of a forward pass by nodes, the root included: a measured curve, or any
+            function.
+        per_draft_token: seconds that drafting one token and learning from it take.
+        per_step: seconds that drafting takes however few the draft tokens are; where they gain
+            less, no drafting pays.
+        max_draft_tokens: most draft tokens, whatever the curve says.
         per_context_token: seconds that each node takes longer for every token of context beyond the
             128 of the curve.
 
@@ -72,8 +73,9 @@ class Budget:
             raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
 
     def with_context(self, context: int) -> "Budget":
-        """The budget of runs behind so many tokens, rounded to a multiple of 128: attention costs
-        each node more.
+        """The budget of passes after so many tokens: attention costs each node more.
+
+        The tokens are rounded to a multiple of 128.
         """
         steps = round(context / _CONTEXT) - 1
         if steps < 1 or not self.per_context_token:
@@ -93,7 +95,7 @@ class Budget:
 
     @cached_property
     def costs(self) -> list[float]:
-        """Seconds of a step with 0, 1, 2, ... guesses."""
+        """Seconds of a step with 0, 1, 2, ... draft tokens."""
         return [
             self.seconds(1 + guesses) + self.per_draft_token * guesses
             for guesses in range(self.max_draft_tokens + 1)
@@ -101,8 +103,9 @@ class Budget:
 
     @cached_property
     def slopes(self) -> list[float]:
-        """For each number of guesses the least that a further guess costs on average, however many
-        follow.
+        """For each number of draft tokens the least that a further one costs on average.
+
+        It is the least over all numbers that may follow.
         """
         costs, found = self.costs, []
         for here in range(self.max_draft_tokens):
@@ -115,16 +118,17 @@ class Budget:
         return [*found, float("inf")]
 
     def least(self, guesses: int, rate: float) -> float:
-        """The estimate below which no further guess can raise the best ``rate`` (tokens per second)
-        found so far.
+        """The estimate below which no further draft token can raise the best rate.
 
-        Guesses come in falling order of their estimates e; m more of them add at most m * e tokens
-        and cost at least m * slope seconds.
+        ``rate`` is the best one found so far, in tokens per second.
+
+        Draft tokens come in falling order of their estimates e; m more of them add at most m * e
+        tokens and cost at least m * slope seconds.
         """
         return rate * self.slopes[guesses]
 
     def best(self, estimates: Sequence[float]) -> int:
-        """How many of these guesses to run.
+        """How many of these draft tokens to run.
 
         Args:
             estimates: probability that each is accepted, all its ancestors included; falling.
@@ -137,8 +141,9 @@ class Budget:
         return size
 
     def gain(self, estimates: Sequence[float]) -> float:
-        """Tokens a second with all of these guesses over those without any and without drafting; 1
-        breaks even.
+        """Tokens a second with all of these draft tokens over plain decoding's.
+
+        Plain decoding neither runs nor drafts any. 1 breaks even.
         """
         tokens = 1.0 + sum(estimates)
         return tokens / (self.costs[len(estimates)] + self.per_step) * self.costs[0]

@@ -40,8 +40,10 @@ NAMING = ("model", "dtype", "runner", "device", "threads")
 
 
 class CalibrationWarning(UserWarning):
-    """A stored curve cannot be used, or a curve cannot be stored. Nothing depends on it but
-    time."""
+    """A stored curve cannot be used, or a curve cannot be stored.
+
+    Nothing depends on it but time.
+    """
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class Key:
         dtype: of the weights in memory.
         runner: the class that runs them, and how, where it can do so in several ways.
         device: name of the GPU or the CPU.
-        threads: that runs use on the CPU.
-        versions: of the packages that decide how fast a run is.
+        threads: that passes use on the CPU.
+        versions: of the packages that decide how fast a pass is.
     """
 
     model: str
@@ -167,8 +169,9 @@ def store(
 
 
 def curve_for(model: Model, key: Key | None) -> Curve:
-    """The stored curve of a model, or else one measured now: at most 3 s if it can be stored, 1 s
-    if it cannot.
+    """The stored curve of a model, or else one measured now.
+
+    Measuring takes at most 3 s if the curve can be stored, 1 s if it cannot.
 
     What is wrong with a stored curve, or keeps this one from being stored, is a
     ``CalibrationWarning``, never an error.
@@ -199,7 +202,7 @@ class Calibration:
     """A model's curve, made when it is first asked for: given, stored or measured.
 
     Args:
-        model: whose runs it is about.
+        model: whose passes it is about.
         folder: of the weights; None for a model that came from memory, whose curve is not stored.
         dtype: of the weights in memory.
         curve: spares reading and measuring.
@@ -225,7 +228,7 @@ class Calibration:
 
     @property
     def curve(self) -> Callable[[int], float]:
-        """Seconds of one run by number of nodes; the first look may take 3 s."""
+        """Seconds of one forward pass by number of nodes; the first look may take 3 s."""
         with self._making:
             if self._curve is None:
                 self._curve = curve_for(self.model, self.key)

@@ -1,4 +1,4 @@
-"""T(n): the seconds that one run of a model over a tree of n nodes takes on this machine."""
+"""T(n): the seconds that a forward pass over a tree of n nodes takes on this machine."""
 
 import math
 import time
@@ -18,15 +18,16 @@ ENOUGH = (1, 4, 16)  # the sizes that a slow model runs, once if need be
 LENGTH = 128  # committed tokens before the tree
 DEPTH = 4  # of the trees, as deep as those that methods draft
 ROUNDS = 15
-FAR_NODES, FURTHER, FAR_RUNS = 8, 512, 7  # what is run behind so many tokens more, and how often
-# of a plain run per node, where nothing else is known; two CPU cores have about 1/12
+FAR_NODES, FURTHER, FAR_RUNS = 8, 512, 7  # what is run after so many tokens more, and how often
+# of a plain pass per node, where nothing else is known; two CPU cores have about 1/12
 ASSUMED_SLOPE = 1 / 8
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of one run by number of nodes, the root counted, so ``curve(1)`` is a step of plain
-    decoding.
+    """Seconds of one forward pass by number of nodes.
+
+    The root is counted, so ``curve(1)`` is a step of plain decoding.
 
     Straight between the sizes measured. Beyond the last it goes on as steeply as at its end, and
     not flatter than on the whole, so that a lucky last size does not make all larger trees free.
@@ -66,8 +67,9 @@ class Curve:
 
     @classmethod
     def fit(cls, seconds: Mapping[int, float], per_context_token: float = 0.0) -> "Curve":
-        """The curve nearest to measured times that never falls: noise must not make a larger tree
-        look cheaper.
+        """The curve nearest to measured times that never falls.
+
+        Noise must not make a larger tree look cheaper.
 
         Args:
             seconds: by number of nodes, in any order, 1 among them.
@@ -88,7 +90,7 @@ class Curve:
         return cls(tuple(sorted(seconds)), level, per_context_token)
 
     def __call__(self, nodes: int) -> float:
-        """Seconds of one run over this many nodes.
+        """Seconds of one pass over this many nodes.
 
         Raises:
             ValueError: for less than one node; the root is one.
@@ -124,19 +126,20 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     advance: Callable[[], None] = lambda: None,
 ) -> Curve:
-    """The curve of a model: medians of rounds in which the sizes take turns, so that a noisy moment
-    hurts all alike.
+    """The curve of a model: medians of rounds in which the sizes take turns.
 
-    A model too slow for all of it is measured on fewer sizes, in fewer rounds and behind fewer
-    tokens; at least one run is made, however long it takes.
+    So a noisy moment hurts all alike.
+
+    A model too slow for all of it is measured on fewer sizes, in fewer rounds and after fewer
+    tokens; at least one pass is made, however long it takes.
 
     Args:
         sizes: numbers of nodes, the root counted; 1 is always measured.
         length: committed tokens before the tree.
         seconds: most time to spend in all.
-        rounds: most runs of each size that count; the first one of each warms up.
+        rounds: most passes of each size that count; the first one of each warms up.
         clock: tells the time in seconds.
-        advance: called after the first runs and after every round.
+        advance: called after the first passes and after every round.
 
     Raises:
         ValueError: for sizes, lengths or times that make no sense.
@@ -167,13 +170,13 @@ def measure(
 
 
 class _Bench:
-    """Timed runs of one session, until the time is up."""
+    """Timed passes of one session, until the time is up."""
 
     def __init__(self, model: Model, seconds: float, clock: Callable[[], float]) -> None:
         self.model, self.clock = model, clock
         self.start, self.end = clock(), clock() + seconds
         self.random = torch.Generator().manual_seed(0)
-        # a size's first run warms up, and counts only where no other follows
+        # a size's first pass warms up, and counts only where no other follows
         self.first: dict[int, float] = {}
         self.times: dict[int, list[float]] = {}
         self.session = model.start()
@@ -187,8 +190,9 @@ class _Bench:
         return self.clock() + seconds <= (self.end if end is None else end)
 
     def fill(self, length: int) -> None:
-        """Commit tokens in pieces that double in size, within a quarter of the time, but one in any
-        case.
+        """Commit tokens in pieces that double in size, within a quarter of the time.
+
+        One piece is committed in any case.
         """
         end = self.start + (self.end - self.start) / 4
         limit = self.model.context_length
@@ -203,7 +207,7 @@ class _Bench:
             self.first.setdefault(1, took)  # of one token, cold
 
     def warm_up(self, sizes: Sequence[int]) -> None:
-        """The first run of each size for which there is time, those that say most first."""
+        """The first pass of each size for which there is time, those that say most first."""
         for size in sorted(sizes, key=lambda size: (size not in ENOUGH, size)):
             expected = Curve.fit(self.first)(size)
             later = 0.0 if size in ENOUGH else 3 * (sum(self.first.values()) + expected)
@@ -211,23 +215,25 @@ class _Bench:
                 continue
             try:
                 self.first[size] = self._run(size)
-                # the first run of a size records or loads what others repeat
+                # the first pass of a size records or loads what others repeat
                 if self.model.device.type != "cpu":
                     self.first[size] = self._run(size)
             except torch.OutOfMemoryError:
                 break  # a tree this large is of no use here
 
     def round(self, backwards: bool) -> None:
-        """One run of each size; backwards every other time, as a run leaves its traces in the
-        processor's caches.
+        """One pass of each size.
+
+        It goes backwards every other time, as a pass leaves its traces in the processor's caches.
         """
         for size in sorted(self.first, reverse=backwards):
             if self.fits(0.0):
                 self.times.setdefault(size, []).append(self._run(size))
 
     def per_context_token(self) -> float:
-        """What a node costs more for each token of context: runs of one size behind more tokens
-        than before.
+        """What a node costs more for each token of context.
+
+        Passes of one size are timed after more tokens than before.
 
         0 where there is no time or no room for that, and where nothing was to be seen.
         """
@@ -262,8 +268,8 @@ class _Bench:
     def _run(self, size: int) -> float:
         tokens, parents = self._tokens(size), tree_parents(size)
         since = self.clock()
-        # Logits are read on the host after every run of the engine, which on a GPU also waits for
-        # the run to end.
+        # The engine reads logits on the host after every pass, which on a GPU also waits for its
+        # end.
         self.session.forward(DraftTree.of(tokens, parents)).logits.cpu()
         return self._since(since)
 
@@ -276,8 +282,9 @@ class _Bench:
 
 
 def tree_parents(nodes: int) -> list[int]:
-    """Parents of the narrowest tree of this many nodes that is no deeper than ``DEPTH``, level by
-    level.
+    """Parents of the narrowest tree of this many nodes that is no deeper than ``DEPTH``.
+
+    They come level by level.
     """
     branches = 1
     while sum(branches**level for level in range(DEPTH + 1)) < nodes:

@@ -17,7 +17,7 @@ from draftwood.interfaces.drafter import (
 )
 from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.source import Prior
-from draftwood.ranking import likeliest
+from draftwood.native.rows import topk
 from draftwood.sampling import Context
 from draftwood.shapes import Paths
 from draftwood.tree import DraftTree
@@ -130,7 +130,7 @@ class _TokenRecyclingSession(DraftSession):
 
     def update(self, verified: VerifiedTree) -> None:
         ranks = min(self.config.ranks, verified.logits.shape[-1])
-        successors = likeliest(verified.logits, ranks).cpu()
+        successors = topk(verified.logits, ranks).cpu()
         kept = set(verified.path)
         order = [node for node in range(len(verified.tree)) if node not in kept] + list(
             verified.path

@@ -16,8 +16,10 @@ from draftwood.stats import Step
 
 
 class Batch:
-    """Tasks under way. Each text is the same as alone, whatever else is in the batch, up to
-    rounding of the model's arithmetic.
+    """Tasks under way.
+
+    Each text is the same as alone, whatever else is in the batch, up to rounding of the model's
+    arithmetic.
 
     Used by one thread; a server puts a queue before it. A task that fails ends alone, one whose
     forward pass fails ends with all tasks of that pass, and an interrupt ends all: none of them
@@ -36,8 +38,10 @@ class Batch:
         return len(self._waiting) + len(self._running)
 
     def add(self, task: Task) -> int:
-        """A task's number. It starts with the next step that has room, and holds no cache
-        before."""
+        """Let a task wait for room; gives its number.
+
+        It starts with the next step that has room, and holds no cache before.
+        """
         number = next(self._numbers)
         self._waiting[number] = task
         return number
@@ -55,8 +59,9 @@ class Batch:
             self.cancel(number)
 
     def step(self) -> list[Event]:
-        """Start what there is room for, run each model once, and tell what came of it, in the
-        order of the tasks' numbers.
+        """Start what there is room for, run each model once, and tell what came of it.
+
+        The events are in the order of the tasks' numbers.
         """
         try:
             events = self._ask()
@@ -191,7 +196,8 @@ def generate(
 
 
 def generate_batch(decodings: Sequence[Decoding]) -> Generator[tuple[int, Step], None, None]:
-    """Decode several prompts with one padded pass of the target per round; yields (number of the
-    prompt, step).
+    """Decode several prompts with one padded pass of the target per round.
+
+    Yields (number of the prompt, step).
     """
     return run_all(decodings)

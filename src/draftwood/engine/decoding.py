@@ -1,4 +1,4 @@
-"""The loop: guess, run the target once over the guesses, keep what it agrees with."""
+"""The loop: draft, run the target once over the drafts, keep what it agrees with."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,16 +13,17 @@ from draftwood.engine.task import Input, PromptChunk
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Keep, Model, ModelSession, Output, chunks
 from draftwood.interfaces.verifier import Verdict, Verifier
-from draftwood.ranking import require_probs
 from draftwood.rng import Rng
-from draftwood.sampling import Context, LazyProbs
+from draftwood.sampling import Context, LazyProbs, require_probs
 from draftwood.stats import Step, TokenLogprob
 from draftwood.tree import DraftTree
 
 
 class Decoding:
-    """One text under way, as a task of a ``Batch``: its prompt is run in chunks, then a tree of
-    draft tokens at a time, until ``finish_reason`` is set.
+    """One text under way, as a task of a ``Batch``.
+
+    Its prompt is run in chunks, then a tree of draft tokens at a time, until ``finish_reason`` is
+    set.
 
     Args:
         session: one that has run the prompt already, for those who call ``begin`` instead.
@@ -128,8 +129,9 @@ class Decoding:
     def begin(
         self, root: int, seconds: dict[str, float], logits: Float[Tensor, "1 vocab"] | None = None
     ) -> Step:
-        """Take a token drawn after everything in the context, which the first one of an answer
-        always is.
+        """Take a token drawn after everything in the context.
+
+        The first token of an answer always is one.
 
         Args:
             logits: it was drawn from, for requests that ask for log-probabilities.
@@ -208,8 +210,9 @@ class Decoding:
         )
 
     def _require_drafted(self, tree: DraftTree) -> None:
-        """Raise ValueError where guesses were drawn from what is no number: a verifier might accept
-        any of them.
+        """Raise ValueError where draft tokens were drawn from what is no number.
+
+        A verifier might accept any of them.
         """
         if tree.probs is not None and not bool(
             (tree.probs[tree.parents[1:], tree.tokens[1:]] >= 0.0).all()
@@ -221,8 +224,10 @@ class Decoding:
             )
 
     def _room(self) -> int:
-        """Guesses in a row that may still become text: a run emits one token more than it
-        accepts."""
+        """Draft tokens in a row that may still become text.
+
+        A forward pass emits one token more than it accepts.
+        """
         room = self.options.max_new_tokens - self.emitted - 1
         if self.limit is not None:
             room = min(room, self.limit - 1 - len(self.context.tokens))

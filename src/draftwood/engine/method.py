@@ -29,7 +29,7 @@ def promise_of(draws: Set[Draw], verifier: Verifier, otherwise: Lossy) -> Promis
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """Where guesses come from and which are kept, ready to use.
+    """Where draft tokens come from and which are kept, ready to use.
 
     Attributes:
         drafter: with its shape inside, where it takes one.

@@ -58,8 +58,9 @@ class Task(Protocol):
         ...
 
     def take(self, outputs: Sequence[Any], seconds: float) -> Any:
-        """Take what came of the inputs, an ``Output`` of each, and the seconds that running them
-        took; gives what is to be told of it, or None.
+        """Take what came of the inputs and the seconds that running them took.
+
+        There is an ``Output`` of each input. Gives what is to be told of it, or None.
         """
         ...
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.ranking import likeliest_probs
+from draftwood.native.rows import topk_probs
 from draftwood.sampling import Sampling
 
 RANKS = 8
@@ -57,9 +57,7 @@ class TargetUpdate:
         what is learnt online makes up for it.
         """
         logits = self.accepted.logits
-        tokens, probs = likeliest_probs(
-            logits, min(RANKS, logits.shape[-1]), self.sampling.temperature
-        )
+        tokens, probs = topk_probs(logits, min(RANKS, logits.shape[-1]), self.sampling.temperature)
         if self.sampling.cuts:
             probs = self.sampling.probs(logits.gather(-1, tokens))
         return tokens, probs

@@ -23,8 +23,9 @@ TOKENIZERS = (
 
 
 def check_folder(folder: Path) -> None:
-    """Check that a folder can be loaded: the right files, whole. Cheap: sizes only, no content is
-    read.
+    """Check that a folder can be loaded: the right files, whole.
+
+    Cheap: sizes only, no content is read.
 
     Raises FileNotFoundError when a file is missing and ValueError when one is damaged.
     """
@@ -71,8 +72,9 @@ def _check_shards(folder: Path) -> None:
 
 
 def _is_copy(index: Path, folder: Path) -> bool:
-    """Whether an index belongs to a second copy of the weights, which is left out where safetensors
-    are whole.
+    """Whether an index belongs to a second copy of the weights.
+
+    That copy is left out where safetensors are whole.
     """
     return ".bin." in index.name and any(folder.glob("*.safetensors"))
 

@@ -17,7 +17,7 @@ from draftwood.storage.progress import progress, quiet_transformers
 if TYPE_CHECKING:
     from gguf import GGUFReader
 
-# raised whenever a file is read differently, so that folders of earlier versions are made anew
+# raised whenever a file is read differently, so that folders of earlier versions are made again
 READING = 2
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -26,15 +26,17 @@ ROUNDED = (torch.bfloat16, "auto")
 
 
 def stored_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """How a folder must store the weights for a model of this dtype: float32 holds whatever a GGUF
-    file says.
+    """How a folder must store the weights for a model of this dtype.
+
+    float32 holds whatever a GGUF file says.
     """
     return torch.bfloat16 if dtype in ROUNDED else torch.float32
 
 
 def gguf_folder(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
-    """The model folder made from the GGUF file at `path`; the first call converts, later ones find
-    the result.
+    """The model folder made from the GGUF file at `path`.
+
+    The first call converts, later ones find the result.
 
     The folder's name hashes the file's absolute path, size and time of change instead of its
     content: reading gigabytes at every start would cost more than the conversion saves, and a
@@ -62,8 +64,9 @@ def suffix(dtype: torch.dtype) -> str:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """All parts of a split file in their order, found beside the one that is named; the file alone
-    if it is whole.
+    """All parts of a split file in their order, found beside the one that is named.
+
+    The file alone if it is whole.
 
     Raises FileNotFoundError, naming the first part that is not there.
     """
@@ -105,8 +108,9 @@ def check_gguf(path: Path) -> None:
 
 
 def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> Facts:
-    """Write the model and the tokenizer of a GGUF file into `folder`: safetensors in `dtype`,
-    tokenizer.json.
+    """Write the model and the tokenizer of a GGUF file into `folder`.
+
+    The weights become safetensors in `dtype`, the tokenizer becomes tokenizer.json.
 
     The chat template is kept. Returns what the folder's manifest says of the weights: how they were
     quantised, and the file's SHA-256. Raises ValueError, naming the file, when it is damaged or
@@ -190,8 +194,9 @@ def _read_model(readers: "list[GGUFReader]", dtype: torch.dtype) -> Any:
 def _weights(
     readers: "list[GGUFReader]", architecture: str, model: Any, dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:
-    """All tensors under the model's names and in its layout. Raises ValueError for one that the
-    model does not have.
+    """All tensors under the model's names and in its layout.
+
+    Raises ValueError for one that the model does not have.
     """
     from gguf import dequantize
     from transformers import modeling_gguf_pytorch_utils as transformers_gguf

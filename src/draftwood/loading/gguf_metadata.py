@@ -35,8 +35,9 @@ DESCRIPTIVE = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"}
 
 @dataclass(eq=False)
 class Metadata:
-    """The settings of one file. Reading takes them away, so that what nobody understood is left at
-    the end.
+    """The settings of one file.
+
+    Reading takes them away, so that what nobody understood is left at the end.
 
     Attributes:
         architecture: llama.cpp's name of it.
@@ -57,8 +58,9 @@ class Metadata:
         return self.values.pop(key, default)
 
     def need(self, key: str) -> Any:
-        """The value of a setting that every file has, and one for all layers. Raises ValueError
-        without it.
+        """The value of a setting that every file has, and one for all layers.
+
+        Raises ValueError without it.
         """
         value = self.values.pop(key, None)
         if not isinstance(value, int | float):

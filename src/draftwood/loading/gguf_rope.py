@@ -1,5 +1,6 @@
-"""Rotary positions of a GGUF file: base, scaling, and tensors of factors, as Transformers'
-``rope_parameters``.
+"""Rotary positions of a GGUF file, as Transformers' ``rope_parameters``.
+
+These are base, scaling, and tensors of factors.
 """
 
 from collections.abc import Mapping
@@ -59,8 +60,9 @@ def _by_factors(
     attention: float,
     rotated: int,
 ) -> dict[str, Any]:
-    """Every frequency divided by a factor of its own: LongRoPE, or Llama 3.1's scaling, which no
-    length changes.
+    """Every frequency divided by a factor of its own.
+
+    It is LongRoPE, or Llama 3.1's scaling, which no length changes.
     """
     if FREQS in factors:
         short = long = factors[FREQS]
@@ -82,8 +84,9 @@ def _by_factors(
 
 
 def _yarn(metadata: Metadata, factor: float, before: int, attention: float) -> dict[str, Any]:
-    """YaRN; llama.cpp multiplies the usual magnitude with ``attn_factor``, its converter writes a
-    whole one.
+    """YaRN's parameters.
+
+    llama.cpp multiplies the usual magnitude with ``attn_factor``, its converter writes a whole one.
     """
     outside = metadata.take("rope.scaling.yarn_ext_factor", 1.0)
     multiple = metadata.take("rope.scaling.yarn_log_multiplier", 0.0)

@@ -117,8 +117,9 @@ def _gpt2(metadata: Metadata) -> dict[str, Any]:
 
 
 def _gemma(metadata: Metadata, common: dict[str, Any], large: int) -> dict[str, Any]:
-    """What Gemma 2 and 3 share. llama.cpp knows by the number of layers which size scales queries
-    differently.
+    """What Gemma 2 and 3 share.
+
+    llama.cpp knows by the number of layers which size scales queries differently.
     """
     layers, per_head = (
         common["num_hidden_layers"],
@@ -184,8 +185,9 @@ def _phi3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stablelm(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    """llama.cpp, too, goes by the tensors: attention and network run side by side where one norm
-    serves both.
+    """Attention and MLP run side by side where one norm serves both.
+
+    llama.cpp, too, goes by the tensors.
     """
     metadata.take("use_parallel_residual")
     return {

@@ -1,5 +1,6 @@
-"""Names to weights: a folder, a GGUF file, a built-in model or a Hugging Face id become a model and
-its tokenizer.
+"""Names to weights.
+
+A folder, a GGUF file, a built-in model or a Hugging Face id become a model and its tokenizer.
 
 A name is tried in this order: an existing folder; an existing `.gguf` file; a built-in name; a
 Hugging Face id such as `org/name`. Whatever draftwood makes itself lies under `home()/models` and
@@ -40,8 +41,9 @@ HUB_FILES = ("*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges*")
 
 @dataclass(frozen=True, eq=False)
 class Pretrained:
-    """A causal language model of Transformers in eval mode, its tokenizer, and where both came
-    from.
+    """A causal language model of Transformers in eval mode, and its tokenizer.
+
+    It says where both came from.
     """
 
     model: Any
@@ -56,8 +58,9 @@ def builtin_names() -> tuple[str, ...]:
 
 
 def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
-    """Find, or fetch, the weights that `name` stands for: a model folder, or the path of a `.gguf`
-    file.
+    """Find, or fetch, the weights that `name` means.
+
+    Gives a model folder, or the path of a `.gguf` file.
 
     A built-in name means the same pinned file on every machine, with or without the Hugging Face
     hub; `smollm2-135m` is fetched by itself. Of quantised files there is a folder in bfloat16 and
@@ -86,8 +89,9 @@ def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
 
 
 def folder_of(name: str, dtype: str | torch.dtype | None = None) -> Path:
-    """The folder that a model of this name and dtype is read from; GGUF files are converted. Raises
-    as `resolve`.
+    """The folder that a model of this name and dtype is read from.
+
+    GGUF files are converted. Raises as `resolve`.
     """
     path = resolve(name, dtype)
     if path.is_dir():
@@ -107,7 +111,7 @@ def fetched(name: str, dtype: str | torch.dtype | None = None) -> Path:
 def load_pretrained(
     name: str, *, dtype: str | torch.dtype | None = None, device: str | torch.device | None = None
 ) -> Pretrained:
-    """Load the model and the tokenizer that `name` stands for, see `resolve`.
+    """Load the model and the tokenizer that `name` means, see `resolve`.
 
     `dtype` is a torch dtype or its name; by default the one the weights were saved in, which is
     bfloat16 for GGUF files; in float32 these have the very numbers of the file. `device` defaults
@@ -197,8 +201,9 @@ def _hub_folder(repository: str) -> Path:
 
 
 def _snapshot(repository: str) -> Path | None:
-    """The model folder in the Hugging Face cache, fetched first when the hub answers; None when
-    neither is there.
+    """The model folder in the Hugging Face cache, fetched first when the hub answers.
+
+    None when neither is there.
     """
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -234,8 +239,9 @@ def _is_weights(name: str) -> bool:
 
 
 def _hub_listing(repository: str) -> list[str] | None:
-    """The files of a repository on the hub; None when the hub is switched off or does not answer
-    quickly.
+    """The files of a repository on the hub.
+
+    None when the hub is switched off or does not answer quickly.
     """
     from huggingface_hub import HfApi, is_offline_mode
     from huggingface_hub.errors import (

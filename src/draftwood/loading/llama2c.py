@@ -1,5 +1,6 @@
-"""Checkpoints of llama2.c (legacy format, version 0): read and rewritten as a Transformers folder
-in float32.
+"""Checkpoints of llama2.c (legacy format, version 0).
+
+They are read and rewritten as a Transformers folder in float32.
 """
 
 import struct
@@ -14,8 +15,9 @@ HEADER = struct.Struct("<7i")
 
 
 def convert_llama2c(checkpoint: Path, folder: Path) -> None:
-    """Write config.json, generation_config.json and model.safetensors into `folder`; the tokenizer
-    is the caller's.
+    """Write config.json, generation_config.json and model.safetensors into `folder`.
+
+    The tokenizer is the caller's.
 
     Raises ValueError when the file is not a whole llama2.c checkpoint.
     """
@@ -134,8 +136,9 @@ def _rename(tensors: dict[str, Tensor], heads: int, kv_heads: int) -> dict[str, 
 
 
 def _halves_from_pairs(weight: Float[Tensor, "rows dim"], heads: int) -> Float[Tensor, "rows dim"]:
-    """Reorder the rows of each head: llama2.c rotates neighbours (0, 1), Transformers rotates (0,
-    head // 2).
+    """Reorder the rows of each head.
+
+    llama2.c rotates neighbours (0, 1), Transformers rotates (0, head // 2).
     """
     rows, dim = weight.shape
     return weight.view(heads, rows // heads // 2, 2, dim).transpose(1, 2).reshape(rows, dim)

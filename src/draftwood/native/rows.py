@@ -1,5 +1,7 @@
-"""Searches through rows of a vocabulary, many times faster than by tensor operations where the rows
-are on the CPU.
+"""Searches and sums over rows of a vocabulary.
+
+Each function runs in C++ where it can, many times faster than tensor operations: on float32 rows
+on the CPU, where the library compiled. Otherwise it runs in PyTorch; see ``rows_torch``.
 """
 
 from collections.abc import Sequence
@@ -9,12 +11,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.native import library
+from draftwood.native import library, rows_torch
 from draftwood.native.threads import threads
 
 
-def searchable(rows: Tensor) -> bool:
-    """Whether the functions below take these rows."""
+def in_cpp(rows: Tensor) -> bool:
+    """Whether the functions below run in C++ for these rows."""
     return (
         rows.dtype == torch.float32
         and rows.device.type == "cpu"
@@ -25,25 +27,30 @@ def searchable(rows: Tensor) -> bool:
 
 
 def topk(rows: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {count}"]:
-    """The places of the ``count`` largest of each row, largest first; of equal ones the first; NaN
-    before all.
+    """The places of the ``count`` largest of each row, largest first.
+
+    Of equal ones the first wins, as in ``argmax``. In 32 and 64 bits NaN comes before all numbers,
+    so that whoever looks at the first place finds it.
     """
-    return _topk(rows, count, 1.0, None)
+    return _topk(rows, count, 1.0, None) if in_cpp(rows) else rows_torch.topk(rows, count)
 
 
 def topk_probs(
-    rows: Float[Tensor, "rows vocab"], count: int, temperature: float
+    logits: Float[Tensor, "rows vocab"], count: int, temperature: float
 ) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"]]:
-    """The same, and their probabilities: shares in the sum of exp(value / temperature) over the
-    whole row.
+    """The ``count`` most likely tokens of each row, and their probabilities at a temperature.
+
+    The tokens are those of ``topk``. The probabilities are those of a softmax over the whole row.
     """
-    shares = torch.empty(len(rows), count, dtype=torch.float32)
-    return _topk(rows, count, temperature, shares), shares
+    if not in_cpp(logits):
+        return rows_torch.topk_probs(logits, count, temperature)
+    probs = torch.empty(len(logits), count, dtype=torch.float32)
+    return _topk(logits, count, temperature, probs), probs
 
 
-def _topk(rows: Tensor, count: int, temperature: float, shares: Tensor | None) -> Tensor:
+def _topk(rows: Tensor, count: int, temperature: float, probs: Tensor | None) -> Tensor:
     places = torch.empty(len(rows), count, dtype=torch.int64)
-    address = None if shares is None else shares.data_ptr()
+    address = None if probs is None else probs.data_ptr()
     sizes = (len(rows), rows.stride(0), rows.shape[1], count)
     library.library().draftwood_topk(
         rows.data_ptr(), *sizes, places.data_ptr(), temperature, address, threads()
@@ -52,22 +59,28 @@ def _topk(rows: Tensor, count: int, temperature: float, shares: Tensor | None) -
 
 
 def softmax(
-    rows: Float[Tensor, "rows vocab"],
+    logits: Float[Tensor, "rows vocab"],
     temperature: float,
     out: Float[Tensor, "rows vocab"] | None = None,
 ) -> Float[Tensor, "rows vocab"]:
-    """The probabilities of these logits: softmax(rows / temperature), in ``out`` where that is
-    given.
+    """The probabilities of these logits: softmax(logits / temperature).
 
-    As with ``softmax`` a row of NaN comes of one with NaN or plus infinity, or without any finite
-    logit.
+    A row becomes NaN where it holds NaN or plus infinity, or no finite logit.
+
+    Args:
+        logits: one row per position.
+        temperature: above 0.
+        out: contiguous float32 memory on the CPU. C++ puts the result there; PyTorch makes memory
+            of its own.
     """
-    probs = torch.empty(rows.shape, dtype=torch.float32) if out is None else out
+    if not in_cpp(logits):
+        return rows_torch.softmax(logits, temperature)
+    probs = torch.empty(logits.shape, dtype=torch.float32) if out is None else out
     library.library().draftwood_softmax(
-        rows.data_ptr(),
-        len(rows),
-        rows.stride(0),
-        rows.shape[1],
+        logits.data_ptr(),
+        len(logits),
+        logits.stride(0),
+        logits.shape[1],
         temperature,
         probs.data_ptr(),
         threads(),
@@ -76,23 +89,27 @@ def softmax(
 
 
 def sample_inverse_cdf(
-    rows: Float[Tensor, "rows vocab"], shares: Float[Tensor, "rows count"], distinct: bool
+    weights: Float[Tensor, "rows vocab"], uniforms: Float[Tensor, "rows count"], distinct: bool
 ) -> Int[Tensor, "rows count"]:
-    """Where the weights of a row up to a place first exceed these shares (0 to 1) of their sum, one
-    after the other.
+    """Tokens drawn by inverting the cumulative distribution, one after the other.
+
+    Each is the first place where the weights of its row, summed up to there, exceed a uniform's
+    share of the total.
 
     Args:
-        rows: weights.
-        shares: uniform numbers in 64 bits make draws by these weights.
-        distinct: take a place out of its row once it is found.
+        weights: need not be normalised.
+        uniforms: numbers in [0, 1), in 64 bits, on the CPU.
+        distinct: take a token out of its row once it is drawn.
     """
-    places = torch.empty(shares.shape, dtype=torch.int64)
-    sizes = (len(rows), rows.stride(0), rows.shape[1])
+    if not in_cpp(weights):
+        return rows_torch.sample_inverse_cdf(weights, uniforms, distinct)
+    places = torch.empty(uniforms.shape, dtype=torch.int64)
+    sizes = (len(weights), weights.stride(0), weights.shape[1])
     library.library().draftwood_sample_inverse_cdf(
-        rows.data_ptr(),
+        weights.data_ptr(),
         *sizes,
-        shares.data_ptr(),
-        shares.shape[1],
+        uniforms.data_ptr(),
+        uniforms.shape[1],
         distinct,
         places.data_ptr(),
         threads(),
@@ -100,36 +117,60 @@ def sample_inverse_cdf(
     return places
 
 
-def overlap(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], scale: float) -> float:
-    """The sum of min(scale p, q)."""
-    return library.library().draftwood_overlap(p.data_ptr(), q.data_ptr(), len(p), scale)
+def overlap(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], divisor: float) -> float:
+    """The sum of min(p / divisor, q)."""
+    if not (in_cpp(p) and in_cpp(q)):
+        return rows_torch.overlap(p, q, divisor)
+    return library.library().draftwood_overlap(p.data_ptr(), q.data_ptr(), len(p), 1.0 / divisor)
 
 
 def gumbel_argmax(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> int:
-    """The place whose number of ``exponential_noise`` over its weight is smallest; -1 where no
-    weight is above 0.
+    """The token whose ``exponential_noise`` over its weight is smallest: a draw by these weights.
+
+    It is -1 where no weight is above 0. Key: two 32-bit words.
     """
+    if not in_cpp(weights):
+        return rows_torch.gumbel_argmax(weights, key)
     return library.library().draftwood_gumbel_argmax(weights.data_ptr(), len(weights), *key)
 
 
 def gumbel_argmax_of_logits(
-    rows: Float[Tensor, "rows vocab"], row: int, temperature: float, key: tuple[int, int]
+    logits: Float[Tensor, "rows vocab"], row: int, temperature: float, key: tuple[int, int]
 ) -> int:
-    """The same for the weights exp(logit / temperature) of one row; the place of the largest at
-    temperature 0.
+    """The same for the weights exp(logit / temperature) of one row.
 
-    It is -1 where the largest logit is NaN or infinite.
+    At temperature 0 it is the place of the largest logit. It is -1 where the largest logit is NaN
+    or infinite.
     """
-    address = rows.data_ptr() + row * rows.stride(0) * rows.element_size()
+    if not in_cpp(logits):
+        return _gumbel_argmax_of_probs(logits[row : row + 1], temperature, key)
+    address = logits.data_ptr() + row * logits.stride(0) * logits.element_size()
     return library.library().draftwood_gumbel_argmax_of_logits(
-        address, rows.shape[1], temperature, *key
+        address, logits.shape[1], temperature, *key
     )
 
 
-def exponential_noise(places: Sequence[int], key: tuple[int, int]) -> list[float]:
-    """Standard exponential numbers that belong to these places and a key of two 32-bit words."""
-    times = (c_float * len(places))()
+def _gumbel_argmax_of_probs(
+    logits: Float[Tensor, "1 vocab"], temperature: float, key: tuple[int, int]
+) -> int:
+    """The same by way of the probabilities, in 32 bits, or in 64 for 64-bit logits."""
+    scores = logits if logits.dtype == torch.float64 else logits.float()
+    if temperature == 0.0:
+        token = topk(scores, 1)
+        return int(token) if scores.gather(-1, token).isfinite() else -1
+    probs = softmax(scores, temperature)[0]
+    return gumbel_argmax(probs, key) if probs[0] >= 0.0 else -1
+
+
+def exponential_noise(tokens: Sequence[int], key: tuple[int, int]) -> list[float]:
+    """Standard exponential numbers that belong to these tokens and a key of two 32-bit words."""
+    if not in_cpp(_ONE):
+        return rows_torch.exponential_noise(torch.tensor(tokens), key).tolist()
+    times = (c_float * len(tokens))()
     library.library().draftwood_exponential_noise(
-        library.integers(places), len(places), *key, times
+        library.integers(tokens), len(tokens), *key, times
     )
     return list(times)
+
+
+_ONE = torch.ones(1, dtype=torch.float32)

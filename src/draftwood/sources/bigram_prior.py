@@ -22,7 +22,7 @@ from draftwood.interfaces.source import (
     SourceSession,
     TargetUpdate,
 )
-from draftwood.ranking import likeliest_probs
+from draftwood.native.rows import topk_probs
 from draftwood.tree import DraftTree
 
 PRIOR_RANKS = 24  # successors of a token; drawn guesses need more of them than chosen ones
@@ -157,7 +157,7 @@ def _successors(
     while start < known:
         star = list(range(start, min(known, start + width)))
         logits = session.forward(DraftTree.of([root, *star], [-1] + [0] * len(star))).logits[1:]
-        best, chances = likeliest_probs(logits, ranks, temperature=1.0)
+        best, chances = topk_probs(logits, ranks, temperature=1.0)
         tokens.append(best)
         probs.append(chances)
         start += len(star)

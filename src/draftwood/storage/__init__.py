@@ -1,3 +1,4 @@
-"""The ground of everything kept on disk: the home folder, atomic writes, names of machines,
-progress.
+"""The ground of everything kept on disk.
+
+The home folder, atomic writes, names of machines, progress.
 """

@@ -41,8 +41,9 @@ def sha256(path: Path) -> str:
 
 
 def publish(destination: Path, source: str, build: Callable[[Path], Facts | None]) -> Path:
-    """Make the folder `destination` by letting `build` fill an empty folder, then renaming that
-    folder in one step.
+    """Make the folder `destination`, whole or not at all.
+
+    `build` fills an empty folder, which is then renamed in one step.
 
     `source` is what the manifest says about the origin; what `build` returns it says of the
     weights. Only one process builds a destination at a time; the others wait and take what the
@@ -91,8 +92,9 @@ def _locked(destination: Path) -> Iterator[None]:
 
 
 def _remove_leftovers(destination: Path) -> None:
-    """Remove half-made folders whose maker is dead; its lock being free proves that. Our own lock
-    is held by us.
+    """Remove half-made folders whose maker is dead.
+
+    Its lock being free proves that. Our own lock is held by us.
     """
     from filelock import FileLock, Timeout
 
@@ -168,8 +170,9 @@ def write_text(
 
 
 def write_manifest(folder: Path, source: str, facts: Facts) -> None:
-    """Write `draftwood.json`: the origin, the size and SHA-256 of every file, and the versions that
-    made them.
+    """Write `draftwood.json`.
+
+    It names the origin, the size and SHA-256 of every file, and the versions that made them.
     """
     files = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}

@@ -1,5 +1,6 @@
-"""What the user sees of long work: one spinner on a terminal, and nothing of other libraries' own
-bars.
+"""What the user sees of long work.
+
+One spinner on a terminal, and nothing of other libraries' own bars.
 """
 
 import io
@@ -10,8 +11,9 @@ from contextlib import contextmanager, redirect_stderr
 
 @contextmanager
 def progress(message: str) -> Iterator[None]:
-    """Show a spinner with `message` on stderr while the body runs; nothing when stderr is not a
-    terminal.
+    """Show a spinner with `message` on stderr while the body runs.
+
+    Nothing is shown when stderr is not a terminal.
     """
     if not sys.stderr.isatty():
         yield
@@ -26,8 +28,9 @@ def progress(message: str) -> Iterator[None]:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep Transformers' progress bars and warnings away while the body runs, then restore its
-    settings.
+    """Keep Transformers' progress bars and warnings away while the body runs.
+
+    Its settings are restored afterwards.
     """
     from transformers.utils import logging
 
@@ -43,8 +46,9 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextmanager
 def quiet_downloads() -> Iterator[None]:
-    """Keep huggingface_hub's progress bars away while the body runs, unless stderr is a terminal or
-    the user chose.
+    """Keep huggingface_hub's progress bars away while the body runs.
+
+    They stay where stderr is a terminal or the user chose.
     """
     from huggingface_hub import constants
     from huggingface_hub.utils import (

@@ -88,7 +88,7 @@ class ScriptedRng(Rng):
     def draw(self, probs: Float[Tensor, " vocab"]) -> int:
         return self._choose(_support(probs))
 
-    def draw_softened(
+    def draw_from_logits(
         self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float
     ) -> int:
         return (

@@ -1,2 +1,4 @@
-"""Text in, text out: a model with its tokenizer, prompts, streams, and the hook into
-Transformers."""
+"""Text in, text out.
+
+A model with its tokenizer, prompts, streams, and the hook into Transformers.
+"""

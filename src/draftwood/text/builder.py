@@ -108,7 +108,7 @@ class StopStrings:
 
 
 def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Tokens that decoding leaves out, by the text they stand for."""
+    """Tokens that decoding leaves out, by the text they mean."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     return {str(token): number for number, token in added.items() if token.special}
 

@@ -44,15 +44,17 @@ class LanguageModel(InProcess):
     """A model that writes faster and says the same.
 
     Made by ``draftwood.load``; build it by hand to combine parts of your own. Several threads may
-    use one at once: each text is the same as alone, and the threads' runs of the model take turns.
+    use one at once: each text is the same as alone, and the threads' passes of the model take
+    turns.
 
     Args:
         model: the target.
         tokenizer: of the target.
         method: a drafter and a verifier.
         name: for reports.
-        calibration: what runs cost, for methods that weigh it; None measures it when one asks.
-        prior: what the model says after single tokens, for methods that guess with it; None
+        calibration: what forward passes cost, for methods that weigh it; None measures it when one
+            asks.
+        prior: what the model says after single tokens, for methods that draft with it; None
             likewise.
     """
 
@@ -81,8 +83,10 @@ class LanguageModel(InProcess):
         )
 
     def encode(self, prompt: Prompt, raw: bool = False) -> list[int]:
-        """Token ids of a prompt: as a chat where the tokenizer has a chat template, unless
-        ``raw``."""
+        """Token ids of a prompt.
+
+        It is read as a chat where the tokenizer has a chat template, unless ``raw``.
+        """
         require_prompt(prompt)
         if not raw and self.tokenizer.chat_template is not None:
             single = [{"role": "user", "content": prompt}]
@@ -126,7 +130,7 @@ class LanguageModel(InProcess):
             raw: do not wrap the prompt in the chat template.
             exact: False allows methods that change what the model says.
             ignore_eos: go on after the model's own end of text.
-            logprobs: likeliest tokens whose log-probabilities stand beside that of each emitted
+            logprobs: likeliest tokens whose log-probabilities are told beside that of each emitted
                 token, 0 for its own alone; None for none. They are the model's own, before
                 temperature and penalties.
 
@@ -234,10 +238,10 @@ def load(
         dtype: for instance ``float32``, or ``int8``; None takes int8 on CPUs for weights that were
             quantised before, else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
-        curve: seconds of a run by number of nodes, for methods that choose the size of their trees
-            by it, for instance a ``Curve`` of ``draftwood.costs.curve``. None takes the one that
-            ``draftwood tune`` or an earlier load stored, or measures it, which takes at most 3 s,
-            or 1 s for a model already in memory.
+        curve: seconds of a forward pass by number of nodes, for methods that choose the size of
+            their trees by it, for instance a ``Curve`` of ``draftwood.costs.curve``. None takes the
+            one that ``draftwood tune`` or an earlier load stored, or measures it, which takes at
+            most 3 s, or 1 s for a model already in memory.
 
     Raises:
         TypeError: for a curve that is no function.
@@ -300,14 +304,15 @@ QUESTION, ANSWER = (
 
 
 def _usual_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The beginning of a text such as the model usually writes: an answer in a chat where it can
-    chat.
+    """The beginning of a text such as the model usually writes.
+
+    It is an answer in a chat where the model can chat.
     """
     start: list[int] = []
     if tokenizer.chat_template is not None:
         start = encode_chat(tokenizer, [{"role": "user", "content": QUESTION}])
     else:
-        # what a text starts with, or stands between texts
+        # what a text starts with, or what is between texts
         edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)
         start = [token for token in edges if isinstance(token, int)][:1]
     return [*start, *encode_text(tokenizer, ANSWER, add_special_tokens=False)] or [0]

@@ -1,5 +1,6 @@
-"""What may be given as a prompt: a text, messages, or token ids in the forms in which Transformers
-gives them.
+"""What may be given as a prompt.
+
+It is a text, messages, or token ids in the forms in which Transformers gives them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -166,8 +167,9 @@ def encode_text(
 
 
 def require_prompt(prompt: object) -> None:
-    """Raise TypeError or ValueError for what is neither a text nor a list that may hold messages,
-    and for none.
+    """Raise TypeError or ValueError for what is no prompt, and for an empty one.
+
+    A prompt is a text or a list that may hold messages.
     """
     if not isinstance(prompt, (str, list, tuple)):
         raise TypeError(f"{KINDS}, got {type(prompt).__name__}")

@@ -94,8 +94,9 @@ class Stream(InProcess):
                 self.close()
 
     def close(self) -> None:
-        """End the text here; ``result`` stays. Another thread that runs a step just now ends it
-        after this step.
+        """End the text here; ``result`` stays.
+
+        Another thread that runs a step just now ends it after this step.
         """
         self._ended = True
         if self._turn.acquire(blocking=False):

@@ -1,4 +1,4 @@
-"""Which guesses are kept: one file per published rule."""
+"""Which draft tokens are kept: one file per published rule."""
 
 from draftwood.interfaces.verifier import NodeProbs, Verdict, Verifier
 from draftwood.verifiers.block import Block

@@ -1,4 +1,4 @@
-"""Which guesses are kept: the rules of the game."""
+"""What the rules that keep or reject draft tokens have in common."""
 
 from collections.abc import Sequence
 

@@ -11,8 +11,9 @@ from draftwood.verifiers.base import residual, without
 
 @dataclass(frozen=True)
 class GreedyPlusOne:
-    """Test the last sibling, which alone was drawn; what is left of p falls on the others by
-    itself.
+    """Test the last sibling, which alone was drawn.
+
+    What is left of p falls on the others by itself.
 
     The siblings before it are certain, so the proposal is q without them. A lone child is
     speculative sampling. Hu et al. 2025 (arXiv:2502.18779): no other rule accepts more on siblings

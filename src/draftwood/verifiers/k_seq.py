@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.interfaces.verifier import NodeProbs, Verdict
-from draftwood.native.rows import overlap, searchable
+from draftwood.native.rows import overlap
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import with_token
@@ -16,16 +16,17 @@ from draftwood.verifiers.base import with_token
 
 @dataclass(frozen=True)
 class KSeq:
-    """Accept each of k independent siblings with the same probability min(1, p / (rho q)), in
-    drawing order.
+    """Accept each of k independent siblings with probability min(1, p / (rho q)).
+
+    The probability is the same for each, and they are tested in drawing order.
 
     The factor rho between 1 and k is the smallest for which p covers what k such tests accept. Sun
     et al. 2023 (SpecTr, arXiv:2310.15141): acceptance is at least 1 - (1 - 1/k)^k of the best
     possible.
 
     Differs from the paper: whole sequences are drafted there; here the rule runs once per level, on
-    the children of all siblings that hold the accepted token, so k is the number of guesses still
-    alive at that level.
+    the children of all siblings that hold the accepted token, so k is the number of draft tokens
+    still alive at that level.
     """
 
     name: ClassVar[str] = "k-seq"
@@ -81,20 +82,16 @@ def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], coun
 
 
 def _slack(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, count: int) -> float:
-    shared = (
-        overlap(p, q, 1.0 / rho)
-        if searchable(p) and searchable(q)
-        else float(torch.minimum(p / rho, q).sum())
-    )
-    beta = min(shared, 1.0)
+    beta = min(overlap(p, q, rho), 1.0)
     return rho * beta - (1.0 - (1.0 - beta) ** count)
 
 
 def _left_over(
     p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, count: int
 ) -> Float[Tensor, " vocab"]:
-    """What of p the tests do not give out, unnormalised; p itself where they can give nothing or
-    everything.
+    """What of p the tests do not give out, unnormalised.
+
+    It is p itself where they can give nothing or everything.
     """
     kept = torch.minimum(p / rho, q)
     beta = min(float(kept.sum()), 1.0)

@@ -12,8 +12,9 @@ from draftwood.tree import Draw
 def optimal_acceptance(
     p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], count: int, draw: Draw = "distinct"
 ) -> float:
-    """Largest probability with which the token after a node can be one of its ``count`` drafted
-    children.
+    """The largest probability with which a node's next token can be one of its children.
+
+    The node has ``count`` drafted children.
 
     It is 1 + min over sets H of tokens of [p(H) - P(all children lie in H)] (Hu et al. 2025,
     arXiv:2502.18779); for independent and for distinct children the best H holds the tokens with
@@ -69,9 +70,7 @@ def _independent(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " voca
 
 
 def _distinct(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " vocab"]:
-    """Entry n: probability that ``count`` tokens drawn without replacement are all among the first
-    n + 1.
-    """
+    """Entry n: probability that ``count`` draws without replacement fall among the first n + 1."""
     if count == 1:
         return q.cumsum(0)
     if count == 2:
@@ -80,8 +79,9 @@ def _distinct(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " vocab"]
 
 
 def _distinct_pairs(q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
-    """Sum over x in H of q(x) (q(H) - q(x)) / (1 - q(x)); the likeliest x apart, where 1 - q(x) may
-    be all rounding.
+    """Sum over x in H of q(x) (q(H) - q(x)) / (1 - q(x)).
+
+    The most likely x is taken apart, since its 1 - q(x) may be all rounding.
     """
     likeliest = int(q.argmax())
     others = q.clone()
@@ -93,8 +93,9 @@ def _distinct_pairs(q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
 
 
 def _distinct_by_race(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " vocab"]:
-    """The same for any count, as a race in which token x arrives after an exponential time of rate
-    q(x).
+    """The same for any count, as a race.
+
+    Token x arrives after an exponential time of rate q(x).
 
     The first ``count`` arrivals lie in H unless a token outside, arriving at rate r = 1 - q(H),
     comes while fewer of H are there. The number of arrivals from H up to a time is weighed by
@@ -123,8 +124,9 @@ def _distinct_by_race(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, "
 def _log_weights(
     waited: Float[Tensor, "times vocab"], count: int
 ) -> Float[Tensor, "{count} times vocab"]:
-    """Logarithms of the elementary symmetric polynomials of degree below ``count``, for every
-    prefix.
+    """Logarithms of the elementary symmetric polynomials of degree below ``count``.
+
+    There is one for every prefix.
     """
     log_odds = waited + torch.log(-torch.expm1(-waited))
     weights = [torch.zeros_like(log_odds)]

@@ -1,5 +1,4 @@
-"""Rejection sampling: one draft, siblings drawn without replacement, siblings drawn
-independently."""
+"""Rejection sampling: one draft token, or siblings drawn with or without replacement."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -15,8 +15,9 @@ from draftwood.verifiers.base import with_token, without
 
 @dataclass(frozen=True)
 class Traversal:
-    """Test the first leaf with its whole path; if it fails delete it and go on, a parent after all
-    its children.
+    """Test the first leaf with its whole path; if it fails delete it and go on.
+
+    A parent is tested after all its children.
 
     A path weighs w = min(1, w(parent) p/q), so tokens the target likes better than the draft make
     up for others. A deleted child is taken off p and q of its parent, whose weight falls. Weng et
@@ -24,7 +25,7 @@ class Traversal:
 
     Differs from the paper: weights are computed on the way down, and below a path of weight 0
     nothing is looked at. Independent siblings that drew the same token share their children, which
-    keeps the law and accepts more.
+    keeps the distribution and accepts more.
     """
 
     name: ClassVar[str] = "traversal"
@@ -51,8 +52,9 @@ class Traversal:
 
 
 class _Open:
-    """A node on the path under test, with what is left of its children, its weight and its
-    distributions.
+    """A node on the path under test.
+
+    It holds what is left of its children, its weight and its distributions.
 
     ``nodes`` are the siblings that hold its token, those with children first.
     """

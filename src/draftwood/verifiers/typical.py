@@ -18,8 +18,8 @@ class Typical:
     """Keep the longest path of tokens the target finds likely enough, then draw from the target.
 
     A token passes if p(token) > min(epsilon, delta exp(-entropy of p)): where the target is unsure,
-    less likely tokens are good enough. Lossy: the law of the text is not the target's. Cai et al.
-    2024 (Medusa, arXiv:2401.10774).
+    less likely tokens are good enough. Lossy: the distribution of the text is not the target's. Cai
+    et al. 2024 (Medusa, arXiv:2401.10774).
 
     Differs from the paper: the first token of a step is drawn from p like any other and not taken
     greedily, and of paths of equal length the first wins.

@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: one folder with ``run.json`` and ``records.jsonl``.
+"""What a benchmark writes: one folder with ``run.json`` and ``records.jsonl``.
 
 ``records.jsonl`` only grows, by whole lines: a process killed at any moment leaves at most one line
 without its end, which the next run takes away. One process at a time writes a folder.
@@ -25,16 +25,16 @@ TRIES = 2  # starts of a run in which a peer may fail at one prompt
 
 @dataclass(frozen=True)
 class Record:
-    """One cell's answer to one turn of a prompt.
+    """One configuration's answer to one turn of a prompt.
 
     Attributes:
-        cell: key of the cell: everything that tells it from the others of the run.
+        cell: key of the configuration: everything that tells it from the others of the run.
         method: its name; ``peer:NAME`` for another system.
-        at: where the cell stands, for instance ``length 3`` or ``budget 14``.
+        at: where the configuration belongs, for instance ``length 3`` or ``budget 14``.
         shape: of its trees, printed; None where the method has none.
         verifier: name of the rule.
         drafter: name of the drafter.
-        lossless: whether the rule keeps the model's law.
+        lossless: whether the rule keeps the model's distribution.
         category: of the prompt.
         prompt: its id.
         turn: from 0.
@@ -51,11 +51,11 @@ class Record:
         identical_to_plain: whether a greedy text is plain decoding's; None where texts are drawn or
             nothing is known.
         divergence: where it is not: the fields of ``checking.Divergence``.
-        law: two-sample test of next-token laws: ``samples``, ``position``, ``p_value``.
+        law: two-sample test of next-token distributions: ``samples``, ``position``, ``p_value``.
         quality: ``{"name": ..., "value": ...}``, see ``bench.quality``.
         worker: who measured it; ``local`` without Ray.
-        nodes: most guesses per run, where a shape says so.
-        draft_steps: levels of the tree, each a run of the draft model; None where there is none.
+        nodes: most draft tokens per pass, where a shape says so.
+        draft_steps: levels of the tree, each a pass of the draft model; None where there is none.
         load: for the protocol ``load``: batch, rate, seconds waited and to the first token.
         beside: of a peer that answered when the run went on: ``stats`` and ``seconds_end_to_end``
             of plain decoding, measured once more at that moment; ratios of this record are to
@@ -115,7 +115,7 @@ class RunInfo:
         model: name of the target.
         draft_model: name of the draft model.
         dtype: how the target's weights are multiplied.
-        curve: measured seconds of a run by nodes, and per node and token of context: ``{"nodes":
+        curve: measured seconds of a pass by nodes, and per node and token of context: ``{"nodes":
             [], "seconds": [], "per_place": [one]}``.
         bandwidth: bytes per second that memory gives; the roofline is this over ``weight_bytes``.
         weight_bytes: read for every token.
@@ -163,8 +163,9 @@ class RunInfo:
 
     @property
     def given_up(self) -> set[Key]:
-        """What peers are not asked again: at every start they would fail there, and never come to
-        what is behind.
+        """What peers are not asked again.
+
+        At every start they would fail there, and never come to what follows.
         """
         failed = Counter(
             tuple(each["key"]) for known in self.peers.values() for each in known.get("failed", [])
@@ -206,8 +207,9 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """The records of a folder, none where there is no file; a last line without its end does not
-    count.
+    """The records of a folder, none where there is no file.
+
+    A last line without its end does not count.
 
     Of a unit whose writer was killed some lines may be there; it is measured again whole, and the
     last records count.
@@ -250,8 +252,9 @@ def renamed(value: Any) -> Any:
 
 
 class Writer:
-    """Appends records to a folder; ``done`` holds the keys of all that are there. Made by
-    ``writing``.
+    """Appends records to a folder; ``done`` holds the keys of all that are there.
+
+    Made by ``writing``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -264,8 +267,9 @@ class Writer:
             file.truncate(end)  # takes away the line of a writer that was killed
 
     def append(self, records: Sequence[Record]) -> None:
-        """Add records that belong together: all of them or, where the disk refuses, none. Raises
-        OSError then.
+        """Add records that belong together: all of them or, where the disk refuses, none.
+
+        Raises OSError then.
         """
         lines = b"".join(json.dumps(asdict(record)).encode() + b"\n" for record in records)
         with disk_errors(self.path), self.path.open("ab", buffering=0) as file:

@@ -1,5 +1,6 @@
-"""What the records of a cell prove: texts that have to be plain decoding's, and laws of the next
-token.
+"""What the records of a configuration prove.
+
+Texts have to be plain decoding's, or the distributions of the next token have to agree.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ def compared_texts(group: Sequence[Record], plain: Sequence[Record]) -> list[tup
 def law_of(group: Sequence[Record]) -> float | None:
     """The joint p-value of the tests that can tell something, None without any."""
     if group[0].verifier == "match":
-        # the token is plain decoding's own draw, whatever was guessed: its texts are compared
+        # the token is plain decoding's own draw, whatever was drafted: its texts are compared
         # instead
         return None
     values = [

@@ -27,8 +27,9 @@ def processor() -> str:
 
 
 def bandwidth(numbers: torch.Tensor, threads: int, rounds: int = 5) -> float:
-    """Bytes per second at which so many threads read a tensor far greater than any cache; the best
-    of some rounds.
+    """Bytes per second at which so many threads read a tensor far greater than any cache.
+
+    The best of some rounds.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -46,8 +47,9 @@ def bandwidth(numbers: torch.Tensor, threads: int, rounds: int = 5) -> float:
 def roofline(
     speed: float | None, bandwidth: float | None, weight_bytes: int | None
 ) -> float | None:
-    """Tokens per second over the speed at which one reading of the weights per token fills the
-    memory bus.
+    """Tokens per second over the greatest speed that the memory bus allows.
+
+    There, one reading of the weights per token fills the bus.
     """
     return speed * weight_bytes / bandwidth if speed and bandwidth and weight_bytes else None
 

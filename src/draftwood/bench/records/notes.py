@@ -8,8 +8,9 @@ from draftwood.bench.records.statistics import Summary, summaries
 
 
 def notes(records: Sequence[Record], run: RunInfo) -> list[str]:
-    """What must be said beside the tables: prompts, texts and distributions that differ, peers that
-    failed or are absent.
+    """What must be said beside the tables.
+
+    Prompts, texts and distributions that differ; peers that failed or are absent.
     """
     own = summaries([record for record in records if not record.is_peer], run)
     return [
@@ -67,7 +68,7 @@ def _of_peers(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
 
 
 def failures(records: Sequence[Record], run: RunInfo) -> list[Summary]:
-    """Cells that claim to be lossless and are not."""
+    """Configurations that claim to be lossless and are not."""
     mine = [record for record in records if not record.is_peer and record.lossless]
     found = summaries(mine, run)
     return [

@@ -12,17 +12,18 @@ STRICT = ("float32", "float64", "int8")  # where no difference of two greedy tex
 SHUFFLES = 19_999
 
 
-# of a test whose p-value is told: with fewer a law that is wrong by a tenth goes unseen
+# of a test whose p-value is told: with fewer a distribution that is wrong by a tenth goes unseen
 LEAST_SAMPLES = 1000
 
 
-# of the joint test of a cell: a lossless method falls below it once in a thousand cells
+# of the joint test of a configuration: a lossless method falls below it once in a thousand
 SIGNIFICANCE = 1e-3
 
 
 def two_sample(one: Sequence[int], other: Sequence[int], seed: int = 0) -> float:
-    """Probability that two samples of one law differ at least this much, by shuffling which token
-    is whose.
+    """Probability that two samples of one distribution differ at least this much.
+
+    It is found by shuffling which token is whose.
 
     The measure of difference is Pearson's chi-square of homogeneity. The test is exact for samples
     of any size.

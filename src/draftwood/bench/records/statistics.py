@@ -1,8 +1,8 @@
 """From records to figures: pure functions, the same for tables and reports.
 
-Everything is paired by prompt: a ratio compares two cells on the same prompts, turns and rounds,
-and its interval comes from drawing prompts anew, with all their turns and rounds, for these are not
-independent of each other.
+Everything is paired by prompt: a ratio compares two configurations on the same prompts, turns and
+rounds, and its interval comes from drawing prompts again, with all their turns and rounds, for
+these are not independent of each other.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +34,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of one cell at one temperature, in one category or all.
+    """What is known of one configuration at one temperature, in one category or all.
 
     Attributes:
         cell: its key; so are ``method`` to ``lossless``.
@@ -42,9 +42,9 @@ class Summary:
         prompts: answered.
         answers: to all their turns in all rounds.
         tokens: emitted.
-        block_efficiency: emitted tokens per run of the target, pooled; None for peers that do not
+        block_efficiency: emitted tokens per pass of the target, pooled; None for peers that do not
             tell.
-        guesses_per_run: drafted tokens per run of the target.
+        guesses_per_run: drafted tokens per pass of the target.
         tokens_per_second: decoding alone, all tokens over all seconds; None where nothing was
             timed.
         end_to_end: tokens per second of the whole request.
@@ -53,7 +53,7 @@ class Summary:
         speed_up_end_to_end: of whole requests.
         total_speed_up: all tokens over all seconds, as someone who waits for every answer sees it.
         mbsu: memory-bound speed-up, see ``mbsu``.
-        acceptance: share of runs that accepted a guess, where the bound is known.
+        acceptance: share of passes that accepted a draft token, where the bound is known.
         bound: alpha*, the greatest share possible.
         roofline: tokens per second over the rate at which memory can give the weights.
         quality: mean score by name.
@@ -62,11 +62,11 @@ class Summary:
         compared: of so many.
         ties: greedy texts that leave it where two tokens tie within rounding; they take no part in
             ratios.
-        failures: texts that had to be the same and differ without excuse; from a lossless cell,
-            which is a bug, or a lossy one. Of drawn texts in 8- and 11-bit precision none is called
-            a failure: what rounding does to a draw is not known.
+        failures: texts that had to be the same and differ without excuse; from a lossless
+            configuration, which is a bug, or a lossy one. Of drawn texts in 8- and 11-bit precision
+            none is called a failure: what rounding does to a draw is not known.
         divergence: the first of these, or else of the ties.
-        law: joint p-value of the tests of the next token's law that drew enough samples.
+        law: joint p-value of the tests of the next token's distribution that drew enough samples.
     """
 
     cell: str
@@ -100,8 +100,9 @@ class Summary:
 
 
 def summaries(records: Sequence[Record], run: RunInfo, by_category: bool = False) -> list[Summary]:
-    """A summary of every cell and temperature in the order of the records, over all prompts or by
-    category.
+    """A summary of every configuration and temperature in the order of the records.
+
+    Each is over all prompts, or by category.
     """
     groups: dict[tuple[str, float, str | None], list[Record]] = {}
     for record in records:
@@ -118,7 +119,7 @@ def summaries(records: Sequence[Record], run: RunInfo, by_category: bool = False
 def summary(
     group: Sequence[Record], plain: Sequence[Record], run: RunInfo, category: str | None = None
 ) -> Summary:
-    """The summary of one cell's records, beside those of plain decoding on the same prompts."""
+    """A configuration's summary, beside that of plain decoding on the same prompts."""
     first = group[0]
     compared = compared_texts(group, plain)
     different = [record for record, same in compared if not same and not record.is_peer]
@@ -191,13 +192,13 @@ def whole(record: Record) -> tuple[float, float] | None:
 
 
 def per_run(record: Record) -> tuple[float, float] | None:
-    """Tokens after the prompt's run, and the other runs of the target."""
+    """Tokens after the prompt's pass, and the other passes of the target."""
     tokens, runs = record.stats.get("tokens", 0), record.stats.get("target_runs")
     return (tokens - record.stats.get("first_tokens", 1), runs) if runs else None
 
 
 def guesses(record: Record) -> tuple[float, float] | None:
-    """Drafted tokens, and runs of the target."""
+    """Drafted tokens, and passes of the target."""
     drafted, runs = record.stats.get("drafted"), record.stats.get("target_runs")
     return (drafted, runs) if runs and drafted is not None else None
 
@@ -215,12 +216,12 @@ def estimate(records: Iterable[Record], part: Part) -> Estimate | None:
 
 
 def block_efficiency(records: Iterable[Record]) -> Estimate | None:
-    """Tokens per run, pooled, with its interval over prompts."""
+    """Tokens per pass, pooled, with its interval over prompts."""
     return estimate(records, per_run)
 
 
 def block_efficiency_ratio(one: Sequence[Record], other: Sequence[Record]) -> Estimate | None:
-    """Ratio of two cells' block efficiencies on their common prompts."""
+    """Ratio of two configurations' block efficiencies on their common prompts."""
     return pooled_ratio(paired(one, other), per_run)
 
 
@@ -228,8 +229,9 @@ Pairs = list[tuple[Record, Record]]
 
 
 def paired(one: Sequence[Record], other: Sequence[Record]) -> Pairs:
-    """Records of the same prompt, turn, round and temperature; the other with the figures measured
-    beside the one.
+    """Records of the same prompt, turn, round and temperature.
+
+    The other has the figures measured beside the one.
     """
     known = {(r.temperature, r.prompt, r.turn, r.round): r for r in other}
     keys = [(r.temperature, r.prompt, r.turn, r.round) for r in one]
@@ -249,8 +251,9 @@ def pooled_ratio(pairs: Pairs, part: Part) -> Estimate | None:
 
 
 def median_ratio(pairs: Pairs, part: Part) -> Estimate | None:
-    """Median over prompts of the ratio on each prompt, with its interval; None where nothing is
-    common.
+    """Median over prompts of the ratio on each prompt, with its interval.
+
+    None where nothing is common.
     """
     sides = _sides(pairs, part)
     if sides is None:
@@ -261,15 +264,16 @@ def median_ratio(pairs: Pairs, part: Part) -> Estimate | None:
 
 
 def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> float | None:
-    """Memory-bound speed-up: tokens per read of the target's weights, the draft model's reads
-    counted by size.
+    """Memory-bound speed-up: tokens per read of the target's weights.
+
+    The draft model's reads are counted by size.
 
     Block efficiency over (draft steps x size ratio + 1), as the tables of Jeon et al. 2024,
     arXiv:2402.14160, have it.
 
     Args:
         efficiency: block efficiency.
-        draft_steps: runs of the draft model per tree, one per level; None where there is no draft
+        draft_steps: passes of the draft model per tree, one per level; None where there is no draft
             model.
         ratio: parameters of the draft model over those of the target; None where that is not known.
     """
@@ -279,8 +283,9 @@ def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> flo
 
 
 def throughput(records: Sequence[Record]) -> float | None:
-    """Tokens per second of all requests of a cell under load together; every round has a clock of
-    its own.
+    """Tokens per second of all requests of a configuration under load together.
+
+    Every round has a clock of its own.
     """
     rounds: dict[int, list[dict]] = {}
     for record in records:
@@ -328,7 +333,7 @@ def _ratio(sums: np.ndarray) -> np.ndarray:
 
 
 def _draws(count: int) -> np.ndarray:
-    """Prompts drawn anew: [draws prompts]."""
+    """Prompts drawn again: [draws prompts]."""
     return np.random.default_rng(0).integers(0, count, (DRAWS, count))
 
 
@@ -339,7 +344,7 @@ def _weights(count: int) -> np.ndarray:
 
 
 def _estimate(sums: np.ndarray, figure: Callable[[np.ndarray], np.ndarray]) -> Estimate:
-    """A figure of sums over prompts, and its interval from prompts drawn anew."""
+    """A figure of sums over prompts, and its interval from prompts drawn again."""
     count = sums.shape[1]
     drawn = np.ravel(figure(_weights(count) @ sums))
     return _with_interval(float(np.ravel(figure(sums.sum(axis=1)))[0]), drawn, count)

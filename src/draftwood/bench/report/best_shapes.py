@@ -7,8 +7,10 @@ from draftwood.bench.records.statistics import Estimate, block_efficiency, per_r
 
 
 def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] | None:
-    """The records of the shape with the greatest block efficiency; None where nothing is
-    measured."""
+    """The records of the shape with the greatest block efficiency.
+
+    None where nothing is measured.
+    """
     shapes: dict[str, list[Record]] = {}
     for record in records:
         if (record.method, record.at) == (method, at):
@@ -18,8 +20,9 @@ def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] 
 
 
 def held_out(records: Sequence[Record], method: str, at: str) -> Estimate | None:
-    """Block efficiency where the shape is chosen on other prompts than those that count; None
-    without a choice.
+    """Block efficiency where the shape is chosen on other prompts than those that count.
+
+    None without a choice.
 
     The prompts are halved, every other one in the order of the records. Each half counts with the
     shape that was best on the other.

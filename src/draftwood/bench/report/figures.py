@@ -1,5 +1,6 @@
-"""Plots as SVG that stands inside a page: its colours are the page's, so that light and dark both
-suit it.
+"""Plots as SVG inside a page.
+
+Their colours are the page's, so that light and dark both suit them.
 """
 
 import io
@@ -14,7 +15,7 @@ from draftwood.bench.records.statistics import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK, FAINT, PAPER = "#010203", "#040506", "#070809"  # stand for colours of the page
+INK, FAINT, PAPER = "#010203", "#040506", "#070809"  # mean colours of the page
 # Okabe and Ito 2008
 SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 MARKS, DASHES = "osD^vPX", ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
@@ -78,8 +79,9 @@ def by_category(rows: Mapping[str, Mapping[str, Estimate]], style: Mapping[str, 
 
 
 def against(lines: Mapping[str, Line], style: Mapping[str, Style], below: str, aside: str) -> str:
-    """Estimates with their intervals against a number, one line per method; shifted a little where
-    they would hide.
+    """Estimates with their intervals against a number, one line per method.
+
+    They are shifted a little where they would hide each other.
     """
     places = sorted({x for line in lines.values() for x, _ in line})
     shift = (places[-1] - places[0]) * 0.006
@@ -107,8 +109,10 @@ def costs(
     gains: Mapping[str, tuple[float, Estimate]],
     style: Mapping[str, Style],
 ) -> str:
-    """What a run of n nodes costs over a run of one, and what methods yield at the nodes they
-    use."""
+    """What a pass over n nodes costs over a pass over one.
+
+    Beside it, what methods yield at the nodes they use.
+    """
     with _plot(3.2, "nodes of a run (guesses + 1)", "times a run of one node") as plot:
         plot.axes.plot(
             nodes,

@@ -114,7 +114,7 @@ def _sizes(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> l
 
 
 def _costs(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
-    """The verify-cost curve of the machine, and where the methods stand beside it."""
+    """The verify-cost curve of the machine, and where the methods are beside it."""
     curve = measured.run.curve
     if not curve or not curve["seconds"] or not curve["seconds"][0]:
         return []
@@ -142,7 +142,7 @@ def _costs(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> l
 
 
 def _depths(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
-    """How often at least so many guesses were accepted."""
+    """How often at least so many draft tokens were accepted."""
     lines: dict[str, list[tuple[float, Estimate]]] = {}
     for each in cells:
         group = of_cell(each, measured.records)
@@ -196,7 +196,7 @@ def _phases(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
 
 
 def accepted(depth: int) -> Part:
-    """Runs that accepted more than ``depth`` guesses, and all runs."""
+    """Passes that accepted more than ``depth`` draft tokens, and all passes."""
 
     def part(record: Record) -> tuple[float, float] | None:
         counts, runs = record.stats.get("accepted_by_depth"), record.stats.get("target_runs")

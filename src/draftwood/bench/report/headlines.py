@@ -1,5 +1,6 @@
-"""The figures that stand in front, as sentences: decoding alone and end to end, beside peers, and
-what 8 bits cost.
+"""The figures that come first, as sentences.
+
+Decoding alone and end to end, beside peers, and what 8 bits cost.
 """
 
 from collections.abc import Mapping
@@ -10,8 +11,10 @@ from draftwood.bench.report.tables import temperatures
 
 
 def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
-    """What a method gains over plain decoding at each temperature, decoding alone and end to
-    end."""
+    """What a method gains over plain decoding at each temperature.
+
+    Told for decoding alone and end to end.
+    """
     run = measured.run
     sentences = []
     for temperature in temperatures(measured.records):
@@ -36,8 +39,9 @@ def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
 
 
 def peer_sentence(measured: MeasuredRun, method: str) -> str:
-    """How much faster a method is than the fastest peer, by tokens per second: decoding alone and
-    end to end.
+    """How much faster a method is than the fastest peer, by tokens per second.
+
+    Told for decoding alone and end to end.
 
     Raises:
         ValueError: where no peer was measured.

@@ -69,8 +69,9 @@ def overview(records: Sequence[Record], run: RunInfo, temperature: float) -> Tab
 
 
 def chosen(records: Sequence[Record], run: RunInfo, temperature: float) -> list[Summary]:
-    """The cells that stand for their methods: all, or of fixed budgets and lengths the best shape
-    at the largest.
+    """The configurations that represent their methods.
+
+    That is all, or of fixed budgets and lengths the best shape at the largest.
     """
     here = [record for record in records if record.temperature == temperature]
     if run.protocol != "rsd":
@@ -93,8 +94,9 @@ def of_cell(each: Summary, records: Iterable[Record]) -> list[Record]:
 
 
 def refusal(each: Summary) -> str:
-    """Why a method gets no speed-up: where its text leaves plain decoding's, and how near the two
-    tokens were.
+    """Why a method gets no speed-up.
+
+    It says where its text leaves plain decoding's, and how near the two tokens were.
     """
     place = each.divergence or {}
     if "position" not in place:

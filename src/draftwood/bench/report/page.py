@@ -1,4 +1,4 @@
-"""One page that needs nothing else: styles, drawings and the little script stand in it."""
+"""One page that needs nothing else: styles, drawings and the little script are in it."""
 
 import json
 import re
@@ -53,8 +53,9 @@ def page(runs: Sequence[MeasuredRun]) -> str:
 
 
 def headline(measured: MeasuredRun) -> str:
-    """What matters most: a difference of texts, else the greatest speed-up, else the most tokens
-    per run.
+    """What matters most.
+
+    A difference of texts, else the greatest speed-up, else the most tokens per pass.
     """
     cells = [
         each
@@ -163,8 +164,10 @@ def _cell(text: str) -> str:
 
 
 def _trees(measured: MeasuredRun) -> str:
-    """Draft trees to be chosen by method and step; without scripts all stand one below the
-    other."""
+    """Draft trees to be chosen by method and step.
+
+    Without scripts all are shown one below the other.
+    """
     drawings = []
     for method, steps in measured.trees.items():
         best = max(steps, key=lambda step: len(step["path"]), default=None)

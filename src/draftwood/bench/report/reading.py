@@ -1,5 +1,6 @@
-"""Folders of benchmark runs for a report, and files of the report; whatever is wrong is told with
-its cure.
+"""Folders of benchmark runs for a report, and files of the report.
+
+Whatever is wrong is told with its cure.
 """
 
 import json

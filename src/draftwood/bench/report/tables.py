@@ -17,7 +17,7 @@ from draftwood.bench.report.best_shapes import best_shape, held_out
 
 @dataclass(frozen=True)
 class Table:
-    """A title, names of columns, and cells."""
+    """A title, names of columns, and rows."""
 
     title: str
     head: tuple[str, ...]
@@ -35,8 +35,9 @@ def tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
 
 
 def marked(table: Table, run: RunInfo) -> Table:
-    """The table, its title with the commits that do not hold what was measured, since files
-    differed from them.
+    """The table, its title with the commits that do not hold what was measured.
+
+    Files differed from these commits.
     """
     return (
         replace(table, title=f"{table.title}, measured at {', '.join(run.dirty)}")
@@ -66,7 +67,7 @@ def temperatures(records: Sequence[Record]) -> list[float]:
 
 
 def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
-    """One row per cell: how fast it is, alone and beside plain decoding, and what it drafts."""
+    """One row per configuration: speed, alone and beside plain decoding, and what it drafts."""
     head = (
         "method",
         "tokens/s",
@@ -95,8 +96,9 @@ def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
 
 
 def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
-    """One row per cell: whether the text is the model's own, how near the figures come to what is
-    possible, quality.
+    """One row per configuration: text, distance from the possible, quality.
+
+    It says whether the text is the model's own, and how near the figures come to what is possible.
     """
     found = summaries([record for record in records if record.temperature == temperature], run)
     scores = list(dict.fromkeys(name for each in found for name in each.quality))
@@ -123,7 +125,7 @@ def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
 
 
 def category_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
-    """Speed-up and tokens per run by category."""
+    """Speed-up and tokens per pass by category."""
     here = [record for record in records if record.temperature == temperature]
     found = summaries(here, run, by_category=True)
     categories = list(dict.fromkeys(record.category for record in here))
@@ -143,8 +145,9 @@ def category_table(records: Sequence[Record], run: RunInfo, temperature: float) 
 
 
 def rsd_tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
-    """Methods down, lengths and budgets across, the best shape of each; then other figures of these
-    cells.
+    """Methods down, lengths and budgets across, the best shape of each.
+
+    Other figures of these configurations follow.
     """
     found = []
     for temperature in sorted({record.temperature for record in records}, reverse=True):
@@ -186,8 +189,10 @@ def _best_table(title: str, records: Sequence[Record], kind: str) -> Table:
 def _other_figures(
     where: str, records: Sequence[Record], run: RunInfo, kind: str
 ) -> Iterator[Table]:
-    """Memory-bound speed-up, token rate and quality of the best shapes, as far as they are
-    known."""
+    """Memory-bound speed-up, token rate and quality of the best shapes.
+
+    They are given as far as they are known.
+    """
     columns = _sizes([record for record in records if record.method != "plain"])
     known = summaries(records, run)
     best: dict[tuple[str, int], Summary] = {}
@@ -229,8 +234,9 @@ def _score(name: str) -> Callable[[Summary], str]:
 
 
 def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
-    """One row per method and load: tokens per second of all together, and how long single requests
-    take.
+    """One row per method and load.
+
+    Tokens per second of all together, and how long single requests take.
     """
     head = (
         "method",
@@ -260,8 +266,9 @@ def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> T
 
 
 def over_plain(each: Summary, records: Sequence[Record]) -> float | None:
-    """Tokens per second of all requests, over those of plain decoding under the same load; None
-    without it.
+    """Tokens per second of all requests, over those of plain decoding under the same load.
+
+    None without it.
     """
     at = [
         record
@@ -282,7 +289,7 @@ def proof(each: Summary) -> str:
 
 
 def name_of(each: Summary) -> str:
-    """A cell in the table of its run."""
+    """A configuration in the table of its run."""
     if each.method.startswith("peer:"):
         return f"{each.method.removeprefix('peer:')}, {each.at}"
     shape = "" if each.shape is None or each.at == "default" else f": {labelled(each.shape)}"

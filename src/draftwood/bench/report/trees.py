@@ -1,5 +1,6 @@
-"""Draft trees as nested lists: nodes without a fork stand in one line, the accepted path is seen
-without colour too.
+"""Draft trees as nested lists.
+
+Nodes without a fork share one line; the accepted path is seen without colour too.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ def tree(drawn: Drawn) -> str:
 
 
 def count(drawn: Drawn) -> str:
-    """How much was guessed and kept."""
+    """How much was drafted and kept."""
     kept, guesses = len(drawn["path"]), len(drawn["tokens"]) - 1
     return f"step {drawn['step']}: {kept} of {guesses} guesses accepted"
 

@@ -32,8 +32,9 @@ READ_BYTES = 1 << 30  # far more than any cache holds
 def describe(
     bench: Workbench, protocol: Protocol, prompts: PromptSet, rule: str, command: str
 ) -> RunInfo:
-    """The common part of a run's records. Measures the bandwidth of memory, and the curve where
-    none is stored.
+    """The common part of a run's records.
+
+    Measures the bandwidth of memory, and the curve where none is stored.
     """
     models = bench.models
     device = bench.plain.model.device
@@ -96,8 +97,9 @@ def now() -> str:
 
 
 def commit() -> str | None:
-    """Of the checkout that this file lies in, with a mark where files differ from it; None outside
-    of one.
+    """Of the checkout that this file lies in, with a mark where files differ from it.
+
+    None outside of one.
     """
     asked = [
         "git",
@@ -134,8 +136,9 @@ def digest(prompts: PromptSet) -> str:
 
 
 def matrix_sizes(folder: Path) -> int | None:
-    """Numbers in the weights that one token needs: of an embedding that is no output layer too,
-    only a row is read.
+    """Numbers in the weights that one token needs.
+
+    Of an embedding that is no output layer too, only a row is read.
 
     None for a folder without safetensors.
     """

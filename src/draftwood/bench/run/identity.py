@@ -1,7 +1,7 @@
 """Is a measured text the model's own?
 
 At temperature 0 by identity, and above it too where a method matches; of others by a two-sample
-test of token laws.
+test of token distributions.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,9 @@ CANDIDATES = 8  # places looked at for the one where the model is least sure
 def divergence(
     model: Model, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int], dtype: str
 ) -> Divergence | None:
-    """Where a greedy text leaves plain decoding's, None if it does not; a tie only in 8- and 11-bit
-    precision.
+    """Where a greedy text leaves plain decoding's, None if it does not.
+
+    A tie counts only in 8- and 11-bit precision.
     """
     found = first_divergence(model, prompt, plain, other)
     return (
@@ -48,7 +49,7 @@ class LawTest:
     Attributes:
         position: of that token in plain decoding's answer.
         samples: of each kind.
-        p_value: probability of samples at least this different if both follow one law.
+        p_value: probability of samples at least this different if both follow one distribution.
     """
 
     position: int
@@ -66,11 +67,12 @@ def law_test(
     seed: int,
     exact: bool = True,
 ) -> LawTest | None:
-    """Compare the law of the token after some place of an answer; None where there is nothing to
-    compare.
+    """Compare the distribution of the token after some place of an answer.
+
+    None where there is nothing to compare.
 
     Of some places drawn at random the one with the most open next token is taken at which the
-    method drafts at all. The method decodes from there anew for every sample: the token before the
+    method drafts at all. The method decodes from there again for every sample: the token before the
     place is made its root, so the sampled token is the first that the verifier decides about.
     """
     if len(answer) < 2:
@@ -104,8 +106,9 @@ def law_test(
 def _next_token(
     model: Model, method: Method, context: list[int], root: int, options: Options
 ) -> tuple[int, bool]:
-    """The first token that one step of the method emits below this root, and whether it had any
-    guess.
+    """The first token that one step of the method emits below this root.
+
+    Also whether it had any draft token.
     """
     decoding = Decoding(model, method.drafter, method.verifier, context, options)
     with closing(Batch()) as batch:
@@ -126,13 +129,14 @@ def _told(events: Sequence[Event]) -> Any:
 
 
 def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:
-    """alpha* at the root: the greatest probability with which any exact rule could accept one of
-    its children.
+    """The greatest probability with which any exact rule could accept a child of the root.
+
+    This is alpha*.
 
     For drawn children it is taken over the draws; children chosen by another rule are accepted with
     what the target gives them at most. So are all where the target leaves no choice (temperature
-    0), for then nothing is drawn. None for guesses made with the noise of the target's draw in
-    view: if p were guessed right they would all be accepted.
+    0), for then nothing is drawn. None for drafts made with the noise of the target's draw in view:
+    if p were known right they would all be accepted.
     """
     children, p = tree.children[0], probs[0]
     if tree.draw == "coupled":

@@ -1,9 +1,9 @@
-"""Block efficiency for little: only the nodes that are read are run, and many texts share each run.
+"""Block efficiency for little: only nodes that are read are run, and many texts share each pass.
 
 The engine, the drafters and the verifiers are the library's own. A node is run when its
 distribution is asked for, so a rule that walks from the root costs as much as plain decoding, and
-one that starts at the leaves what it looks at. The sequences under way share one run. The texts are
-those of ordinary decoding; times mean nothing.
+one that starts at the leaves what it looks at. The sequences under way share one pass. The texts
+are those of ordinary decoding; times mean nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,8 +40,9 @@ def decode_together(
     options: Sequence[Options],
     whole_trees: bool = False,
 ) -> list[list[Step]]:
-    """Decode every prompt plainly or by a method with a draft model; for each the steps, without
-    sensible times.
+    """Decode every prompt plainly or by a method with a draft model.
+
+    Gives the steps of each, without sensible times.
 
     Args:
         target: the model whose texts they are.
@@ -71,7 +72,7 @@ def decode_together(
 
 
 class Together:
-    """Runs several tasks in turns on one thread and merges the model runs they wait for."""
+    """Runs several tasks in turns on one thread and merges the forward passes they wait for."""
 
     def __init__(self) -> None:
         self.waiting: dict[greenlet, tuple[Shared, PackedInput]] = {}
@@ -86,13 +87,14 @@ class Together:
             ready = self._serve() if self.waiting else []
 
     def wait(self, model: "Shared", part: PackedInput) -> Output:
-        """Called by a task: the output of a run of this model over this part."""
+        """Called by a task: the output of a pass of this model over this part."""
         self.waiting[getcurrent()] = (model, part)
         return self.scheduler.switch()
 
     def _serve(self) -> list[tuple[greenlet, Output | None]]:
-        """One run, of the draft model if any task waits for it, so that runs of the target serve
-        many.
+        """One pass, of the draft model if any task waits for it.
+
+        So passes of the target serve many.
         """
         model = max(
             {model for model, _ in self.waiting.values()}, key=lambda candidate: candidate.first
@@ -104,8 +106,9 @@ class Together:
 
 
 class Shared(PoolOfSequences):
-    """A model whose runs are merged with those of the other tasks; ``first`` where others wait for
-    what it says.
+    """A model whose passes are merged with those of the other tasks.
+
+    It is ``first`` where others wait for what it says.
     """
 
     def __init__(self, inner: PoolOfSequences, together: Together, first: bool = False) -> None:
@@ -167,13 +170,14 @@ class LazySession(PooledSession):
 
 
 class RowsOnDemand:
-    """Logits by node; reading one runs it, and what is missing between it and the path that was
-    read last.
+    """Logits by node; reading one runs it.
+
+    What is missing between it and the path that was read last is run too.
     """
 
     def __init__(self, session: LazySession, tree: DraftTree) -> None:
         self.session, self.tree = session, tree
-        self.path: list[int] = []  # nodes in the cache behind the committed tokens
+        self.path: list[int] = []  # nodes in the cache after the committed tokens
 
     def cpu(self) -> "RowsOnDemand":
         return self
@@ -186,7 +190,7 @@ class RowsOnDemand:
         return self.session.extend(missing, keep="last").logits
 
     def keep(self, path: Sequence[int]) -> None:
-        """Take back all that was read behind this part of the path.
+        """Take back all that was read after this part of the path.
 
         Raises:
             ValueError: for nodes that were not read.

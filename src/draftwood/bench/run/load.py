@@ -19,7 +19,7 @@ from draftwood.stats import Stats, Step
 
 @dataclass
 class Job:
-    """One request and its times, in seconds from the start of the cell."""
+    """One request and its times, in seconds from the start of the configuration."""
 
     decoding: Decoding
     arrived: float
@@ -37,7 +37,7 @@ class Job:
 
 
 def under_load(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
-    """The records of one cell; a greedy text must be the same as when it is decoded alone."""
+    """Records of a configuration; a greedy text must be the same as when it is decoded alone."""
     (cell,) = unit.cells
     prompts = [bench.encode(prompt) for _, prompt in unit.prompts]
     seeds = [unit.seed(bench.settings.seed, number) for number, _ in unit.prompts]
@@ -75,7 +75,7 @@ def _run(
         options = bench.options(temperature, seeds[number], ends)
         return Decoding(model, method.drafter, method.verifier, prompts[number], options)
 
-    assert cell.batch is not None  # every cell of this protocol has one
+    assert cell.batch is not None  # every configuration of this protocol has one
     began = time.perf_counter()
     if cell.rate is None:
         return list(_in_batches(decoding, len(prompts), cell.batch, began))

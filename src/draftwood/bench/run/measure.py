@@ -1,5 +1,6 @@
-"""Units of work: what is measured at one moment, and so compared, is recorded together or not at
-all.
+"""Units of work.
+
+What is measured at one moment, and so compared, is recorded together or not at all.
 """
 
 import random
@@ -39,11 +40,12 @@ def measure(
 def _in_turns(
     bench: Workbench, unit: Unit, peers: Sequence[PeerSystem], worker: str, done: Container[Key]
 ) -> list[Record]:
-    """All cells and rivals answer a turn before the next one is asked, in an order that changes
-    from turn to turn.
+    """All configurations and peers answer a turn before the next one is asked.
+
+    Their order changes from turn to turn.
 
     What plain decoding answered is the history of the next turn for all, so that all see the same
-    prompts. A rival that missed its turn is asked beside plain decoding once more, and its record
+    prompts. A peer that missed its turn is asked beside plain decoding once more, and its record
     holds what that took.
     """
     (number, prompt), found, said = unit.prompts[0], [], []
@@ -146,8 +148,10 @@ def _peer_record(
     fields: Mapping,
     plain: Sequence[int],
 ) -> Record:
-    """A peer's record; a text that differs is told, not judged, for a peer rounds in its own
-    way."""
+    """A peer's record.
+
+    A text that differs is told, not judged, for a peer rounds in its own way.
+    """
     same = list(fields["token_ids"]) == list(plain)
     made = record(
         bench, Configuration(PLAIN), unit, number, prompt, turn, tokens, drafter=None, verifier=None
@@ -162,7 +166,7 @@ def _peer_record(
 
 
 def _thrifty(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
-    """One cell on all prompts, in shared runs; stats without seconds."""
+    """One configuration on all prompts, in shared passes; stats without seconds."""
     (cell,) = unit.cells
     prompts = [bench.encode(prompt) for _, prompt in unit.prompts]
     seeds = [unit.seed(bench.settings.seed, number) for number, _ in unit.prompts]

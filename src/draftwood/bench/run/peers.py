@@ -34,8 +34,9 @@ def invited_peers(order: "Order", bench: Workbench, info: RunInfo) -> list[Syste
 
 
 def missed(units: Sequence[Unit], chosen: Sequence[System], done: Container[Key]) -> list[Unit]:
-    """Plain decoding of the units, all done, in which a system has not answered; they are asked
-    beside it.
+    """Plain decoding of the units, all done, in which a system has not answered.
+
+    They are asked beside it.
     """
     alone = (Configuration(PLAIN),)
     return [
@@ -55,8 +56,9 @@ def under_way(
     info: RunInfo,
     progress: "Progress",
 ) -> Iterator[Sequence[PeerSystem]]:
-    """Those of the systems that are needed; ``run.json`` says at once what they are, and in the end
-    which failed.
+    """Those of the systems that are needed.
+
+    ``run.json`` says at once what they are, and in the end which failed.
     """
     needed = [system for system in chosen if any(_lacks(unit, system, done) for unit in units)]
     settings = order.protocol.settings

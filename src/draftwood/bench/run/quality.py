@@ -12,8 +12,9 @@ from draftwood.interfaces.model import Model
 def quality(
     prompt: Prompt, text: str, model: Model, tokens: Sequence[int], answer: Sequence[int]
 ) -> dict | None:
-    """The score that a prompt allows: its number, its reference, else how likely the model itself
-    finds the answer.
+    """The score that a prompt allows.
+
+    Its number, its reference, else how likely the model itself finds the answer.
 
     Args:
         prompt: with its reference or its number, where it has one.
@@ -48,7 +49,7 @@ def rouge_2(text: str, reference: str) -> float:
 
 
 def log_likelihood(model: Model, tokens: Sequence[int], answer: Sequence[int]) -> float:
-    """Mean log-probability of an answer's tokens under the model at temperature 1, in one run."""
+    """Mean log-probability of an answer's tokens under the model at temperature 1, in one pass."""
     session = model.start()
     try:
         session.extend(tokens[:-1], keep="last") if len(tokens) > 1 else None

@@ -22,7 +22,7 @@ def record(
     tokens: Sequence[int],
     **more,
 ) -> Record:
-    """A record with everything that the cell and the unit say."""
+    """A record with everything that the configuration and the unit say."""
     fields: dict = {
         "stats": {},
         "seconds_end_to_end": None,

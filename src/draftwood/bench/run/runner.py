@@ -1,5 +1,7 @@
-"""A run from its start to its end: what is missing is measured, unit by unit, and written at
-once."""
+"""A run from its start to its end.
+
+What is missing is measured, unit by unit, and written at once.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -109,8 +111,10 @@ def fit(bench: Workbench, chosen: PromptSet, say: Callable[[str], None]) -> tupl
 
 
 def _with_threads(order: Order) -> Order:
-    """Workers of one machine share its cores; those of a cluster use as many threads as this
-    process says it does.
+    """Set the threads that the workers of a run use.
+
+    Workers of one machine share its cores; those of a cluster use as many threads as this process
+    says it does.
     """
     if order.models.threads is not None or (order.workers == 1 and not order.ray_address):
         return order

@@ -21,7 +21,7 @@ def write_trees(
     temperature: float,
     at: Path,
 ) -> None:
-    """Let the first cell of every method decode a prompt and keep the steps that accepted most.
+    """Decode a prompt by every method and keep the steps that accepted most.
 
     Raises:
         OSError: where the disk refuses.
@@ -44,8 +44,9 @@ def write_trees(
 
 
 def best(steps: Sequence[Step], bench: Workbench) -> list[dict[str, Any]]:
-    """The steps that accepted most, of equals the first, in plain types; none where nothing was
-    drafted.
+    """The steps that accepted most, of equals the first, in plain types.
+
+    None where nothing was drafted.
     """
     drafted = [
         number for number, step in enumerate(steps) if step.tree is not None and step.drafted

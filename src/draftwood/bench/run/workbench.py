@@ -1,5 +1,6 @@
-"""The models of a run and everything that answers prompts with them; every worker has one of its
-own.
+"""The models of a run and everything that answers prompts with them.
+
+Every worker has a workbench of its own.
 """
 
 import time
@@ -32,7 +33,7 @@ WARM_UP_TOKENS = 8
 
 @dataclass(frozen=True)
 class Answer:
-    """What a cell made of one prompt."""
+    """What a configuration made of one prompt."""
 
     token_ids: list[int]
     text: str
@@ -41,7 +42,7 @@ class Answer:
 
 
 class Workbench:
-    """Models in memory, and each cell's method on them, built when it is first used.
+    """Models in memory, and each configuration's method on them, built when it is first used.
 
     Args:
         models: what to load; weights are loaded when they are first needed.
@@ -92,14 +93,15 @@ class Workbench:
         return key.dtype if key is not None else "unknown"
 
     def using(self, cell: Configuration) -> LanguageModel:
-        """The target with a cell's method."""
+        """The target with a configuration's method."""
         if cell.key not in self._built:
             self._built[cell.key] = self._build(cell)
         return self._built[cell.key]
 
     def use_curve(self, curve: dict[str, list] | None) -> None:
-        """Take this curve, so that trees are of one size however often and wherever the run goes
-        on.
+        """Take this curve from now on.
+
+        So trees are of one size however often and wherever the run goes on.
         """
         if curve is not None:
             per_context_token = curve.get("per_place", [0.0])[0]
@@ -164,8 +166,10 @@ class Workbench:
         temperature: float,
         seeds: Sequence[int],
     ) -> list[list[Step]]:
-        """The steps of a cell on many prompts in shared runs; greedy plain texts are written
-        once."""
+        """The steps of a configuration on many prompts in shared passes.
+
+        Greedy plain texts are written once.
+        """
         from draftwood.bench.run.lazy_nodes import decode_together
 
         key = repr((cell.key, temperature, prompts))
@@ -186,7 +190,7 @@ class Workbench:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def warm_up(self, cells: Sequence[Configuration], tokens: Sequence[int]) -> None:
-        """Let every cell write a few tokens that nobody counts."""
+        """Let every configuration write a few tokens that nobody counts."""
         for cell in cells:
             lm = self.using(cell)
             lm.generate(tokens, max_new_tokens=WARM_UP_TOKENS, exact=self.settings.exact, seed=0)
@@ -201,8 +205,9 @@ class Workbench:
     def bound(
         self, cell: Configuration, tokens: Sequence[int], temperature: float, seed: int
     ) -> dict[str, float]:
-        """Acceptance at the root beside the greatest possible one, over a few tokens and outside
-        any timing.
+        """Acceptance at the root beside the greatest possible one.
+
+        Both are over a few tokens and outside any timing.
         """
         method = self.using(cell).method
         settings = self.settings

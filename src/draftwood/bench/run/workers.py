@@ -1,5 +1,6 @@
-"""Prompts spread over processes, on one machine or a cluster, by Ray. The records are those of a
-serial run.
+"""Prompts spread over processes, on one machine or a cluster, by Ray.
+
+The records are those of a serial run.
 """
 
 import os
@@ -71,8 +72,9 @@ class Worker:
 
     @cached_property
     def bench(self) -> Workbench:
-        """The models, which all use one curve. Raises ValueError where this machine has other
-        weights of the name.
+        """The models, which all use one curve.
+
+        Raises ValueError where this machine has other weights of the name.
         """
         bench = Workbench(self.models, self.settings)
         for name, value in digests(bench).items():
@@ -106,8 +108,8 @@ def spread(
         order: what is measured, and by how many workers where.
         units: what is left of it.
         device: what the model runs on; each worker has one of this kind, a GPU for itself alone.
-        info: of the run; all workers take its curve, the cost of a run of the target, and must have
-            its weights.
+        info: of the run; all workers take its curve, the cost of a pass of the target, and must
+            have its weights.
         say: told in one line where workers must wait for the cluster.
 
     Raises:

@@ -1,6 +1,4 @@
-"""Runs of one token for every row, computed together: what is left of a step where nothing is
-guessed.
-"""
+"""Passes of one token for every row, computed together: a step without draft tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,17 +11,18 @@ from draftwood.models.cache import CacheSlice, RunCache
 from draftwood.models.session import PooledSession
 from draftwood.models.transformers import TransformersModel
 
-TRIAL = 32  # runs with guesses after which they are judged
-LEAST = 0.05  # guesses kept per run, below which they bring nothing
+TRIAL = 32  # passes with draft tokens after which these are judged
+LEAST = 0.05  # draft tokens kept per pass, below which they bring nothing
 SHORTEST_REST, LONGEST_REST = 8, 64  # rounds
 
 
 @dataclass
 class Rest:
-    """When to stop guessing for a while: in a batch guesses cost time, and in some texts none is
-    ever kept.
+    """When to stop drafting for a while.
 
-    Texts do not depend on it where a token's draw does not depend on what was guessed.
+    In a batch draft tokens cost time, and in some texts none is ever kept.
+
+    Texts do not depend on it where a token's draw does not depend on what was drafted.
     """
 
     runs: int = 0
@@ -37,7 +36,7 @@ class Rest:
         return self.left > 0
 
     def saw(self, runs: int, kept: int) -> None:
-        """A round with guesses: so many rows ran, so many guesses were kept."""
+        """A round with draft tokens: so many rows ran, so many of the tokens were kept."""
         self.runs, self.kept = self.runs + runs, self.kept + kept
         if self.runs < TRIAL:
             return
@@ -52,8 +51,9 @@ class Rest:
 def run_alone(
     target: TransformersModel, sessions: Sequence[PooledSession], tokens: Sequence[int]
 ) -> Float[Tensor, "rows vocab"]:
-    """Run one token behind each sequence, as a lone root; the logits after it. Commit it to keep
-    it.
+    """Run one token after each sequence, as a lone root; the logits after it.
+
+    Commit it to keep it.
     """
     lengths = [session.length for session in sessions]
     places = [

@@ -42,8 +42,9 @@ class Call:
 
     @property
     def new(self) -> int:
-        """Columns of ``input_ids`` to run: the newest, where a cache that has the others came with
-        all tokens.
+        """Columns of ``input_ids`` to run.
+
+        These are the newest, where a cache that has the others came with all tokens.
         """
         mask, given = self.inputs.get("attention_mask"), self.input_ids.shape[1]
         whole = getattr(self.config, "_mask_length", -1) if mask is None else mask.shape[1]

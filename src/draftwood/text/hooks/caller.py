@@ -19,8 +19,9 @@ def arguments_of_generate() -> Mapping[str, Any]:
 
 
 def give_back_the_tokenizer() -> None:
-    """Put ``tokenizer`` back among the arguments from which ``generate`` is about to pick those of
-    the custom loop.
+    """Put ``tokenizer`` back among the arguments of ``generate``.
+
+    From them it is about to pick those of the custom loop.
 
     To be called while ``generate`` reads the loop's signature: it has taken the tokenizer out by
     then, and without it ``stop_strings`` and ``token_healing`` fail.

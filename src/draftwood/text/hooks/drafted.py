@@ -1,4 +1,4 @@
-"""Decoding with drafts: all rows share the target's runs, each row goes at its own pace."""
+"""Decoding with drafts: all rows share the target's passes, each row goes at its own pace."""
 
 import time
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from draftwood.interfaces.verifier import Verdict
 from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
-from draftwood.ranking import require_probs
+from draftwood.sampling import require_probs
 from draftwood.stats import Stats, Step
 from draftwood.text.hooks.alone import Rest, run_alone
 from draftwood.text.hooks.call import Call
@@ -30,7 +30,7 @@ from draftwood.text.hooks.timeline import Emitted, Timeline
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 
-LONE = DraftTree.of([0], [-1])  # stands for any lone root in the numbers of a call
+LONE = DraftTree.of([0], [-1])  # represents any lone root in the numbers of a call
 LATEST = 8  # rounds whose logits are kept for resting drafters
 
 
@@ -43,8 +43,9 @@ def decode_drafted(
 
 
 class Rows:
-    """The rows of a call under way, as one task: they end together, and processors and criteria
-    see all of them.
+    """The rows of a call under way, as one task.
+
+    They end together, and processors and criteria see all of them.
     """
 
     def __init__(self, call: Call, target: TransformersModel, method: Method) -> None:
@@ -61,7 +62,7 @@ class Rows:
         self.steps: list[list[Step]] = [[] for _ in call.input_ids]
         self.counts = [0] * len(call.input_ids)  # tokens that each row has got
         self.rest = Rest()
-        same_draws = self.greedy or isinstance(method.verifier, Match)  # whatever was guessed
+        same_draws = self.greedy or isinstance(method.verifier, Match)  # whatever was drafted
         # tokens that the drafters do not know of yet
         self.late: list[list[int]] = [[] for _ in call.input_ids]
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
@@ -98,8 +99,10 @@ class Rows:
     def take(
         self, outputs: Sequence[Any], seconds: float
     ) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats] | None:
-        """Hand the tokens on; what ``generate`` returns, with the numbers of the call, at the
-        end."""
+        """Hand the tokens on.
+
+        At the end it gives what ``generate`` returns, with the numbers of the call.
+        """
         if not self.steps[0]:
             self._take_prompts(outputs[0], seconds / len(self.rows))
         elif self.proposals:
@@ -196,8 +199,9 @@ class Rows:
     # The answers
 
     def _take_roots(self, logits: Tensor, seconds: float) -> None:
-        """One token for each row. Rows that have ended ran along, so that the others lie side by
-        side.
+        """One token for each row.
+
+        Rows that have ended ran along, so that the others lie side by side.
         """
         going, since = self.going, time.perf_counter()
         for number in going:
@@ -255,8 +259,9 @@ class Rows:
         proposals: list[tuple[ForwardInput, dict[str, float]]],
         outputs: Sequence[Output],
     ) -> tuple[dict[int, int], dict[int, Tensor]]:
-        """What comes after roots without guesses, all drawn together: there every exact verifier
-        just draws.
+        """What comes after roots without draft tokens, all drawn together.
+
+        There every exact verifier just draws.
         """
         if not places:
             return {}, {}
@@ -271,8 +276,9 @@ class Rows:
         return dict(zip(places, tokens, strict=True)), dict(zip(places, scores, strict=True))
 
     def _draw(self, numbers: list[int], logits: Tensor) -> tuple[list[int], Tensor]:
-        """The next token of rows whose contexts hold everything before it, and the scores it was
-        drawn from.
+        """The next token of rows, and the scores it was drawn from.
+
+        The rows' contexts hold everything before that token.
         """
         rows = [self.rows[number] for number in numbers]
         answers = (
@@ -293,8 +299,9 @@ class Rows:
         return [row.rng.draw(law) for row, law in zip(rows, probs, strict=True)], scores
 
     def _require_numbers(self, numbers: list[int], logits: Tensor, whole: Sequence[bool]) -> None:
-        """Raise ValueError where a row's scores are not whole: there is nothing to choose a token
-        from.
+        """Raise ValueError where a row's scores are not whole.
+
+        There is nothing to choose a token from then.
         """
         for number, row, good in zip(numbers, logits, whole, strict=True):
             if not good:

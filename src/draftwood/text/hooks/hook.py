@@ -41,13 +41,15 @@ def custom_generate(
     streamer: BaseStreamer | None = None,
     stateless: Sequence[type] = (),
 ) -> "Hook":
-    """A decoding loop for ``model.generate(**inputs,
+    """A decoding loop for ``model.generate``, which takes it as ``custom_generate``.
+
+    For instance ``model.generate(**inputs,
     custom_generate=draftwood.custom_generate("recycling"))``.
 
     Transformers prepares everything as usual and runs the prompt; texts, scores and caches are what
     it would give. With sampling, ``torch.manual_seed`` before the call makes it reproducible. What
-    every option of ``generate`` does here stands in docs/transformers.md. A call with which drafts
-    cannot be right runs without them, and says so.
+    every option of ``generate`` does here is written in docs/transformers.md. A call with which
+    drafts cannot be right runs without them, and says so.
 
     Args:
         method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand.
@@ -139,8 +141,9 @@ class Hook:
         return output
 
     def _start(self, model: PreTrainedModel) -> tuple[TransformersModel, Method]:
-        """The model with a cache for trees, made anew where the model has moved or changed its
-        type, and the method.
+        """The model with a cache for trees, and the method.
+
+        The model is wrapped again where it has moved or changed its type.
         """
         with self._starting:
             known = self._used.get(model)
@@ -162,8 +165,9 @@ class Hook:
 
 @dataclass(frozen=True)
 class _Used:
-    """What is kept of a model from call to call. It does not refer to the model, which may so be
-    dropped.
+    """What is kept of a model from call to call.
+
+    It does not refer to the model, which may so be dropped.
     """
 
     pool: CachePool
@@ -178,8 +182,9 @@ def _built(
 
 
 def _why_not_in_batches(call: Call, target: TransformersModel) -> str | None:
-    """Why this model needs rows one by one, where it does; ValueError where it cannot run trees at
-    all.
+    """Why this model needs rows one by one, where it does.
+
+    ValueError where it cannot run trees at all.
     """
     if takes_batches(target) or len(call.input_ids) == 1:
         return None

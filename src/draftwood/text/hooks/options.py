@@ -23,7 +23,7 @@ class Option:
 
     Attributes:
         outcome: ``right``: with drafts, what Transformers gives. ``without drafts``: what
-            Transformers gives, one token per run. ``refused``: a ValueError. ``not for this``:
+            Transformers gives, one token per pass. ``refused``: a ValueError. ``not for this``:
             Transformers itself does not read it in greedy decoding and sampling, or not in custom
             loops.
         remark: under which conditions, or what to do instead.
@@ -245,8 +245,9 @@ def _holds_data(value: object) -> bool:
 
 
 def _replaced(model: PreTrainedModel) -> bool:
-    """Whether PEFT puts virtual tokens before the prompt; its other adapters change nothing but
-    weights.
+    """Whether PEFT puts virtual tokens before the prompt.
+
+    Its other adapters change nothing but weights.
     """
     replaced = model.__dict__.get("prepare_inputs_for_generation")
     if replaced is None:
@@ -256,7 +257,7 @@ def _replaced(model: PreTrainedModel) -> bool:
 
 
 def _odd_places(call: Call, width: int) -> str | None:
-    """Whether tokens stand elsewhere than one behind the other from position 0 on."""
+    """Whether tokens are elsewhere than one after the other from position 0 on."""
     mask, positions = call.inputs.get("attention_mask"), call.inputs.get("position_ids")
     if mask is not None:
         begun = mask.bool().cumsum(-1) > 0

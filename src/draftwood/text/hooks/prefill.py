@@ -1,4 +1,4 @@
-"""The prompt's run, which is Transformers' own, and the caches it leaves."""
+"""The prompt's pass, which is Transformers' own, and the caches it leaves."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -24,12 +24,12 @@ def plain_cache(cache: object) -> bool:
 def run_prompts(
     call: Call, hidden: Sequence[int], all_logits: bool, hear: Callable[[Any], None]
 ) -> Any:
-    """Run the prompts as ``generate`` would; the output of the last run.
+    """Run the prompts as ``generate`` would; the output of the last pass.
 
     Args:
         hidden: layers whose hidden states ``hear`` reads.
         all_logits: whether it reads the logits of every token.
-        hear: called with the output of every run; long prompts of which it reads much are run in
+        hear: called with the output of every pass; long prompts of which it reads much are run in
             pieces.
     """
     model, inputs = call.model, dict(call.inputs)
@@ -50,8 +50,9 @@ def run_prompts(
 
 
 def adopt(session: PooledSession, cache: Cache, row: int, seen: int) -> None:
-    """Make a new session go on from a row of the cache, of which the newest ``seen`` tokens are no
-    padding.
+    """Make a new session go on from a row of the cache.
+
+    The newest ``seen`` tokens of that row are no padding.
     """
     session.adopt([(layer.keys[row], layer.values[row]) for layer in cache.layers], seen)  # type: ignore[attr-defined]
 

@@ -22,11 +22,12 @@ _found: WeakKeyDictionary[PreTrainedModel, dict[Hashable, bool]] = WeakKeyDictio
 
 
 def takes_batches(target: TransformersModel) -> bool:
-    """Whether small trees behind several prompts, padding among them, give the logits of the
-    model's own steps.
+    """Whether small trees after several prompts give the model's own logits.
+
+    They are compared with the model's own steps, padding among the prompts.
 
     Raises:
-        ValueError: where not even a tree behind a single prompt does.
+        ValueError: where not even a tree after a single prompt does.
     """
     model = target.hf_model
     verdicts = _found.setdefault(model, {})
@@ -62,8 +63,9 @@ def _why_not(target: TransformersModel, padding: list[int]) -> str | None:
 
 
 def _logits(target: TransformersModel, padding: list[int]) -> tuple[Tensor, Tensor]:
-    """Logits at the nodes of a path [rows nodes vocab]: among other nodes of a tree here, step by
-    step there.
+    """Logits at the nodes of a path [rows nodes vocab].
+
+    Here the path is among other nodes of a tree; there it is run step by step.
     """
     rows = [_plain_tokens(target, row) for row in range(len(padding))]
     own = _Steps(target.hf_model, torch.tensor([row[:PROMPT] for row in rows]), padding)

@@ -1,4 +1,4 @@
-"""Logits processors for rows that stand at different places of their texts."""
+"""Logits processors for rows that are at different places of their texts."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def strangers(processors: LogitsProcessorList, trusted: Sequence[type]) -> list[
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What the processors of a call make of logits, as if every row stood where one of them stands.
+    """What the processors of a call make of logits, as if every row were where one of them is.
 
     Args:
         given: the prompts as given, padding and all.
@@ -83,7 +83,7 @@ class Scores:
 
         Args:
             numbers: of the row each of ``logits`` belongs to.
-            answers: the tokens behind the prompt, for each.
+            answers: the tokens after the prompt, for each.
             logits: one row for each.
         """
         logits = logits.to(self.given.device, torch.float32, copy=True)

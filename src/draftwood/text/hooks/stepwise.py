@@ -1,5 +1,6 @@
-"""Transformers' own loop, token by token, with the draws of this library: for calls in which drafts
-cannot help.
+"""Transformers' own loop, token by token, with the draws of this library.
+
+It serves calls in which drafts cannot help.
 """
 
 import time
@@ -17,8 +18,9 @@ from draftwood.text.hooks.call import Call
 
 
 def decode_stepwise(call: Call) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats]:
-    """What ``generate`` returns, and the numbers of the call. Sampled texts are those that drafts
-    would have led to.
+    """What ``generate`` returns, and the numbers of the call.
+
+    Sampled texts are those that drafts would have led to.
     """
     config = call.config
     draws = (

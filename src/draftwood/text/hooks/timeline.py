@@ -1,5 +1,7 @@
-"""The texts of a call as ``generate`` writes them: every row gets its next token at the same
-time."""
+"""The texts of a call as ``generate`` writes them.
+
+Every row gets its next token at the same time.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +14,9 @@ from transformers.generation import BaseStreamer
 
 @dataclass(frozen=True, eq=False)
 class Emitted:
-    """A token, with the processed scores and the raw logits it was taken from where they are asked
-    for.
+    """A token, with the scores it was taken from where they are asked for.
+
+    These are the processed scores and the raw logits.
     """
 
     token: int
@@ -22,8 +25,9 @@ class Emitted:
 
 
 class Timeline:
-    """Takes tokens as rows get them, some rows ahead of others, and asks criteria and streamer in
-    Transformers' order.
+    """Takes tokens as rows get them, some rows ahead of others.
+
+    It asks criteria and streamer in Transformers' order.
 
     Args:
         input_ids: the prompts as given.
@@ -52,8 +56,9 @@ class Timeline:
         self._pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
 
     def runs(self, number: int) -> bool:
-        """Whether the row still gets tokens; finished ones do where no end-of-text token says how
-        to pad.
+        """Whether the row still gets tokens.
+
+        Finished ones do where no end-of-text token says how to pad.
         """
         return not self.ended and (self.unfinished[number] or not self._pads)
 
