@@ -16,6 +16,7 @@ from draftwood.models.ends import final_norm
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.submodules import list_of_layers
 from draftwood.models.transformers import TransformersModel
 from draftwood.tree import DraftTree
 from tape import record
@@ -196,6 +197,31 @@ def at_nodes(model: PreTrainedModel, before: Sequence[int], tree: DraftTree) -> 
     return torch.stack(
         [plainly(model, [*before, *text_to(tree, node)])[-1] for node in range(len(tree))]
     )
+
+
+@torch.no_grad()
+def ending_of(model: PreTrainedModel, text: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """What the last layer gives at the tokens of a text, that behind the norm, and the logits."""
+    found: list[Tensor] = []
+    named = list_of_layers(model)
+    assert named is not None
+    hook = named[1][-1].register_forward_hook(
+        lambda module, given, result: found.append(
+            result if isinstance(result, Tensor) else result[0]
+        )
+    )
+    try:
+        out = model(torch.tensor([list(text)]), output_hidden_states=True, use_cache=False)
+    finally:
+        hook.remove()
+    last = found[0] if found[0].ndim == 3 else found[0][None]
+    return last[0], out.hidden_states[-1][0], out.logits[0]
+
+
+def apart(here: Tensor, there: Tensor) -> float:
+    """The largest difference, in units of the spread of what it should be."""
+    assert here.shape == there.shape
+    return float((here.float() - there.float()).abs().max() / there.float().std())
 
 
 def skipping(*layers: int) -> Layers:

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import AutoModelForCausalLM, OPTConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, OPTConfig
 
 from draftwood.models.ends import final_norm
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, has_int8
-from draftwood.models.submodules import list_of_layers
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import TableModel
 from families import (
@@ -23,6 +21,8 @@ from families import (
     SIZES,
     VOCAB,
     AnyModel,
+    apart,
+    ending_of,
     hf_model,
     model_of,
     some_tokens,
@@ -33,31 +33,6 @@ TEXT = some_tokens(12, seed=1)
 needs_int8 = pytest.mark.skipif(
     not has_int8(torch.device("cpu")), reason="this CPU has no fast 8-bit products"
 )
-
-
-@torch.no_grad()
-def own(model: PreTrainedModel) -> tuple[Tensor, Tensor, Tensor]:
-    """What the last layer gives at the tokens of a text, that behind the norm, and the logits."""
-    found: list[Tensor] = []
-    named = list_of_layers(model)
-    assert named is not None
-    hook = named[1][-1].register_forward_hook(
-        lambda module, given, result: found.append(
-            result if isinstance(result, Tensor) else result[0]
-        )
-    )
-    try:
-        out = model(torch.tensor([TEXT]), output_hidden_states=True, use_cache=False)
-    finally:
-        hook.remove()
-    last = found[0] if found[0].ndim == 3 else found[0][None]
-    return last[0], out.hidden_states[-1][0], out.logits[0]
-
-
-def apart(here: Tensor, there: Tensor) -> float:
-    """The largest difference, in units of the spread of what it should be."""
-    assert here.shape == there.shape
-    return float((here.float() - there.float()).abs().max() / there.float().std())
 
 
 ALL = [*FAMILIES, *LEAN_PATHS]
@@ -78,7 +53,7 @@ def test_the_embedding_is_that_of_transformers(family: str) -> None:
 
 @pytest.mark.parametrize("family", ALL)
 def test_norm_and_output_head_are_those_of_transformers(family: str) -> None:
-    before, after, logits = own(hf_model(family))
+    before, after, logits = ending_of(hf_model(family), TEXT)
     ends = model_of(family).ends
     assert apart(ends.logits(before), logits) <= 1e-5
     assert apart(ends.logits(after, normed=True), logits) <= 1e-5
@@ -92,7 +67,7 @@ def test_norm_and_output_head_are_those_of_transformers(family: str) -> None:
 def test_what_models_do_to_logits_would_be_missed(family: str) -> None:
     """Negative control: the head alone says something else than these models."""
     hf: Any = hf_model(family)
-    before, after, logits = own(hf)
+    before, after, logits = ending_of(hf, TEXT)
     with torch.no_grad():
         assert apart(hf.get_output_embeddings()(after), logits) > 1e-3
     assert apart(model_of(family).ends.logits(before), logits) <= 1e-5
@@ -101,7 +76,7 @@ def test_what_models_do_to_logits_would_be_missed(family: str) -> None:
 @pytest.mark.parametrize("family", ["llama", "stablelm/lean", "qwen3/native"])
 def test_a_wrong_norm_or_part_would_be_noticed(family: str) -> None:
     """Negative control."""
-    before, after, logits = own(hf_model(family))
+    before, after, logits = ending_of(hf_model(family), TEXT)
     ends = model_of(family).ends
     assert apart(ends.logits(before, normed=True), logits) > 1e-2
     assert apart(ends.logits(after), logits) > 1e-2
@@ -112,7 +87,7 @@ def test_a_wrong_norm_or_part_would_be_noticed(family: str) -> None:
 @pytest.mark.parametrize("path", [TransformersModel, LeanModel, NativeModel])
 def test_in_bfloat16_up_to_its_rounding(path: Any, family: str) -> None:
     half = copy.deepcopy(hf_model(family)).to(torch.bfloat16)
-    before, after, logits = own(half)
+    before, after, logits = ending_of(half, TEXT)
     model: AnyModel = path(half)
     embedded = model.ends.embed(PART)
     assert torch.equal(embedded, half.get_input_embeddings()(PART))
@@ -126,7 +101,7 @@ def test_in_bfloat16_up_to_its_rounding(path: Any, family: str) -> None:
 @needs_int8
 @pytest.mark.parametrize("family", ["llama", "llama-scaled", "stablelm"])
 def test_in_int8_within_its_tolerance(family: str) -> None:
-    before, _, logits = own(hf_model(family))
+    before, _, logits = ending_of(hf_model(family), TEXT)
     ends = NativeModel(hf_model(family), "int8").ends
     assert torch.equal(ends.embed(PART), hf_model(family).get_input_embeddings()(PART))
     found = ends.logits(before)
