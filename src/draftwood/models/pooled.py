@@ -63,6 +63,10 @@ class PoolOfSequences(InProcess, ABC):
     ) -> list[Output]:
         """Run the parts of several sequences together and write their keys and values to the
         pool. All of them run the same layers."""
+        if any(part.layers != parts[0].layers for part in parts[1:]):
+            raise ValueError(
+                "parts of one run go through the same layers; run others by themselves"
+            )
         with self.pool.lock:
             self.pool.cover([part.place for part in parts])
             return self.compute(parts, keep, hidden)

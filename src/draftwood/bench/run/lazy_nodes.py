@@ -20,7 +20,6 @@ from draftwood.interfaces.model import (
     Ability,
     ForwardInput,
     Keep,
-    Layers,
     ModelEnds,
     Output,
     WithoutEnds,
@@ -109,7 +108,7 @@ class Shared(PoolOfSequences):
     """
 
     def __init__(self, inner: PoolOfSequences, together: Together, first: bool = False) -> None:
-        super().__init__(inner.config, inner.pool, inner.abilities & {"partial", "fork"})
+        super().__init__(inner.config, inner.pool, inner.abilities & {"fork"})
         self.inner, self.together, self.first = inner, together, first
         self.layers, self.hidden_size = inner.layers, inner.hidden_size  # type: ignore[attr-defined]
         self.end_tokens, self.device = inner.end_tokens, inner.device  # type: ignore[attr-defined]
@@ -130,9 +129,6 @@ class Shared(PoolOfSequences):
     @property
     def ends(self) -> ModelEnds:
         return WithoutEnds(self)  # type: ignore[arg-type]
-
-    def check(self, layers: Layers) -> None:
-        self.inner.check(layers)
 
 
 class LazyNodes(Shared):
