@@ -33,16 +33,14 @@ def require(
     Raises:
         ValueError: with what is wrong and how to mend it.
     """
-    missing = [name for name, drafter in drafters.items() if needs_draft_model(drafter)]
-    if missing and not draft_model:
+    drafting = [name for name, drafter in drafters.items() if needs_draft_model(drafter)]
+    if drafting and not draft_model:
         raise ValueError(
-            f"method {missing[0]!r} drafts with a second, smaller model of the same vocabulary;"
+            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
             " name one with --draft-model (draft_model= in Python), or choose lookup, recycling or"
             " layer-skip, which need none"
         )
-    if draft_model and not any(
-        "draft-model" in each.needs | each.uses for each in drafters.values()
-    ):
+    if draft_model and not drafting:
         names = ", ".join(map(repr, drafters))
         subject = f"method {names} uses" if len(drafters) == 1 else f"methods {names} use"
         raise ValueError(
