@@ -12,17 +12,16 @@ appended pair by pair; a stopped run goes on.
 import argparse
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.progress import track
 
 import draftwood
 from data import append_record, markdown, read_records, spec_bench
+from draftwood.bench.records.files import renamed
 from draftwood.drafters import LayerSkip, PromptLookup, TokenRecycling
-from draftwood.drafters.resources import middle_layers
+from draftwood.drafters.layer_skip import middle_layers
 from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.methods import Method, build
-from draftwood.rng import Rng
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats, Step
 from draftwood.text.language_model import LanguageModel
@@ -37,7 +36,7 @@ SHAPES: list[Shape] = [
     StochasticBeam(3, 2),
     Paths(((0,), (1,), (0, 0), (0, 1))),
     BestFirst(2, 2, 4),
-    Sequoia(budget=5, depth=2),
+    Sequoia(budget=5, max_depth=2),
 ]
 VERIFIERS = [Match(), Rejection(), KSeq(), GreedyPlusOne(), Traversal(), Block()]
 
@@ -49,12 +48,10 @@ def pairs(layers: int) -> dict[str, Method]:
         "prompt lookup, match": Method(PromptLookup(branches=3), Match()),
         "token recycling, match": Method(TokenRecycling(), Match()),
     }
-    table = torch.full((4, 4), 0.25)
     for shape in SHAPES:
-        draw = shape.grow(0, lambda tree, first: table[tree.tokens[first:]], Rng(0)).draw
         for verifier in VERIFIERS:
             chain = shape == SHAPES[0]
-            if draw in verifier.exact_for and (chain or not isinstance(verifier, Block)):
+            if shape.draw in verifier.exact_for and (chain or not isinstance(verifier, Block)):
                 found[f"{shape}, {verifier.name}"] = Method(LayerSkip(skipped, shape), verifier)
     return found
 
@@ -82,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
     fitting = [prompt for prompt in encoded if len(prompt) <= arguments.longest]
     prompts = fitting[:: max(1, len(fitting) // arguments.prompts)][: arguments.prompts]
     plain, _ = write(lm, build("plain", lm.model), prompts, arguments.tokens)
-    done = {record["pair"] for record in read_records(path)}
+    done = {renamed(record["pair"]) for record in read_records(path)}
     work = {name: method for name, method in pairs(lm.model.layers).items() if name not in done}
     for name, method in track(
         work.items(), console=Console(stderr=True), description="pairs", total=len(work)

@@ -21,7 +21,7 @@ from data import markdown
 from draftwood.drafters import Drafter, DraftModel, PromptLookup, TokenRecycling
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import ForwardInput, Keep, Output
+from draftwood.interfaces.model import Ability, ForwardInput, Keep, Output, WithoutEnds
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.tree import DraftTree
@@ -40,6 +40,8 @@ class Prepared:
         self.vocab_size, self.context_length, self.layers = vocab, None, 0
         self.end_tokens: frozenset[int] = frozenset()
         self.device = torch.device("cpu")
+        self.abilities: frozenset[Ability] = frozenset({"fork"})
+        self.hidden_size, self.ends = 0, WithoutEnds(self)
         self.seconds = 0.0
 
     def start(self) -> "PreparedSession":
@@ -74,9 +76,6 @@ class PreparedSession:
 
     def rewind(self, count: int) -> None:
         self.length -= count
-
-    def skipping(self, layers: frozenset[int]) -> "PreparedSession":
-        raise ValueError("there are no layers to skip")
 
     def fork(self) -> "PreparedSession":
         fork = PreparedSession(self.model)

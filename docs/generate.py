@@ -32,21 +32,21 @@ END = "<!-- end -->\n"
 
 
 def methods_page() -> str:
-    from draftwood.methods import RECIPES
+    from draftwood.methods.recipes import RECIPES
 
     rows = [
         (
             f"`{recipe.name}`",
             recipe.summary,
-            recipe.drafter,
-            f"{recipe.shape.name}, {recipe.shape.nodes} nodes" if recipe.shape else "",
+            recipe.drafter.name,
+            f"{recipe.shape.label}, {recipe.shape.nodes} nodes" if recipe.shape else "",
             recipe.verifier.name,
-            "yes" if recipe.lossless else "**no**",
+            recipe.promise if recipe.lossless else f"**{recipe.promise}**",
             recipe.source,
         )
-        for recipe in RECIPES.values()
+        for recipe in RECIPES
     ]
-    head = ("method", "what it does", "drafter", "shape", "verifier", "lossless", "source")
+    head = ("method", "what it does", "drafter", "shape", "verifier", "promise", "source")
     return (
         "# Methods\n\nWritten by `make docs` from `src/draftwood/methods/recipes.py`. The shapes"
         " are defaults; any shape goes\nwith any drafter that takes one, any verifier with any"

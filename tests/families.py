@@ -11,9 +11,12 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from draftwood.interfaces.model import ForwardInput, Layers, ModelSession, Output
+from draftwood.models.ends import final_norm
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.submodules import list_of_layers
 from draftwood.models.transformers import TransformersModel
 from draftwood.tree import DraftTree
 from tape import record
@@ -102,6 +105,12 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "mixtral": ("MixtralConfig", {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen3-experts": ("Qwen3MoeConfig", {**GROUPED, **EXPERTS, "num_experts": 4, "head_dim": 8}),
     "gpt-oss": ("GptOssConfig", {**MIXED, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "gemma": ("GemmaConfig", {**GROUPED, "head_dim": 8}),
+    "granite": (
+        "GraniteConfig",
+        {**GROUPED, "logits_scaling": 4.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.7},
+    ),
+    "cohere": ("CohereConfig", {**GROUPED, "logit_scale": 0.25}),
     "falcon": ("FalconConfig", {**SIZES, "alibi": False}),
 }
 LEAN = (
@@ -139,6 +148,11 @@ def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     config: PreTrainedConfig = getattr(transformers, name)(**options)
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+    norm = final_norm(model)
+    assert norm is not None
+    with torch.no_grad():  # new ones are all alike, and a norm done twice would not be noticed
+        for parameter in norm.parameters():
+            parameter += torch.rand(parameter.shape) - 0.5
     return model
 
 
@@ -183,6 +197,47 @@ def at_nodes(model: PreTrainedModel, before: Sequence[int], tree: DraftTree) -> 
     return torch.stack(
         [plainly(model, [*before, *text_to(tree, node)])[-1] for node in range(len(tree))]
     )
+
+
+@torch.no_grad()
+def ending_of(model: PreTrainedModel, text: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """What the last layer gives at the tokens of a text, that behind the norm, and the logits."""
+    found: list[Tensor] = []
+    named = list_of_layers(model)
+    assert named is not None
+    hook = named[1][-1].register_forward_hook(
+        lambda module, given, result: found.append(
+            result if isinstance(result, Tensor) else result[0]
+        )
+    )
+    try:
+        out = model(torch.tensor([list(text)]), output_hidden_states=True, use_cache=False)
+    finally:
+        hook.remove()
+    last = found[0] if found[0].ndim == 3 else found[0][None]
+    return last[0], out.hidden_states[-1][0], out.logits[0]
+
+
+def apart(here: Tensor, there: Tensor) -> float:
+    """The largest difference, in units of the spread of what it should be."""
+    assert here.shape == there.shape
+    return float((here.float() - there.float()).abs().max() / there.float().std())
+
+
+def skipping(*layers: int) -> Layers:
+    """All but these decoder layers."""
+    return Layers(without_attention=frozenset(layers), without_mlp=frozenset(layers))
+
+
+def through(
+    session: ModelSession,
+    tree: DraftTree,
+    layers: Layers,
+    first: int = 0,
+    hidden: tuple[int, ...] = (),
+) -> Output:
+    """A pass over a tree through some layers."""
+    return session.model.forward([ForwardInput(session, tree, first, hidden, layers)])[0]
 
 
 def assert_close(here: Tensor, there: Tensor) -> None:

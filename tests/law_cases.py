@@ -38,7 +38,7 @@ SHAPES: list[Shape] = [
     StochasticBeam(3, 2, budget=5),
     Paths(((0,), (1,), (0, 0), (0, 1))),
     BestFirst(2, 2, 4),
-    Sequoia((0.5, 0.2, 0.1), budget=5, depth=2),
+    Sequoia((0.5, 0.2, 0.1), budget=5, max_depth=2),
 ]
 VERIFIERS: list[Verifier] = [Match(), Rejection(), KSeq(), GreedyPlusOne(), Traversal(), Block()]
 
@@ -46,16 +46,10 @@ DISTANCE, POWER = 0.02, 0.95  # what a test must catch, and how often
 LEVEL = 1e-5  # of one sampled test: how often it calls what is right wrong
 
 
-def drawn(shape: Shape) -> str:
-    """How siblings of a shape come about."""
-    table = torch.full((4, 4), 0.25)
-    return shape.grow(0, lambda tree, first: table[tree.tokens[first:]], Rng(0)).draw
-
-
 def exact_pairs(shapes: Sequence[Shape]) -> Iterator[tuple[Shape, Verifier]]:
     """Every verifier on every shape for which it is exact."""
     for shape, verifier in product(shapes, VERIFIERS):
-        if drawn(shape) in verifier.exact_for and (
+        if shape.draw in verifier.exact_for and (
             verifier.name != "block" or shape == Widths((1, 1))
         ):
             yield shape, verifier

@@ -237,6 +237,25 @@ def test_methods_of_an_axis_do_not_know_each_other() -> None:
                 assert siblings <= shared, f"{path.name} imports {siblings}"
 
 
+def files_with(text: str, source: Path) -> list[str]:
+    """Files that hold this very string as a value."""
+    return sorted(
+        path.name
+        for path in source.rglob("*.py")
+        if any(
+            isinstance(node, ast.Constant) and node.value == text
+            for node in ast.walk(ast.parse(path.read_text()))
+        )
+    )
+
+
+def test_only_who_declares_and_who_refuses_knows_the_draft_model_by_name(tmp_path: Path) -> None:
+    names = files_with("draft-model", SOURCE)
+    assert names == ["draft_model.py", "drafter.py", "resources.py"]
+    (tmp_path / "knowing.py").write_text('needs = drafter == "draft-model"\n')
+    assert files_with("draft-model", tmp_path) == ["knowing.py"]
+
+
 def test_the_import_rule_can_fail(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text(

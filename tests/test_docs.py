@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from own_package import write
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -30,8 +32,12 @@ def test_readme_blocks_run() -> None:
     assert "January" in run(python_blocks(ROOT / "README.md"))
 
 
-def test_the_page_on_adding_a_method_runs() -> None:
-    run(python_blocks(ROOT / "docs" / "add-a-method.md"))
+def test_the_page_on_adding_a_method_runs(tmp_path: Path) -> None:
+    folder = write(tmp_path / "package")
+    run(
+        f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+        + (folder / "check_mine.py").read_text()
+    )
 
 
 @pytest.mark.model

@@ -29,7 +29,7 @@ SMALL: list[Shape] = [  # branching and two deep, with as few outcomes as that c
     Widths((2, 1), "independent"),
     Widths((2, 1), "greedy-plus-one"),
     Independent(2, 2),
-    Sequoia((0.5, 0.2), budget=3, depth=2),
+    Sequoia((0.5, 0.2), budget=3, max_depth=2),
 ]
 PAIRS = [
     pytest.param(shape, rule, id=f"{shape}-{rule.name}")

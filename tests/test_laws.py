@@ -3,7 +3,7 @@ in fp32.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -27,13 +27,13 @@ from draftwood.drafters import (
 )
 from draftwood.engine import Options, generate
 from draftwood.interfaces.drafter import Drafter, Reads
-from draftwood.interfaces.source import Source
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.sources import NGrams
 from draftwood.sources.acceptance import Noise
+from draftwood.sources.python_merger import PythonMerger
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, chi_square, target_law, tiny_llama
 from draftwood.tree import DraftTree
@@ -345,11 +345,6 @@ class Deaf:
         return Verdict(tree.path_to(node), rng.draw(p))
 
 
-def in_python(sources: Sequence[Source]) -> bool:
-    """Stands for ``known``, so that sources are merged by what a test replaces."""
-    return False
-
-
 @pytest.mark.usefixtures("unchecked")
 def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
     target, _ = tables()
@@ -358,7 +353,7 @@ def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.Mo
     def by_noise_alone(mixed: dict[int, float], noise: Noise) -> dict[int, float]:
         return dict(zip(mixed, [1.0 / (1.0 + time) for time in noise(list(mixed))], strict=True))
 
-    monkeypatch.setattr("draftwood.drafters.multi_source.known", in_python)
+    monkeypatch.setattr("draftwood.drafters.multi_source.NativeMerger", PythonMerger)
     monkeypatch.setattr("draftwood.sources.acceptance.coupled", by_noise_alone)
     assert p_value(drafter, Match(), target) > LEVEL
     assert p_value(drafter, Deaf(), target) < LEVEL
@@ -382,7 +377,7 @@ def test_guesses_that_know_the_noise_are_accepted_more_often(
         return stats.accepted / stats.drafted
 
     knowing = share()
-    monkeypatch.setattr("draftwood.drafters.multi_source.known", in_python)
+    monkeypatch.setattr("draftwood.drafters.multi_source.NativeMerger", PythonMerger)
     assert share() == knowing
     monkeypatch.setattr("draftwood.sources.acceptance.coupled", lambda mixed, noise: mixed)
     assert knowing > 1.1 * share()

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from draftwood.interfaces.model import ForwardInput
+from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes.widths import Widths
@@ -282,6 +282,7 @@ class TestTableModel:
     def test_refuses_calls_out_of_order(self) -> None:
         session = TableModel(torch.eye(4)).start()
         tree = DraftTree.of([0, 1, 2], [-1, 0, 0])
+        skipped = Layers(without_mlp=frozenset({1}))
         with pytest.raises(ValueError, match="must have been run"):
             session.forward(tree, first=1)
         session.forward(tree)
@@ -289,9 +290,9 @@ class TestTableModel:
             session.commit([0, 1, 2])
         with pytest.raises(ValueError, match="take back 1 of 0"):
             session.rewind(1)
-        with pytest.raises(ValueError, match="no decoder layers"):
-            session.skipping(frozenset({1}))
-        with pytest.raises(ValueError, match="no hidden states"):
+        with pytest.raises(ValueError, match=r"'partial'.*TableModel does not"):
+            session.model.forward([ForwardInput(session, tree, layers=skipped)])
+        with pytest.raises(ValueError, match=r"'hidden'.*TableModel does not"):
             session.extend([1], hidden=[0])
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from draftwood.bench.plan.configurations import RSD_METHODS, Configuration, depth_of, draw_of
+from draftwood.bench.plan.configurations import RSD_METHODS, Configuration
 from draftwood.bench.plan.protocols import (
     Axes,
     Load,
@@ -66,9 +66,9 @@ def test_axes_change_one_thing() -> None:
     assert {cell.rule.name for cell in verifiers} == {"match", "rejection", "traversal"}
     shapes = Axes(("rsd-s",), "shape").cells()[1:]
     assert {cell.rule.name for cell in shapes} == {"rejection"}
-    assert all(draw_of(cell.tree) in cell.rule.exact_for for cell in shapes if cell.tree)
+    assert all(cell.tree.draw in cell.rule.exact_for for cell in shapes if cell.tree)
     drafters = Axes(("rsd-s",), "drafter").cells()[1:]
-    assert {cell.drafts_with for cell in drafters} == {"draft-model", "layer-skip"}
+    assert {cell.drafts_with.name for cell in drafters} == {"draft-model", "layer-skip"}
     assert {cell.tree for cell in drafters} == {StochasticBeam(4, 4)}
 
 
@@ -82,7 +82,7 @@ def test_labels_say_what_changed() -> None:
         "traversal": "traversal",
     }
     drafters = {
-        cell.method: cell.drafts_with
+        cell.method: cell.drafts_with.name
         for cell in Axes(("layer-skip", "lookup"), "drafter").cells()[1:]
     }
     assert drafters == {
@@ -93,10 +93,11 @@ def test_labels_say_what_changed() -> None:
 
 
 def test_levels_of_shapes() -> None:
-    assert [
-        depth_of(shape) for shape in (Widths((3, 1)), StochasticBeam(2, 5), Independent(3, 4))
-    ] == [2, 5, 4]
-    assert depth_of(BestFirst(4, 4, 2)) == 4  # run, whatever is kept of them
+    """A method's runs of the draft model are the levels of its shape, whatever it keeps of them."""
+    shapes = (Widths((3, 1)), StochasticBeam(2, 5), Independent(3, 4), BestFirst(4, 4, 2))
+    cells = [Configuration("x", recipe="rsd-s", shape=shape) for shape in shapes]
+    assert [cell.draft_steps for cell in cells] == [2, 5, 4, 4]
+    assert Configuration("x", recipe="layer-skip", shape=shapes[0]).draft_steps is None
 
 
 @pytest.mark.parametrize(

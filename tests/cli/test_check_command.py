@@ -62,9 +62,9 @@ def test_a_broken_method_fails(target, monkeypatch):
 
     build = methods.build
 
-    def wrongly(name, *rest, **named):
-        made = build(name, *rest, **named)
-        return Method(made.drafter, Wrong(), name) if name == "lookup" else made
+    def wrongly(method, *rest, **named):
+        made = build(method, *rest, **named)
+        return Method(made.drafter, Wrong(), made.name) if made.name == "lookup" else made
 
     monkeypatch.setattr(methods, "build", wrongly)
     result = run("check", "--methods", "lookup,recycling", "--model", target, *options)
@@ -83,7 +83,7 @@ def test_a_check_that_sees_nothing_fails(target, monkeypatch):
 def test_bad_input(target, draft):
     assert "did you mean lookup" in refused("check", "--methods", "lokup")
     assert "nothing to check" in refused("check", "--methods", "typical")
-    assert "uses a draft model" in refused(
+    assert "no draft model" in refused(
         "check", "--methods", "lookup", "--draft-model", draft, "--model", target
     )
     assert "max-new-tokens" in refused("check", "--max-new-tokens", "0")

@@ -83,7 +83,7 @@ def test_bad_input(target, draft):
     assert "--draft-model" in refused(
         "compare", "hi", "--methods", "lookup,rsd-s", *options(target)
     )
-    assert "uses a draft model" in refused(
+    assert "no draft model" in refused(
         "compare", "hi", "--methods", "lookup", "--draft-model", draft, *options(target)
     )
     assert "--inexact" in refused(

@@ -3,15 +3,17 @@ import json
 import pytest
 from command import run
 
-from draftwood.methods import RECIPES
+from draftwood import methods
 
 
 def test_json_describes_every_method():
     described = json.loads(run("methods", "--json").stdout)
-    assert [row["name"] for row in described] == list(RECIPES)
+    assert [row["name"] for row in described] == list(methods.known())
     by_name = {row["name"]: row for row in described}
     assert by_name["rsd-s"]["needs_draft_model"] is True
     assert by_name["typical"]["lossless"] is False
+    assert by_name["typical"]["promise"] == "trades quality"
+    assert by_name["rsd-s"]["promise"] == "lossless"
     assert by_name["lookup"]["shape"] is None
 
 
@@ -19,7 +21,7 @@ def test_json_describes_every_method():
 def test_the_table_names_every_method_and_its_source(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     shown = run("methods").stdout
-    for name in RECIPES:
+    for name in methods.known():
         assert name in shown
     assert "2402.14160" in shown
     assert "…" not in shown

@@ -18,8 +18,8 @@ from draftwood.storage.home import home
 
 TRAINING_FREE = [
     recipe.name
-    for recipe in methods.RECIPES.values()
-    if recipe.lossless and recipe.drafter != "draft-model" and recipe.name != "plain"
+    for recipe in methods.known().values()
+    if recipe.lossless and not methods.needs_draft_model(recipe) and recipe.name != "plain"
 ]
 
 
@@ -141,7 +141,7 @@ def test_bad_input(target, draft):
     assert "did you mean lookup" in refused("tune", "--model", target, "--method", "lokup")
     assert "at least one method" in refused("tune", "--model", target, "--method", ",")
     assert "--draft-model" in refused("tune", "--model", target, "--method", "rsd-s")
-    assert "uses a draft model" in refused(
+    assert "no draft model" in refused(
         "tune", "--model", target, "--method", "lookup", "--draft-model", draft
     )
     assert "changes what the model would say" in refused(

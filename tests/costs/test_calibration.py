@@ -17,10 +17,11 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 import draftwood
+from draftwood import methods
 from draftwood.costs import calibration
 from draftwood.costs.calibration import Calibration, CalibrationWarning, Key, curve_for, read, store
 from draftwood.costs.curve import Curve, measure
-from draftwood.methods import RECIPES
+from draftwood.drafters import DraftModel, LayerSkip
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
@@ -365,7 +366,10 @@ def seconds_of(lm: draftwood.LanguageModel) -> object:
     return lm.method.drafter.budget.seconds  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", [recipe.name for recipe in RECIPES.values() if recipe.uses_curve])
+WEIGHING = [name for name, recipe in methods.known().items() if "curve" in recipe.drafter.uses]
+
+
+@pytest.mark.parametrize("name", WEIGHING)
 def test_methods_that_weigh_costs_get_the_curve(name: str, measured: list[float]) -> None:
     tokenizer = words()
     lm = draftwood.load(tiny_llama(), tokenizer, method=name)
@@ -379,7 +383,7 @@ def test_methods_that_weigh_costs_get_the_curve(name: str, measured: list[float]
 
 def test_other_methods_pay_nothing(measured: list[float]) -> None:
     tokenizer = words()
-    for recipe in RECIPES.values():
-        if not recipe.uses_curve and recipe.drafter not in ("draft-model", "layer-skip"):
-            draftwood.load(tiny_llama(), tokenizer, method=recipe.name)
+    for name, recipe in methods.known().items():
+        if name not in WEIGHING and recipe.drafter not in (DraftModel, LayerSkip):
+            draftwood.load(tiny_llama(), tokenizer, method=name)
     assert measured == []

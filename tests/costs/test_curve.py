@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from draftwood.costs.curve import DEPTH, FULL, FURTHER, QUICK, Curve, measure, tree_parents
-from draftwood.interfaces.model import ForwardInput, Keep, Output
+from draftwood.interfaces.model import Ability, ForwardInput, Keep, ModelEnds, Output, WithoutEnds
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
@@ -31,7 +31,13 @@ class SlowModel:
     vocab_size: int = 11
     layers: int = 0
     end_tokens: frozenset[int] = frozenset()
+    abilities: frozenset[Ability] = frozenset()
+    hidden_size: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def ends(self) -> ModelEnds:
+        return WithoutEnds(self)
 
     def clock(self) -> float:
         return self.now
@@ -78,9 +84,6 @@ class SlowSession:
         raise NotImplementedError
 
     def rewind(self, count: int) -> None:
-        raise NotImplementedError
-
-    def skipping(self, layers: frozenset[int]) -> "SlowSession":
         raise NotImplementedError
 
     def fork(self) -> "SlowSession":

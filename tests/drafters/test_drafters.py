@@ -1,6 +1,6 @@
 """Every drafter: what it guesses, and that it cannot change a text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
@@ -53,6 +53,10 @@ def chain_of(tokens: list[int]) -> VerifiedTree:
     return VerifiedTree(DraftTree.chain(tokens), range(len(tokens)))
 
 
+class NGramsInPython(NGrams):
+    """A subclass, of which the library knows nothing."""
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -65,6 +69,7 @@ def chain_of(tokens: list[int]) -> VerifiedTree:
         lambda target: MultiSource(
             (Suffix(), NGrams(keep=True), EarlierTexts(100), BigramPrior.of(target)), WIDE
         ),
+        lambda target: MultiSource((Suffix(), NGramsInPython(keep=True)), WIDE),
         lambda target: SuffixDecoding(),
         lambda target: Stand(),
         lambda target: Aded(),
@@ -98,6 +103,24 @@ class Shared(Drafter, DraftSession):
 def test_a_drafter_that_shares_state_is_caught(target: TransformersModel) -> None:
     with pytest.raises(AssertionError):
         check_drafter(Shared([]), target)
+
+
+class Coupled(PromptLookup):
+    """Trees that say they looked at the noise, of a drafter that does not say so."""
+
+    name: ClassVar[str] = "coupled"
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        inner = super().start(request)
+        propose = inner.propose
+        inner.propose = lambda root, context: replace(propose(root, context), draw="coupled")  # type: ignore[method-assign]
+        return inner
+
+
+def test_a_drafter_whose_trees_say_something_else_is_caught(target: TransformersModel) -> None:
+    check_drafter(PromptLookup(), target)
+    with pytest.raises(AssertionError, match="were coupled, but draws names chosen"):
+        check_drafter(Coupled(), target)
 
 
 def test_lookup_takes_the_longest_then_the_most_recent_match() -> None:

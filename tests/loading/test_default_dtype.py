@@ -45,9 +45,7 @@ def language_model(path: str, method: str) -> draftwood.LanguageModel:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0")
     lm = draftwood.load(hf_model(0, 6), tokenizer, method="plain")
     lm.model = PATHS[path](hf_model(0, 6))
-    draft: Model | None = (
-        PATHS[path](hf_model(1, 1)) if methods.recipe(method).drafter == "draft-model" else None
-    )
+    draft: Model | None = PATHS[path](hf_model(1, 1)) if methods.needs_draft_model(method) else None
     return lm.with_method(method, draft)
 
 

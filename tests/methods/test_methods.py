@@ -1,6 +1,7 @@
 """The table of methods and the language model around it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,12 +36,14 @@ def lm(tokenizer: PreTrainedTokenizerFast) -> draftwood.LanguageModel:
 PROMPT = "w1 w2 w3 w1 w2"
 
 
-@pytest.mark.parametrize("name", methods.RECIPES)
+@pytest.mark.parametrize("name", methods.known())
 def test_every_method_builds_and_writes_the_models_own_text(
     name: str, lm: draftwood.LanguageModel
 ) -> None:
     recipe = methods.recipe(name)
-    draft = TransformersModel(tiny_llama(1, layers=1)) if recipe.drafter == "draft-model" else None
+    draft = (
+        TransformersModel(tiny_llama(1, layers=1)) if methods.needs_draft_model(recipe) else None
+    )
     drafted = lm.with_method(name, draft)
     result = drafted.generate(PROMPT, max_new_tokens=24, exact=recipe.lossless)
     assert result.method == name
@@ -53,7 +56,7 @@ def test_every_method_builds_and_writes_the_models_own_text(
 
 
 def test_every_recipe_is_consistent() -> None:
-    for name, recipe in methods.RECIPES.items():
+    for name, recipe in methods.known().items():
         assert name == recipe.name
         assert recipe.summary
         assert recipe.source
@@ -93,6 +96,25 @@ def test_a_method_built_by_hand(
     method = draftwood.Method(LayerSkip(frozenset({2, 3}), Widths((2, 1))), Rejection(), "mine")
     own = draftwood.load(lm.model.hf_model, tokenizer, method=method)
     assert own.generate(PROMPT, max_new_tokens=8).method == "mine"
+
+
+def test_a_recipe_stands_for_its_name(
+    lm: draftwood.LanguageModel, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    recipe = replace(methods.recipe("recycling"), name="mine")
+    assert lm.with_method(recipe).generate(PROMPT, max_new_tokens=8).method == "mine"
+    own = draftwood.load(lm.model.hf_model, tokenizer, method=recipe)
+    assert own.generate(PROMPT, max_new_tokens=8).method == "mine"
+    inputs, stats = torch.tensor([lm.encode(PROMPT)]), []
+    texts = [
+        lm.model.hf_model.generate(inputs, max_new_tokens=8, do_sample=False, **loop)
+        for loop in (
+            {},
+            {"custom_generate": draftwood.custom_generate(recipe, report=stats.append)},
+        )
+    ]
+    assert torch.equal(*texts)
+    assert stats[0].drafted > 0
 
 
 def test_load_takes_models_in_memory(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate
-from draftwood.interfaces.model import ForwardInput
+from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.models import graphs
 from draftwood.models.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
 from draftwood.models.lean import LeanModel
@@ -130,8 +130,18 @@ class Walk:
 
     def skip(self, number: int) -> None:
         tree = some_tree(self.chance.choice([1, 6]), self.chance.randrange(1000))
+        layers = self.chance.choice(
+            [
+                Layers(without_attention=frozenset({1}), without_mlp=frozenset({1})),
+                Layers(without_attention=frozenset({0})),
+                Layers(without_mlp=frozenset({0, 2})),
+            ]
+        )
         self.compare(
-            *(session.skipping(frozenset({1})).forward(tree) for session in self.pairs[number])
+            *(
+                model.forward([ForwardInput(session, tree, 0, (1, 2), layers)])[0]
+                for model, session in zip(self.models, self.pairs[number], strict=True)
+            )
         )
         self.ran[number] = 0
 
@@ -353,8 +363,10 @@ def check_fallback(recorder: Callable, reason: str) -> None:
     assert far_apart(*answers) == 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        layers = Layers(without_attention=frozenset({1}), without_mlp=frozenset({1}))
         answers = [
-            session.skipping(frozenset({1})).forward(some_tree(9)).logits for session in sessions
+            session.model.forward([ForwardInput(session, some_tree(9), layers=layers)])[0].logits
+            for session in sessions
         ]
     assert far_apart(*answers) == 0
 

@@ -227,9 +227,24 @@ def test_the_hook_writes_the_same_texts_in_threads(method: str) -> None:
     assert not wrong
 
 
+class EarlierTextsInPython(EarlierTexts):
+    """A subclass, of which the library knows nothing."""
+
+
+class NGramsInPython(NGrams):
+    """Likewise."""
+
+
 SHARED = {
-    "earlier texts": lambda: MultiSource((Suffix(), EarlierTexts(max_tokens=900, shortest=1))),
-    "n-grams in Python": lambda: MultiSource((EarlierTexts(), NGrams(max_contexts=40, keep=True))),
+    "earlier texts": lambda: MultiSource(
+        (Suffix(), EarlierTextsInPython(max_tokens=900, shortest=1))
+    ),
+    "earlier texts in C++": lambda: MultiSource(
+        (Suffix(), EarlierTexts(max_tokens=900, shortest=1))
+    ),
+    "n-grams in Python": lambda: MultiSource(
+        (EarlierTextsInPython(), NGramsInPython(max_contexts=40, keep=True))
+    ),
     "n-grams in C++": lambda: MultiSource((Suffix(), NGrams(max_contexts=40, keep=True))),
     "token recycling": lambda: TokenRecycling(keep=True),
 }

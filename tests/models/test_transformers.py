@@ -4,7 +4,7 @@ general and lean path.
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate, generate_batch
-from draftwood.interfaces.model import ForwardInput, ModelSession
+from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.methods import Method, build
 from draftwood.models.lean import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -39,9 +39,11 @@ from families import (
     hf_model,
     model_of,
     plainly,
+    skipping,
     some_tokens,
     some_tree,
     text_to,
+    through,
 )
 
 # One sequence
@@ -438,7 +440,7 @@ def test_skipping_equals_a_really_smaller_model(family: str, skipped: set[int]) 
     model, session = hf_model(family), model_of(family).start()
     smaller, text, tree = deleted(model, layers), some_tokens(12, seed=1), some_tree(10, seed=2)
     session.extend(text)
-    logits = session.skipping(layers).forward(tree).logits
+    logits = through(session, tree, skipping(*skipped)).logits
     for node in range(len(tree)):
         assert_close(logits[node], with_cache_of(model, smaller, layers, text, text_to(tree, node)))
     assert (
@@ -454,49 +456,62 @@ def test_skipping_leaves_the_target_as_it_was(family: str) -> None:
     before, expected = plainly(model, text), at_nodes(model, text, tree)
     session = model_of(family).start()
     session.extend(text)
-    draft = session.skipping(frozenset({1, 2}))
-    lone = draft.forward(DraftTree.chain([tree.token_list[0]])).logits
-    assert_close(draft.forward(tree).logits[:1], lone)
-    assert draft.length == session.length == 12
+    lone = through(session, DraftTree.chain([tree.token_list[0]]), skipping(1, 2)).logits
+    assert_close(through(session, tree, skipping(1, 2)).logits[:1], lone)
+    assert session.length == 12
     assert_close(session.forward(tree).logits, expected)
     session.commit(deepest_path(tree))
-    assert draft.length == session.length > 12
+    assert session.length > 12
     assert model.config.to_dict() == config
     assert dict(model.named_modules()) == modules
     assert torch.equal(plainly(model, text), before)
 
 
-def test_a_skipping_session_only_runs_trees() -> None:
-    session = model_of("llama").start()
+@pytest.mark.parametrize("family", SOME)
+def test_nodes_that_skipped_layers_are_neither_kept_nor_built_upon(family: str) -> None:
+    session, tree = model_of(family).start(), some_tree(6, seed=2)
     session.extend([1, 2, 3])
-    draft = session.skipping(frozenset({1}))
-    acts: dict[str, Callable[[ModelSession], object]] = {
-        "extend": lambda draft: draft.extend([1]),
-        "commit": lambda draft: draft.commit([0]),
-        "rewind": lambda draft: draft.rewind(1),
-        "skipping": lambda draft: draft.skipping(frozenset({0})),
-    }
-    for name, act in acts.items():
-        with pytest.raises(ValueError, match=f"only runs trees; call {name} on"):
-            act(draft)
-    draft.close()
-    assert session.model.pool.used == {session.slot}
+    through(session, tree, skipping(1))
+    with pytest.raises(ValueError, match="node 0 cannot be kept: only 0 nodes were run through"):
+        session.commit([0])
+    for other in (Layers(), skipping(2)):
+        with pytest.raises(ValueError, match=r"nodes before 4 .*; 0 .* these layers"):
+            through(session, tree, other, first=4)
+    through(session, tree, skipping(1), first=4)  # their own tree may go on
+    session.forward(tree)
+    with pytest.raises(ValueError, match="nodes before 4"):
+        through(session, tree, skipping(1), first=4)
+    session.commit([0])
+    assert session.length == 4
+
+
+@pytest.mark.parametrize("family", SOME)
+def test_tokens_are_appended_and_taken_back_after_a_pass_that_skips(family: str) -> None:
+    model, session = hf_model(family), model_of(family).start()
+    text, tree = some_tokens(12, seed=1), some_tree(6, seed=2)
+    session.extend(text)
+    through(session, tree, skipping(1))
+    assert_close(session.extend([7, 8]).logits, plainly(model, [*text, 7, 8])[-2:])
+    through(session, tree, skipping(1))
+    session.rewind(3)
+    assert_close(session.extend([9]).logits, plainly(model, [*text[:11], 9])[-1:])
 
 
 def test_nodes_a_draft_has_overwritten_cannot_be_kept() -> None:
     session = model_of("llama").start()
     session.extend([1, 2, 3])
     session.forward(DraftTree.chain([4, 5]))
-    session.skipping(frozenset({1})).forward(DraftTree.chain([4]))
+    through(session, DraftTree.chain([4]), skipping(1))
     with pytest.raises(ValueError, match="cannot be kept"):
         session.commit([0])
 
 
-@pytest.mark.parametrize("layers", [set(), {0, 1, 2, 3}, {4}, {-1}], ids=str)
-def test_bad_sets_of_layers_are_refused(layers: set[int]) -> None:
-    session = model_of("llama").start()
+@pytest.mark.parametrize("layers", [{0, 1, 2, 3}, {4}, {-1}, {1, 4}], ids=str)
+@pytest.mark.parametrize("family", ["llama", "llama/lean", "llama/native"])
+def test_bad_sets_of_layers_are_refused(family: str, layers: set[int]) -> None:
+    session = model_of(family).start()
     with pytest.raises(ValueError, match=r"must be some of 0\.\.3 and not all"):
-        session.skipping(frozenset(layers))
+        through(session, DraftTree.chain([1]), skipping(*layers))
 
 
 # What cannot run trees

@@ -14,9 +14,11 @@ from transformers import (
 
 from draftwood.loading.models import model_for
 from draftwood.models.decoder import why_not_lean
+from draftwood.models.ends import final_norm
 from draftwood.models.lean import LeanModel
 from draftwood.models.support import layer_windows
 from draftwood.models.transformers import TransformersModel
+from families import apart, ending_of
 
 WINDOW = 4
 MOST_WEIGHTS = 3 * 10**6
@@ -139,8 +141,24 @@ def assert_same(model: PreTrainedModel) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.std()))
 
 
+def assert_same_ends(model: PreTrainedModel) -> None:
+    """Of every model that is said to have any. New norms are all alike, so this one is changed."""
+    ours, norm = TransformersModel(model), final_norm(model)
+    if norm is None:
+        assert "ends" not in ours.abilities
+        return
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter += torch.rand(parameter.shape) - 0.5
+    before, after, expected = ending_of(model, tokens().tolist())
+    part = torch.tensor([40, 3, 17])
+    assert apart(ours.ends.logits(before), expected) <= 1e-5
+    assert apart(ours.ends.logits(after, normed=True), expected) <= 1e-5
+    assert apart(ours.ends.logits(before, part), expected[:, part]) <= 1e-5
+
+
 @pytest.mark.parametrize("model_type", TYPES)
-def test_logits_are_those_of_the_class(model_type: str) -> None:
+def test_logits_and_ends_are_those_of_the_class(model_type: str) -> None:
     model = build(model_type)
     if model is None:
         pytest.skip("these sizes make no tiny model of it")
@@ -149,6 +167,7 @@ def test_logits_are_those_of_the_class(model_type: str) -> None:
     except ValueError as error:
         pytest.skip(str(error))
     assert_same(model)
+    assert_same_ends(model)
 
 
 @pytest.mark.parametrize("model_type", IGNORING)

@@ -12,7 +12,7 @@ from draftwood.shapes.base import joined
 from draftwood.shapes.sequoia import plan
 from draftwood.shapes.stochastic_beam import perturbed_values
 from draftwood.testing import check_shape, chi_square
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 SHAPES: list[Shape] = [
     Widths((1, 1)),
@@ -25,7 +25,7 @@ SHAPES: list[Shape] = [
     StochasticBeam(3, 3, budget=7),
     Paths(((0,), (1,), (0, 0), (0, 1))),
     BestFirst(2, 2, 4),
-    Sequoia((0.5, 0.2, 0.1), budget=5, depth=2),
+    Sequoia((0.5, 0.2, 0.1), budget=5, max_depth=2),
 ]
 
 
@@ -51,7 +51,10 @@ class Likeliest:
     """Drawn siblings put in order of probability: the order of drawing is lost."""
 
     name: ClassVar[str] = "likeliest"
+    draw: Draw = "distinct"
     nodes: int = 2
+    depth: int = 1
+    label: str = "two"
 
     def grow(self, root: int, expand, rng: Rng) -> DraftTree:
         tree = Widths((2,)).grow(root, expand, rng)
@@ -65,7 +68,10 @@ class Mislabelled:
     """The likeliest tokens, called drawn."""
 
     name: ClassVar[str] = "mislabelled"
+    draw: Draw = "distinct"
     nodes: int = 2
+    depth: int = 1
+    label: str = "two"
 
     def grow(self, root: int, expand, rng: Rng) -> DraftTree:
         tree = Paths(((0,), (1,))).grow(root, expand, rng)
@@ -77,7 +83,10 @@ class Pruned:
     """Unlikely drawn tokens dropped: which nodes exist depends on what they are."""
 
     name: ClassVar[str] = "pruned"
+    draw: Draw = "distinct"
     nodes: int = 2
+    depth: int = 1
+    label: str = "two"
 
     def grow(self, root: int, expand, rng: Rng) -> DraftTree:
         tree = Widths((2,)).grow(root, expand, rng)
@@ -89,7 +98,10 @@ class OtherRows:
     """Rows that are not what was drawn from."""
 
     name: ClassVar[str] = "other rows"
+    draw: Draw = "distinct"
     nodes: int = 2
+    depth: int = 1
+    label: str = "two"
 
     def grow(self, root: int, expand, rng: Rng) -> DraftTree:
         tree = Widths((2,)).grow(root, expand, rng)
@@ -98,11 +110,65 @@ class OtherRows:
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
-    "shape", [Likeliest(), Mislabelled(), Pruned(), OtherRows()], ids=lambda shape: shape.name
+    ("shape", "lie"),
+    [
+        (Likeliest(), "from the target's"),
+        (Mislabelled(), "from the target's"),
+        (Pruned(), "from the target's"),
+        (OtherRows(), "row 0 is not what expand gave"),
+    ],
+    ids=lambda given: getattr(given, "name", None),
 )
-def test_lies_are_caught(shape: Shape) -> None:
-    with pytest.raises(AssertionError):
+def test_lies_are_caught(shape: Shape, lie: str) -> None:
+    with pytest.raises(AssertionError, match=lie):
         check_shape(shape)
+
+
+@dataclass(frozen=True)
+class Stating:
+    """True trees, and any statement on them."""
+
+    name: ClassVar[str] = "stating"
+    draw: Draw = "distinct"
+    nodes: int = 4
+    depth: int = 2
+    label: str = "two chains"
+
+    def grow(self, root: int, expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+        return Widths((2, 1)).grow(root, expand, rng, room)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("stated", "lie"),
+    [
+        ({"draw": "independent"}, "were distinct, but draw says independent"),
+        ({"draw": "chosen"}, "were distinct, but draw says chosen"),
+        ({"nodes": 3}, "4 nodes drafted, but nodes says 3"),
+        ({"nodes": 5}, "4 nodes drafted, but nodes says 5"),
+        ({"depth": 1}, "ran 2 levels, but depth says 1"),
+        ({"depth": 3}, "ran 2 levels, but depth says 3"),
+        ({"label": " "}, "label must name the settings"),
+        ({"label": None}, "label must be a text, got None"),
+    ],
+)
+def test_wrong_statements_are_caught(stated: dict, lie: str) -> None:
+    check_shape(Stating())
+    with pytest.raises(AssertionError, match=lie):
+        check_shape(replace(Stating(), **stated))
+
+
+def test_what_shapes_say_of_themselves() -> None:
+    assert [shape.label for shape in SHAPES] == [
+        *("widths 1-1", "widths 2-2", "widths 3-2, budget 6", "widths 2-2, independent"),
+        *("widths 3-1, greedy-plus-one", "independent 2x2"),
+        *("stochastic-beam 2x2", "stochastic-beam 3x3, budget 7"),
+        *("paths 2-2", "best-first 2x2, keep 4", "sequoia 2-3"),
+    ]
+    assert len(set(map(repr, SHAPES))) == len({shape.label for shape in SHAPES})
+    assert [Widths((2, 2), budget=budget).depth for budget in (1, 2, 3, 6)] == [1, 1, 2, 2]
+    assert [StochasticBeam(3, 4, budget=budget).depth for budget in (3, 4, 12)] == [1, 2, 4]
+    assert Sequoia((0.9,), budget=3, max_depth=6).depth == 3
 
 
 def test_rows_that_lie_one_behind_the_other_are_not_copied() -> None:
@@ -318,7 +384,7 @@ def test_impossible_settings_are_refused(make) -> None:
 
 def test_without_noise_trees_are_the_likeliest() -> None:
     probs = table()
-    for shape in (Widths((2, 1)), StochasticBeam(2, 2), Sequoia((0.5, 0.2), budget=4, depth=2)):
+    for shape in (Widths((2, 1)), StochasticBeam(2, 2), Sequoia((0.5, 0.2), budget=4, max_depth=2)):
         trees = [grow(shape, Rng(seed, noise=False), probs) for seed in range(3)]
         assert len({tuple(tree.token_list) for tree in trees}) == 1
         assert trees[0].token_list[1] == int(probs[0].argmax())
@@ -330,7 +396,7 @@ def test_a_vocabulary_smaller_than_the_tree() -> None:
         Widths((5,)),
         StochasticBeam(5, 2),
         BestFirst(2, 5, 30),
-        Sequoia(budget=8, depth=1),
+        Sequoia(budget=8, max_depth=1),
     ):
         tree = grow(shape, Rng(0), probs)
         assert set(tree.token_list) <= {0, 1}

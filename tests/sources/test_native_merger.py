@@ -1,6 +1,5 @@
 """The same trees in C++ and in Python."""
 
-import random
 import time
 from collections.abc import Sequence
 from threading import Thread
@@ -8,58 +7,23 @@ from threading import Thread
 import pytest
 import torch
 
-from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Output
 from draftwood.interfaces.source import Source
 from draftwood.native import library
+from draftwood.native.drafting import max_order
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.native_merger import NativeMerger, known
-from draftwood.sources.python_merger import Grown, Merged, PythonMerger
+from draftwood.sources.base import native_of
+from draftwood.sources.native_merger import NativeMerger
+from draftwood.sources.python_merger import Grown, PythonMerger
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
-
-VOCAB = 40
-BUDGET = Budget(lambda nodes: 1.0 + 0.02 * nodes, per_draft_token=0.0, max_draft_tokens=24)
+from merged_trees import BUDGET, VOCAB, model_of, trees
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
-
-
-def model_of(seed: int) -> TableModel:
-    return TableModel(torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3)
-
-
-def trees(
-    merged: Merged, request: DraftRequest, model: TableModel, seed: int
-) -> list[tuple[Grown, list[set[str]]]]:
-    """What it guesses on a text that repeats itself in places, with rejected guesses and quiet
-    steps.
-    """
-    chance, found = random.Random(seed), []
-    prompt = [chance.randrange(VOCAB) for _ in range(20)] * 2
-    merged.learn(
-        VerifiedTree(DraftTree.chain(prompt), range(len(prompt)), Output(model.logits[prompt])),
-        quiet=False,
-    )
-    text = list(prompt)
-    for step in range(60):
-        root = int(model.logits[text[-1]].argmax()) if step % 3 else chance.randrange(VOCAB)
-        if step % 11 == 10:
-            merged.learn(VerifiedTree(DraftTree.chain([root]), [0]), quiet=True)
-            continue
-        grown = merged.grow(root, BUDGET)
-        found.append((grown, [set(names) for names in merged.proposers(len(grown.tokens))]))
-        tree, path = DraftTree.of(grown.tokens, grown.parents), [0]
-        while tree.children[path[-1]] and chance.random() < 0.7:
-            path.append(chance.choice(tree.children[path[-1]]))
-        merged.learn(VerifiedTree(tree, path, Output(model.logits[tree.tokens])), quiet=False)
-        text += [tree.token_list[node] for node in path]
-        for _ in path:
-            request.rng.draw(torch.ones(VOCAB))
-    return found
 
 
 def sources_of(model: TableModel) -> dict[str, Sequence[Source]]:
@@ -142,9 +106,10 @@ def test_other_sources_are_left_to_python() -> None:
     class Mine(Suffix):
         pass
 
-    assert known((Suffix(), NGrams()))
-    assert not known((Mine(),))
-    assert not known((NGrams(order=5),))
+    assert native_of(Suffix()) is not None
+    assert native_of(NGrams(order=max_order())) is not None
+    assert native_of(Mine()) is None
+    assert native_of(NGrams(order=max_order() + 1)) is None
 
 
 def test_places_with_many_successors_are_found_in_both() -> None:

@@ -32,7 +32,7 @@ DEAR = Budget(lambda nodes: float(nodes), per_draft_token=0.0)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways of merging sources."""
     if request.param == "python":
-        monkeypatch.setattr(combined, "known", lambda sources: False)
+        monkeypatch.setattr(combined, "NativeMerger", PythonMerger)
     elif not library.available():
         pytest.skip("there is no C++ compiler")
 

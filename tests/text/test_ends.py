@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from draftwood import methods
 from draftwood.costs.budget import Budget
-from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree
+from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree, multi_source
 from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.interfaces.model import Model, Output
 from draftwood.methods import Method
@@ -71,10 +71,10 @@ def method_of(name: str, target: Model) -> Method:
     """The method, drafting with the target itself where it takes a draft model, so that nearly all
     is accepted.
     """
-    if name == IN_PYTHON:  # the library knows no earlier texts
-        return Method(MultiSource((Suffix(), NGrams(), EarlierTexts()), FREE), Match(), name)
-    recipe = methods.recipe(name)
-    draft = target if recipe.drafter == "draft-model" else None
+    if name in (IN_PYTHON, CALLED_BACK):
+        own = EarlierTexts() if name == IN_PYTHON else Called()
+        return Method(MultiSource((Suffix(), NGrams(), own), FREE), Match(), name)
+    draft = target if methods.needs_draft_model(name) else None
     built = methods.build(name, target, draft, curve=FREE.seconds)
     if name == "auto":
         return Method(
@@ -83,8 +83,12 @@ def method_of(name: str, target: Model) -> Method:
     return built
 
 
-IN_PYTHON = "auto, in Python"
-NAMES = [*(name for name in methods.RECIPES if name != "plain"), IN_PYTHON]
+class Called(EarlierTexts):
+    """A subclass, of which the library knows nothing."""
+
+
+IN_PYTHON, CALLED_BACK = "auto, in Python", "auto, a source of it in Python"
+NAMES = [*(name for name in methods.known() if name != "plain"), IN_PYTHON, CALLED_BACK]
 
 
 def text_of(
@@ -92,7 +96,10 @@ def text_of(
 ) -> list[int]:
     options = Options(sampling, most, seed=3, exact=bool(method.verifier.exact_for))
     decoding = Decoding(target, method.drafter, method.verifier, prompt, options)
-    return [token for _, step in generate_batch([decoding]) for token in step.tokens]
+    with pytest.MonkeyPatch.context() as patch:
+        if method.name == IN_PYTHON:
+            patch.setattr(multi_source, "NativeMerger", PythonMerger)
+        return [token for _, step in generate_batch([decoding]) for token in step.tokens]
 
 
 @pytest.fixture
@@ -174,7 +181,11 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
             Independent(3, 3),
             StochasticBeam(3, 3),
         ),
-        *(Sequoia(budget=8, depth=3), BestFirst(3, 2, 9), Paths(((0,), (1,), (0, 0), (0, 0, 0)))),
+        *(
+            Sequoia(budget=8, max_depth=3),
+            BestFirst(3, 2, 9),
+            Paths(((0,), (1,), (0, 0), (0, 0, 0))),
+        ),
     ],
     ids=lambda shape: shape.name,
 )

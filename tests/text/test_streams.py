@@ -20,6 +20,7 @@ from draftwood import methods
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.methods import Method
 from draftwood.models.lean import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -243,16 +244,16 @@ def test_what_lives_in_a_process_is_not_copied(
 
 
 def test_a_closed_session_is_refused(lm: LanguageModel) -> None:
-    session = lm.model.start()
+    session, skipped = lm.model.start(), Layers(without_mlp=frozenset({0}))
     session.extend(PROMPT)
-    draft = session.skipping(frozenset({0}))
     session.close()
     for act in (
         lambda: session.extend([1]),
         lambda: session.forward(DraftTree.chain([1])),
         lambda: session.commit([0]),
         lambda: session.rewind(1),
-        lambda: draft.forward(DraftTree.chain([1])),
+        lambda: lm.model.forward([ForwardInput(session, DraftTree.chain([1]), layers=skipped)]),
+        lambda: session.fork(),
     ):
         with pytest.raises(ValueError, match="session that is closed; start another one"):
             act()

@@ -59,8 +59,8 @@ def chat(
     from draftwood import methods
 
     # a draft model may be there for a later /method
-    needs = methods.recipe(method).drafter == "draft-model"
-    options.check_methods([method], draft_model if needs else None, inexact)
+    needed = draft_model if methods.needs_draft_model(method) else None
+    options.check_methods([method], needed, inexact)
     loaded = options.LoadedModels(model, draft_model, dtype, device)
     interactive = sys.stdin.isatty()
     conversation = Conversation(loaded, method, {"exact": not inexact, **decoding}, interactive)

@@ -86,14 +86,13 @@ def check(
 def _require_lossless(names: list[str], draft_model: str | None) -> None:
     from draftwood import methods
 
-    recipes = [methods.recipe(name) for name in names]
-    for recipe in recipes:
+    for recipe in map(methods.recipe, names):
         if not recipe.lossless:
             raise ValueError(
                 f"{recipe.name} changes what the model says by design, so there is nothing to"
                 " check; leave it out"
             )
-    if draft_model is not None and all(recipe.drafter != "draft-model" for recipe in recipes):
+    if draft_model is not None:
         options.check_methods(names, draft_model)
 
 
@@ -110,7 +109,7 @@ def _steps(
         yield f"output law of {name}", checking.check_law(methods.recipe(name))
     runnable = []
     for name in names:
-        if methods.recipe(name).drafter == "draft-model" and loaded.draft is None:
+        if methods.needs_draft_model(name) and loaded.draft is None:
             yield (
                 "greedy texts",
                 checking.CheckResult("identity", name, None, "needs --draft-model"),

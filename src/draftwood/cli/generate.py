@@ -71,7 +71,7 @@ def generate(
       draftwood generate "Name a colour." --temperature 1 --answers 3
     """
     prompt = read_prompt(prompt)
-    _check_method(method, draft_model, inexact)
+    options.check_methods([method], draft_model, inexact)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     lm = options.LoadedModels(model, draft_model, dtype, device).using(method)
@@ -114,18 +114,6 @@ def read_prompt(prompt: str) -> str:
     if not prompt.strip():
         raise ValueError("the prompt is empty; give some text, or - to read it from standard input")
     return prompt
-
-
-def _check_method(method: str, draft_model: str | None, inexact: bool) -> None:
-    """Raise ValueError for what ``methods.build`` would refuse, before any weights are loaded."""
-    from draftwood import methods
-
-    if draft_model is not None and methods.recipe(method).drafter != "draft-model":
-        raise ValueError(
-            f"method {method!r} uses no draft model; leave --draft-model out or choose another"
-            " method"
-        )
-    options.check_methods([method], draft_model, inexact)
 
 
 def _print_answers(result: "Generation", seed: int | None, as_json: bool, show_stats: bool) -> None:

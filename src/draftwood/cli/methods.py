@@ -9,7 +9,7 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output
 
 if TYPE_CHECKING:
-    from draftwood.methods.recipes import Recipe
+    from draftwood.methods import Recipe
 
 
 @click.command(short_help="List the methods and where they come from.")
@@ -23,24 +23,28 @@ def methods(as_json: bool) -> None:
       draftwood methods
       draftwood methods --json
     """
-    from draftwood.methods.recipes import RECIPES
+    from draftwood import methods as all_methods
 
+    described = [describe(recipe) for recipe in all_methods.known().values()]
     if as_json:
-        click.echo(json.dumps([describe(recipe) for recipe in RECIPES.values()]))
+        click.echo(json.dumps(described))
     else:
-        _print_table([describe(recipe) for recipe in RECIPES.values()])
+        _print_table(described)
 
 
 def describe(recipe: "Recipe") -> dict[str, object]:
     """A recipe in the form that ``--json`` prints."""
+    from draftwood import methods
+
     return {
         "name": recipe.name,
-        "drafter": recipe.drafter,
+        "drafter": recipe.drafter.name,
         "shape": None if recipe.shape is None else recipe.shape.name,
         "nodes": None if recipe.shape is None else recipe.shape.nodes,
         "verifier": recipe.verifier.name,
         "lossless": recipe.lossless,
-        "needs_draft_model": recipe.drafter == "draft-model",
+        "promise": recipe.promise,
+        "needs_draft_model": methods.needs_draft_model(recipe),
         "summary": recipe.summary,
         "source": recipe.source,
     }

@@ -135,22 +135,11 @@ def check_methods(names: Sequence[str], draft_model: str | None, inexact: bool =
     """
     from draftwood import methods
 
-    lossy = [name for name in names if not methods.recipe(name).lossless]
+    methods.require(names, draft_model is not None)
+    lossy = [name for name in names if methods.recipe(name).promise == "trades quality"]
     if lossy and not inexact:
         raise ValueError(
             f"method {lossy[0]!r} changes what the model would say; --inexact allows that"
-        )
-    drafting = [name for name in names if methods.recipe(name).drafter == "draft-model"]
-    if drafting and draft_model is None:
-        raise ValueError(
-            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
-            " name one with --draft-model, or choose methods that need none: lookup, recycling,"
-            " layer-skip"
-        )
-    if draft_model is not None and not drafting:
-        raise ValueError(
-            f"none of {', '.join(names)} uses a draft model; leave --draft-model out or add one"
-            " that does, for instance rsd-s"
         )
 
 
@@ -177,5 +166,5 @@ class LoadedModels:
         """The target with this method."""
         from draftwood import methods
 
-        needs = methods.recipe(method).drafter == "draft-model"
-        return self.plain.with_method(method, self.draft if needs else None)
+        draft = self.draft if methods.needs_draft_model(method) else None
+        return self.plain.with_method(method, draft)

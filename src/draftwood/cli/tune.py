@@ -131,10 +131,12 @@ def _methods(names: list[str] | None, draft_model: str | None) -> list[str]:
     if names is None:
         fit = [
             recipe
-            for recipe in methods.RECIPES.values()
+            for recipe in methods.known().values()
             if recipe.lossless and recipe.name != "plain"
         ]
-        return [recipe.name for recipe in fit if draft_model or recipe.drafter != "draft-model"]
+        return [
+            recipe.name for recipe in fit if draft_model or not methods.needs_draft_model(recipe)
+        ]
     for name in names:
         if not methods.recipe(name).lossless:
             raise ValueError(

@@ -51,8 +51,12 @@ class Budget:
     per_context_token: float = 0.0
 
     @classmethod
-    def of(cls, seconds: Seconds) -> "Budget":
-        """What a measured curve says, or any function from nodes to seconds."""
+    def of(cls, seconds: Seconds | None) -> "Budget":
+        """What a measured curve says, or any function from nodes to seconds; None takes the cost
+        assumed of a machine that nobody measured.
+        """
+        if seconds is None:
+            return cls()
         return cls(seconds, per_context_token=getattr(seconds, "per_context_token", 0.0))
 
     def __post_init__(self) -> None:

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.interfaces.model import Model, extend_in_chunks
+from draftwood.interfaces.resources import Resources
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import Shape, Widths
-from draftwood.tree import DraftTree
+from draftwood.tree import DraftTree, Draw
 
 STAND_IN = (
     # read in the place of tokens that a draft model lacks, which are markers; in most vocabularies
@@ -36,8 +37,18 @@ class DraftModel(Drafter):
     """
 
     name: ClassVar[str] = "draft-model"
+    needs: ClassVar[frozenset[Need]] = frozenset({"draft-model"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
     model: Model
     shape: Shape = field(default_factory=Widths)
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        return cls(resources.draft_model, resources.shape or Widths())
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({(shape or Widths()).draw})
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _DraftModelSession(self, request)

@@ -6,19 +6,29 @@ from typing import ClassVar
 import torch
 
 from draftwood.costs.budget import Budget
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
+from draftwood.interfaces.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Need,
+    Reads,
+    VerifiedTree,
+)
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import Source
+from draftwood.native import library
 from draftwood.sampling import Context
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.n_grams import NGrams
-from draftwood.sources.native_merger import NativeMerger, known
+from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Merged, PythonMerger
 from draftwood.sources.suffix import Suffix
-from draftwood.tree import DraftTree
+from draftwood.tree import DraftTree, Draw
 
 SHORTEST_REST, LONGEST_REST = 8, 64  # steps
 LEAST_TRIAL = 8  # steps after a rest before the next one
-IN_PYTHON = 3.0  # times as long as in C++ takes a step of drafting
+IN_PYTHON = 3.0  # times as long as in C++ takes a step of drafting, a source of it or all
 FORGETTING = 0.9  # what a step leaves of the gains of earlier ones
 
 
@@ -52,6 +62,7 @@ class MultiSource(Drafter):
     """
 
     name: ClassVar[str] = "combined"
+    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior"})
     sources: tuple[Source, ...] = (Suffix(), NGrams())
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
@@ -63,6 +74,16 @@ class MultiSource(Drafter):
                 f"a combined drafter needs at least one source, all of different names, got {names}"
             )
 
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        known: tuple[Source, ...] = (Suffix(), NGrams())
+        prior = resources.prior
+        return cls(known if prior is None else (*known, prior), Budget.of(resources.curve))
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({"chosen", "coupled"})
+
     def start(self, request: DraftRequest) -> DraftSession:
         return _MultiSourceSession(self, request)
 
@@ -71,13 +92,10 @@ class _MultiSourceSession(DraftSession):
     def __init__(self, config: MultiSource, request: DraftRequest) -> None:
         self.budget, self.greedy = config.budget, request.sampler.greedy
         usual = Estimator() if self.greedy else Estimator.for_sampling()
-        merging = NativeMerger
-        if not known(config.sources):
-            merging, self.budget = (
-                PythonMerger,
-                replace(self.budget, per_step=IN_PYTHON * self.budget.per_step),
-            )
-        self.merged: Merged = merging(config.sources, config.estimator or usual, request)
+        merger = NativeMerger if library.available() else PythonMerger
+        self.merged: Merged = merger(config.sources, config.estimator or usual, request)
+        if self.merged.in_python:
+            self.budget = replace(self.budget, per_step=IN_PYTHON * self.budget.per_step)
         self.reads_logits = any(source.reads_logits for source in config.sources)
         self.rest = _Rest()
 

@@ -1,93 +1,102 @@
-"""Drafters by name, made of what a target, a request for a method and this machine bring."""
+"""What drafters are built of, measured or loaded when one asks; and the refusal of parts that are
+missing or would not be used.
+"""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
 
-from draftwood.costs.budget import Budget
-from draftwood.drafters import (
-    Aded,
-    Drafter,
-    DraftModel,
-    LayerSkip,
-    MultiSource,
-    Nothing,
-    PromptLookup,
-    Stand,
-    SuffixDecoding,
-    TokenRecycling,
-)
+from draftwood.costs.budget import Seconds
+from draftwood.costs.calibration import Calibration
+from draftwood.interfaces.drafter import Drafter
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.source import Source
-from draftwood.shapes import Paths, Shape, Widths
-from draftwood.sources import BigramPrior, NGrams, Suffix
-
-DrafterName = Literal[
-    "aded",
-    "combined",
-    "draft-model",
-    "layer-skip",
-    "nothing",
-    "prompt-lookup",
-    "stand",
-    "suffix",
-    "token-recycling",
-]
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.shape import Shape
+from draftwood.interfaces.source import Prior
+from draftwood.sources.stored_prior import StoredPrior
 
 
-@dataclass(frozen=True, eq=False)
-class Resources:
-    """What a drafter may be built of."""
-
-    target: Model
-    draft_model: Model | None
-    shape: Shape | None
-    budget: Budget
-    prior: BigramPrior | None
+def needs_draft_model(drafter: type[Drafter]) -> bool:
+    """Whether a drafter cannot do without a second model."""
+    return "draft-model" in drafter.needs
 
 
-def drafter_of(name: DrafterName, parts: Resources) -> Drafter:
-    """The drafter of this name.
+def require(
+    drafters: Mapping[str, type[Drafter]], draft_model: bool, shape: Shape | None = None
+) -> None:
+    """Refuse methods that lack a part, and parts that no method uses. Called before weights are
+    loaded.
+
+    Args:
+        drafters: by method.
+        draft_model: whether one is given.
+        shape: one that is given for each of them.
 
     Raises:
-        ValueError: where a part does not fit it.
+        ValueError: with what is wrong and how to mend it.
     """
-    return _MAKERS[name](parts)
+    drafting = [name for name, drafter in drafters.items() if needs_draft_model(drafter)]
+    if drafting and not draft_model:
+        raise ValueError(
+            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
+            " name one with --draft-model (draft_model= in Python), or choose lookup, recycling or"
+            " layer-skip, which need none"
+        )
+    if draft_model and not drafting:
+        names = ", ".join(map(repr, drafters))
+        subject = f"method {names} uses" if len(drafters) == 1 else f"methods {names} use"
+        raise ValueError(
+            f"{subject} no draft model; leave it out, or choose a method that drafts with one, for"
+            " instance rsd-s"
+        )
+    for name, drafter in drafters.items() if shape is not None else ():
+        if "shape" not in drafter.uses:
+            raise ValueError(f"method {name!r} takes no shape")
+        if not isinstance(shape, drafter.shape_type):
+            raise ValueError(
+                f"method {name!r} takes a {drafter.shape_type.__name__} shape, not {shape}"
+            )
 
 
-def middle_layers(count: int) -> frozenset[int]:
-    """Every other layer of the middle two thirds: what a model misses least without any search."""
-    return frozenset(range(count // 6 + 1, count - count // 6, 2))
+class LazyResources(Resources):
+    """What a method is built of. A curve and a prior are measured when a drafter asks for them.
 
+    Args:
+        target: the model whose text is written.
+        draft_model: None without one.
+        shape: None leaves it to the drafter.
+        curve: seconds of a forward pass by nodes, or what measures them; None where there is
+            neither.
+        prior: likewise.
+    """
 
-def _layer_skip(parts: Resources) -> Drafter:
-    layers = parts.target.layers
-    if layers < 4:
-        raise ValueError(f"layer-skip needs a model of at least 4 layers, this one has {layers}")
-    return LayerSkip(middle_layers(layers), parts.shape or Widths())
+    def __init__(
+        self,
+        target: Model,
+        draft_model: Model | None = None,
+        shape: Shape | None = None,
+        curve: Seconds | Calibration | None = None,
+        prior: Prior | StoredPrior | None = None,
+    ) -> None:
+        self._target, self._draft_model, self._shape = target, draft_model, shape
+        self._curve, self._prior = curve, prior
 
+    @property
+    def target(self) -> Model:
+        return self._target
 
-def _token_recycling(parts: Resources) -> Drafter:
-    shape = parts.shape
-    if not isinstance(shape, Paths):
-        raise ValueError(f"recycling fills a fixed tree of ranks: give a Paths shape, not {shape}")
-    ranks = max(8, 1 + max(rank for level in shape.levels for rank in level.ranks))
-    return TokenRecycling(shape, ranks, prior=parts.prior)
+    @property
+    def draft_model(self) -> Model:
+        if self._draft_model is None:
+            raise ValueError("there is no draft model; a drafter that asks for one must need it")
+        return self._draft_model
 
+    @property
+    def shape(self) -> Shape | None:
+        return self._shape
 
-def _combined(parts: Resources) -> Drafter:
-    known: tuple[Source, ...] = (Suffix(), NGrams())
-    return MultiSource(known if parts.prior is None else (*known, parts.prior), parts.budget)
+    @property
+    def curve(self) -> Seconds | None:
+        return self._curve.curve if isinstance(self._curve, Calibration) else self._curve
 
-
-_MAKERS: dict[DrafterName, Callable[[Resources], Drafter]] = {
-    "nothing": lambda parts: Nothing(),
-    "draft-model": lambda parts: DraftModel(parts.draft_model, parts.shape or Widths()),  # type: ignore[arg-type]
-    "layer-skip": _layer_skip,
-    "prompt-lookup": lambda parts: PromptLookup(),
-    "token-recycling": _token_recycling,
-    "combined": _combined,
-    "suffix": lambda parts: SuffixDecoding(budget=parts.budget),
-    "stand": lambda parts: Stand(),
-    "aded": lambda parts: Aded(),
-}
+    @property
+    def prior(self) -> Prior | None:
+        return self._prior.table if isinstance(self._prior, StoredPrior) else self._prior

@@ -8,12 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
+from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import RANKS, TargetUpdate
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.n_grams import NGramTables, Tail
-from draftwood.tree import DraftTree
+from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 
 
@@ -55,6 +56,10 @@ class Stand(Drafter):
             raise ValueError(
                 f"width must be at most {RANKS}, the tokens kept of each row, got {self.width}"
             )
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({"distinct"})
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _StandSession(self, request)

@@ -5,10 +5,13 @@ from typing import ClassVar
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters.multi_source import MultiSource
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.shape import Shape
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.earlier_texts import EarlierTexts
 from draftwood.sources.suffix import Suffix
+from draftwood.tree import Draw
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,19 @@ class SuffixDecoding(Drafter):
     """
 
     name: ClassVar[str] = "suffix"
+    uses: ClassVar[frozenset[Need]] = frozenset({"curve"})
     suffix: Suffix = field(default_factory=Suffix)
     earlier: EarlierTexts | None = None
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        return cls(budget=Budget.of(resources.curve))
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return MultiSource.labels(shape)
 
     def start(self, request: DraftRequest) -> DraftSession:
         sources = (self.suffix,) if self.earlier is None else (self.suffix, self.earlier)

@@ -7,11 +7,19 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
+from draftwood.interfaces.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Need,
+    Reads,
+    VerifiedTree,
+)
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.source import Prior
 from draftwood.native.rows import topk
 from draftwood.sampling import Context
 from draftwood.shapes import Paths
-from draftwood.sources.bigram_prior import BigramPrior
 from draftwood.tree import DraftTree
 
 # Children per rank path of the published 80-node tree, level by level; paths not named have none.
@@ -43,7 +51,7 @@ class Adjacency:
     """For every token the likeliest successors, best first; -1 where the token has not been
     seen."""
 
-    def __init__(self, vocab: int, ranks: int, prior: BigramPrior | None = None) -> None:
+    def __init__(self, vocab: int, ranks: int, prior: Prior | None = None) -> None:
         self.table = torch.full((vocab, ranks), -1)
         if prior is not None:
             known, width = min(vocab, len(prior.tokens)), min(ranks, prior.tokens.shape[-1])
@@ -78,10 +86,12 @@ class TokenRecycling(Drafter):
     """
 
     name: ClassVar[str] = "token-recycling"
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    shape_type: ClassVar[type] = Paths
     shape: Paths = field(default_factory=published_tree)
     ranks: int = 8
     keep: bool = False
-    prior: BigramPrior | None = None
+    prior: Prior | None = None
     _kept: list[Adjacency] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +100,13 @@ class TokenRecycling(Drafter):
             raise ValueError(
                 f"the tree asks for {wanted} ranks, the table holds {self.ranks}; raise ranks"
             )
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        shape = resources.shape or published_tree()
+        assert isinstance(shape, Paths)  # its shape_type
+        ranks = max(cls.ranks, 1 + max(rank for level in shape.levels for rank in level.ranks))
+        return cls(shape, ranks)
 
     def start(self, request: DraftRequest) -> DraftSession:
         if self.keep and self._kept:

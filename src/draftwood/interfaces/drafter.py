@@ -4,15 +4,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.interfaces.model import Model, ModelSession, Output
+from draftwood.interfaces.shape import Shape
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler
-from draftwood.tree import DraftTree
+from draftwood.tree import DraftTree, Draw
+
+if TYPE_CHECKING:
+    from draftwood.interfaces.resources import Resources
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,14 +114,49 @@ class DraftSession(ABC):
         """
 
 
+Need = Literal["draft-model", "shape", "curve", "prior"]
+"""A part of ``Resources``, as drafters name it."""
+
+
 class Drafter(ABC):
     """Settings and weights, shared by all requests.
 
     Attributes:
         name: as in the method table.
+        needs: what it cannot do without; a method is refused where one of them is missing.
+        uses: what it takes where it is there.
+        shape_type: the shapes that it takes, where it uses one.
     """
 
     name: ClassVar[str]
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    uses: ClassVar[frozenset[Need]] = frozenset()
+    shape_type: ClassVar[type] = Shape
+
+    @classmethod
+    def build(cls, resources: "Resources") -> "Drafter":
+        """The drafter for a target, with the settings of its paper.
+
+        Raises:
+            ValueError: where it does not go with this target.
+        """
+        return cls()
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        """How the siblings of its trees may be drawn in this shape, known before anything is
+        loaded.
+
+        A drafter that draws siblings itself overrides this.
+        """
+        return frozenset({"chosen" if shape is None else shape.draw})
+
+    @property
+    def draws(self) -> frozenset[Draw]:
+        """How the siblings of its trees may be drawn. With a verifier that is exact for all of
+        these the text is the target's own.
+        """
+        return self.labels(getattr(self, "shape", None))
 
     @abstractmethod
     def start(self, request: DraftRequest) -> DraftSession:

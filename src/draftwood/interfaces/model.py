@@ -5,12 +5,98 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, Protocol, SupportsIndex, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.tree import DraftTree
 
 Keep = Literal["all", "last"]
+
+Ability = Literal["hidden", "partial", "resume", "window", "ends", "fork"]
+"""What a model can do beyond running trees."""
+
+_DOING: dict[Ability, str] = {
+    "hidden": "gives hidden states",
+    "partial": "can leave out decoder layers",
+    "resume": "can stop a pass between two layers and go on later",
+    "window": "can read only a part of the prefix",
+    "ends": "gives its embedding and output head",
+    "fork": "can fork a session",
+}
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Which decoder layers a forward pass runs, and over which part of the prefix.
+
+    A layer's attention and MLP are left out apart from each other. Where the attention is left out,
+    the pass writes no keys and values of that layer.
+
+    Attributes:
+        start: the first layer to run; above 0 nodes that stopped there go on.
+        stop: the layer before which to stop; None runs to the end, norm and output head included.
+        without_attention: layers whose attention is left out.
+        without_mlp: layers whose MLP is left out.
+        window: first and newest places of the prefix that are read; None reads all.
+    """
+
+    start: int = 0
+    stop: int | None = None
+    without_attention: frozenset[int] = frozenset()
+    without_mlp: frozenset[int] = frozenset()
+    window: tuple[int, int] | None = None
+
+
+ALL_LAYERS = Layers()
+
+
+@dataclass(frozen=True, eq=False)
+class EndWeights:
+    """Weights of both ends of a model, in the type and with the values in which they were loaded.
+
+    Attributes:
+        norm: weight of the final norm, and its bias where it has one; None where it has no weight.
+        head: the embedding itself where both are tied.
+    """
+
+    embedding: Float[Tensor, "vocab dim"]
+    norm: Float[Tensor, " dim"] | None
+    norm_bias: Float[Tensor, " dim"] | None
+    head: Float[Tensor, "vocab dim"]
+    head_bias: Float[Tensor, " vocab"] | None
+
+
+@runtime_checkable
+class ModelEnds(Protocol):
+    """A model's embedding and output head, for drafters that read and write its hidden states."""
+
+    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
+        """What the model reads in the place of these tokens.
+
+        As what Transformers takes as ``inputs_embeds``: learned positions, and scalings that the
+        model itself does afterwards, are not in it.
+        """
+        ...
+
+    def logits(
+        self,
+        hidden: Float[Tensor, "rows dim"],
+        tokens: Int[Tensor, " part"] | None = None,
+        normed: bool = False,
+    ) -> Float[Tensor, "rows part"]:
+        """Logits after hidden states: final norm, output head, and what the model does to logits.
+
+        Args:
+            hidden: what comes out of the last layer, or stands for it.
+            tokens: the part of the vocabulary that is wanted, in this order; None wants all.
+            normed: whether the hidden states went through the final norm already, as those that an
+                ``Output`` numbers behind the last layer.
+        """
+        ...
+
+    def weights(self) -> EndWeights:
+        """The weights themselves, to train or to build on; what that costs each path says."""
+        ...
 
 
 class InProcess:
@@ -90,14 +176,6 @@ class ModelSession(Protocol):
         """Take back the newest ``count`` tokens. They count as run: a tree may start with them."""
         ...
 
-    def skipping(self, layers: frozenset[int]) -> "ModelSession":
-        """The same sequence and the same cache, run with these decoder layers left out.
-
-        Raises:
-            ValueError: where the model has no such layers to leave out.
-        """
-        ...
-
     def fork(self, into: "ModelSession | None" = None) -> "ModelSession":
         """Another session with the same committed tokens, without running them again.
 
@@ -120,12 +198,16 @@ class ForwardInput:
 
     Attributes:
         hidden: layers whose hidden states are wanted; each sequence may want others.
+        layers: the layers to run. What such a pass writes to the cache is only good for further
+            passes over the same tree with the same layers: nodes are kept, or started from, only
+            where all layers ran.
     """
 
     session: ModelSession
     tree: DraftTree
     first: int = 0
     hidden: tuple[int, ...] = ()
+    layers: Layers = ALL_LAYERS
 
 
 @runtime_checkable
@@ -153,13 +235,78 @@ class Model(Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    @property
+    def hidden_size(self) -> int:
+        """Entries of a hidden state; 0 where there are none."""
+        ...
+
+    @property
+    def ends(self) -> ModelEnds:
+        """Embedding and output head; without the ability each act is refused by name."""
+        ...
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What it can do beyond running trees; ``require_ability`` asks for it by name."""
+        ...
+
     def start(self) -> ModelSession: ...
 
     def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
         """Run several sequences at once, of different lengths and with different trees, padded to
-        one batch.
+        one batch. Inputs that run different layers are computed in a pass each.
         """
         ...
+
+
+def require_ability(model: Model, ability: Ability, who: str) -> None:
+    """Raise ValueError unless the model has an ability that ``who`` needs, naming all three."""
+    if ability not in model.abilities:
+        raise ValueError(
+            f"{who} needs a model that {_DOING[ability]} (the ability {ability!r}), which"
+            f" {type(model).__name__} does not; use another model or method"
+        )
+
+
+class WithoutEnds:
+    """The ends of a model that lacks the ability to give them: all acts are refused by name."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def embed(self, tokens: Tensor) -> NoReturn:
+        self._refuse("an embedding of tokens")
+
+    def logits(
+        self, hidden: Tensor, tokens: Tensor | None = None, normed: bool = False
+    ) -> NoReturn:
+        self._refuse("logits after a hidden state")
+
+    def weights(self) -> NoReturn:
+        self._refuse("a look at the weights of its ends")
+
+    def _refuse(self, act: str) -> NoReturn:
+        require_ability(self.model, "ends", act)
+        raise AssertionError(f"{type(self.model).__name__} claims ends that it has not")
+
+
+def require_layers(model: Model, layers: Layers, who: str = "a forward pass") -> None:
+    """Raise ValueError unless the model can run these layers, and they are more than none."""
+    if layers == ALL_LAYERS:
+        return
+    if layers.start != 0 or layers.stop is not None:
+        require_ability(model, "resume", f"{who} that starts or stops between layers")
+    if layers.window is not None:
+        require_ability(model, "window", f"{who} with a window")
+    some = layers.without_attention | layers.without_mlp
+    if not some:
+        return
+    require_ability(model, "partial", who)
+    known = frozenset(range(model.layers))
+    if not some <= known or layers.without_attention & layers.without_mlp == known:
+        raise ValueError(
+            f"layers to skip must be some of 0..{model.layers - 1} and not all, got {sorted(some)}"
+        )
 
 
 CHUNK = 512

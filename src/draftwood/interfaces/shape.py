@@ -7,20 +7,43 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.rng import Rng
-from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 Expand = Callable[[DraftTree, int], Float[Tensor, "nodes vocab"]]
 
 
 @runtime_checkable
 class Shape(Protocol):
-    """Settings of a tree; ``nodes`` is the most nodes it drafts, the root excluded, ``room`` the
-    most in a row.
+    """Settings of a tree, and what they come to. ``check_shape`` compares this statement with
+    trees.
     """
 
     name: ClassVar[str]
 
     @property
-    def nodes(self) -> int: ...
+    def draw(self) -> Draw:
+        """How the siblings of its trees are drawn."""
+        ...
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree: ...
+    @property
+    def nodes(self) -> int:
+        """Most nodes it drafts, the root excluded."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """Levels that the drafter runs for one tree, each a call of ``expand``."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """Its settings in a few words, for reports: "widths 3-2-1"."""
+        ...
+
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+        """A tree below ``root`` with at most ``room`` nodes in a row.
+
+        Args:
+            expand: given a tree and a node, the distributions after the nodes from that one on.
+        """
+        ...

@@ -1,5 +1,6 @@
 """What a merged tree needs of a source: it learns from every forward pass and names candidates."""
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,6 +97,24 @@ class SourceSession(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class NativeSource:
+    """How the library makes a source for one request.
+
+    Attributes:
+        kind: of a header in ``native/sources/``.
+        settings: all the numbers of the source, in the order of that header.
+        evidence: the kinds of evidence that it states, in the order in which C++ counts them.
+        shared: a ``native.drafting.SharedState`` of several requests, or anything that has to stay
+            in memory with the source.
+    """
+
+    kind: str
+    settings: ctypes.Structure
+    evidence: tuple[Evidence, ...]
+    shared: object = None
+
+
 @runtime_checkable
 class Source(Protocol):
     """Settings of a source.
@@ -109,3 +128,28 @@ class Source(Protocol):
     reads_logits: ClassVar[bool]
 
     def start(self, request: DraftRequest) -> SourceSession: ...
+
+
+class CompiledSource(Source, Protocol):
+    """A source that the library may have in C++ too. It gives the same candidates there; see
+    ``native_of``.
+    """
+
+    def native(self) -> NativeSource | None:
+        """The source in C++ for one request; None where these settings are left to Python."""
+        ...
+
+
+@runtime_checkable
+class Prior(Source, Protocol):
+    """A source that is a table of every token's likeliest successors, measured once per model."""
+
+    @property
+    def tokens(self) -> Int[Tensor, "known ranks"]:
+        """Successors of each token, likeliest first; -1 where there is none."""
+        ...
+
+    @property
+    def probs(self) -> Float[Tensor, "known ranks"]:
+        """Their probabilities."""
+        ...

@@ -1,7 +1,20 @@
 """Published methods by name."""
 
-from draftwood.engine.method import Method
-from draftwood.methods.recipes import RECIPES, Recipe
-from draftwood.methods.registry import build, recipe, require_parts
+from draftwood.engine.method import Method, Promise
+from draftwood.methods.parts import Parts, PartsWarning, known_parts
+from draftwood.methods.recipes import Recipe
+from draftwood.methods.registry import build, known, needs_draft_model, recipe, require
 
-__all__ = ["RECIPES", "Method", "Recipe", "build", "recipe", "require_parts"]
+__all__ = [
+    "Method",
+    "Parts",
+    "PartsWarning",
+    "Promise",
+    "Recipe",
+    "build",
+    "known",
+    "known_parts",
+    "needs_draft_model",
+    "recipe",
+    "require",
+]

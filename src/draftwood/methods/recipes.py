@@ -1,10 +1,21 @@
-"""Published methods as combinations of a drafter, a shape and a verifier; the only table of
-names."""
+"""Published methods as combinations of a drafter, a shape and a verifier: a method's one line."""
 
 from dataclasses import dataclass
 
-from draftwood.drafters.resources import DrafterName
+from draftwood.drafters import (
+    Aded,
+    Drafter,
+    DraftModel,
+    LayerSkip,
+    MultiSource,
+    Nothing,
+    PromptLookup,
+    Stand,
+    SuffixDecoding,
+    TokenRecycling,
+)
 from draftwood.drafters.token_recycling import published_tree
+from draftwood.engine.method import Lossy, Promise, promise_of, require_lossy
 from draftwood.shapes import BestFirst, Independent, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.verifiers import (
     Block,
@@ -26,177 +37,181 @@ class Recipe:
         name: as given to ``--method``.
         summary: one line.
         source: authors, year, arXiv id or address.
-        drafter: what it drafts with; ``draft-model`` asks for a second model.
+        drafter: what it drafts with; its class says what it needs and uses.
         shape: default tree, for drafters that take one.
         verifier: what decides.
-        uses_curve: whether it weighs what runs of the model cost.
-        uses_prior: whether it guesses with the model's bigram prior.
+        otherwise: what it promises where it is not lossless.
+
+    Raises:
+        ValueError: where ``otherwise`` claims to be lossless.
     """
 
     name: str
     summary: str
     source: str
-    drafter: DrafterName
+    drafter: type[Drafter]
     shape: Shape | None
     verifier: Verifier
-    uses_curve: bool = False
-    uses_prior: bool = False
+    otherwise: Lossy = "trades quality"
+
+    def __post_init__(self) -> None:
+        require_lossy(self.otherwise)
+
+    @property
+    def promise(self) -> Promise:
+        """What the method promises of its text, known before it is built."""
+        return promise_of(self.drafter.labels(self.shape), self.verifier, self.otherwise)
 
     @property
     def lossless(self) -> bool:
-        return bool(self.verifier.exact_for)
+        """Whether the text has the distribution that the model gives it."""
+        return self.promise == "lossless"
 
 
-RECIPES = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe(
-            "auto",
-            "several sources that need no second model, in a tree as large as pays",
-            "after Hu et al. 2024, arXiv:2411.10666 and RACER 2026, arXiv:2604.14885",
-            "combined",
-            None,
-            Match(),
-            uses_curve=True,
-            uses_prior=True,
-        ),
-        Recipe("plain", "one token per run, no guesses", "the base line", "nothing", None, Match()),
-        Recipe(
-            "speculative",
-            "a chain drawn from a draft model",
-            "Leviathan et al. 2023, arXiv:2211.17192",
-            "draft-model",
-            Widths((1, 1, 1, 1)),
-            Rejection(),
-        ),
-        Recipe(
-            "block",
-            "the same chain, tested as a whole",
-            "Sun et al. 2024, arXiv:2403.10444",
-            "draft-model",
-            Widths((1, 1, 1, 1)),
-            Block(),
-        ),
-        Recipe(
-            "spectr",
-            "independent chains, chosen by optimal transport",
-            "Sun et al. 2023, arXiv:2310.15141",
-            "draft-model",
-            Independent(3, 4),
-            KSeq(),
-        ),
-        Recipe(
-            "specinfer",
-            "a tree drawn independently, multi-step rejection",
-            "Miao et al. 2024, arXiv:2305.09781",
-            "draft-model",
-            Widths((3, 1, 1, 1), "independent"),
-            Rejection(),
-        ),
-        Recipe(
-            "rsd-c",
-            "a tree drawn without replacement, recursive rejection",
-            "Jeon et al. 2024, arXiv:2402.14160",
-            "draft-model",
-            Widths((3, 2, 1, 1)),
-            Rejection(),
-        ),
-        Recipe(
-            "rsd-s",
-            "a stochastic beam, recursive rejection",
-            "Jeon et al. 2024, arXiv:2402.14160",
-            "draft-model",
-            StochasticBeam(4, 4),
-            Rejection(),
-        ),
-        Recipe(
-            "traversal",
-            "a stochastic beam, tested from its leaves upwards",
-            "Weng et al. 2025, arXiv:2505.12398",
-            "draft-model",
-            StochasticBeam(4, 4),
-            Traversal(),
-        ),
-        Recipe(
-            "greedy-plus-one",
-            "the likeliest tokens and one drawn one",
-            "Hu et al. 2025, arXiv:2502.18779",
-            "draft-model",
-            Widths((3, 2, 1, 1), "greedy-plus-one"),
-            GreedyPlusOne(),
-        ),
-        Recipe(
-            "sequoia",
-            "the tree with the best expected yield",
-            "Chen et al. 2024, arXiv:2402.12374",
-            "draft-model",
-            Sequoia(),
-            Rejection(),
-        ),
-        Recipe(
-            "eagle-2-tree",
-            "the likeliest nodes of a draft model's tree",
-            "Li et al. 2024, arXiv:2406.16858",
-            "draft-model",
-            BestFirst(4, 4, 16),
-            Match(),
-        ),
-        Recipe(
-            "typical",
-            "the likeliest nodes, accepted where they look typical; changes what the model says",
-            "Cai et al. 2024, arXiv:2401.10774",
-            "draft-model",
-            BestFirst(4, 4, 16),
-            Typical(),
-        ),
-        Recipe(
-            "lookup",
-            "copies what followed the newest tokens before",
-            "Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding",
-            "prompt-lookup",
-            None,
-            Match(),
-        ),
-        Recipe(
-            "recycling",
-            "a tree of what the model thought likely after each token",
-            "Luo et al. 2024, arXiv:2408.08696",
-            "token-recycling",
-            published_tree(),
-            Match(),
-        ),
-        Recipe(
-            "suffix",
-            "copies what followed the longest match, in a tree as large as pays",
-            "Oliaro et al. 2024, arXiv:2411.04975; Hu et al. 2024, arXiv:2411.10666",
-            "suffix",
-            None,
-            Match(),
-            uses_curve=True,
-        ),
-        Recipe(
-            "stand",
-            "a tree drawn from n-gram tables of the model's own probabilities",
-            "Song et al. 2025, arXiv:2506.04708",
-            "stand",
-            None,
-            Rejection(),
-        ),
-        Recipe(
-            "aded",
-            "the likeliest continuations in an adaptive tri-gram table",
-            "Liu et al. 2024, arXiv:2407.12021",
-            "aded",
-            None,
-            Match(),
-        ),
-        Recipe(
-            "layer-skip",
-            "the model without some of its layers drafts",
-            "Zhang et al. 2024, arXiv:2309.08168",
-            "layer-skip",
-            Widths((1, 1, 1)),
-            Rejection(),
-        ),
-    )
-}
+RECIPES = (
+    Recipe(
+        "auto",
+        "several sources that need no second model, in a tree as large as pays",
+        "after Hu et al. 2024, arXiv:2411.10666 and RACER 2026, arXiv:2604.14885",
+        MultiSource,
+        None,
+        Match(),
+    ),
+    Recipe("plain", "one token per run, no guesses", "the base line", Nothing, None, Match()),
+    Recipe(
+        "speculative",
+        "a chain drawn from a draft model",
+        "Leviathan et al. 2023, arXiv:2211.17192",
+        DraftModel,
+        Widths((1, 1, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "block",
+        "the same chain, tested as a whole",
+        "Sun et al. 2024, arXiv:2403.10444",
+        DraftModel,
+        Widths((1, 1, 1, 1)),
+        Block(),
+    ),
+    Recipe(
+        "spectr",
+        "independent chains, chosen by optimal transport",
+        "Sun et al. 2023, arXiv:2310.15141",
+        DraftModel,
+        Independent(3, 4),
+        KSeq(),
+    ),
+    Recipe(
+        "specinfer",
+        "a tree drawn independently, multi-step rejection",
+        "Miao et al. 2024, arXiv:2305.09781",
+        DraftModel,
+        Widths((3, 1, 1, 1), "independent"),
+        Rejection(),
+    ),
+    Recipe(
+        "rsd-c",
+        "a tree drawn without replacement, recursive rejection",
+        "Jeon et al. 2024, arXiv:2402.14160",
+        DraftModel,
+        Widths((3, 2, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "rsd-s",
+        "a stochastic beam, recursive rejection",
+        "Jeon et al. 2024, arXiv:2402.14160",
+        DraftModel,
+        StochasticBeam(4, 4),
+        Rejection(),
+    ),
+    Recipe(
+        "traversal",
+        "a stochastic beam, tested from its leaves upwards",
+        "Weng et al. 2025, arXiv:2505.12398",
+        DraftModel,
+        StochasticBeam(4, 4),
+        Traversal(),
+    ),
+    Recipe(
+        "greedy-plus-one",
+        "the likeliest tokens and one drawn one",
+        "Hu et al. 2025, arXiv:2502.18779",
+        DraftModel,
+        Widths((3, 2, 1, 1), "greedy-plus-one"),
+        GreedyPlusOne(),
+    ),
+    Recipe(
+        "sequoia",
+        "the tree with the best expected yield",
+        "Chen et al. 2024, arXiv:2402.12374",
+        DraftModel,
+        Sequoia(),
+        Rejection(),
+    ),
+    Recipe(
+        "eagle-2-tree",
+        "the likeliest nodes of a draft model's tree",
+        "Li et al. 2024, arXiv:2406.16858",
+        DraftModel,
+        BestFirst(4, 4, 16),
+        Match(),
+    ),
+    Recipe(
+        "typical",
+        "the likeliest nodes, accepted where they look typical; changes what the model says",
+        "Cai et al. 2024, arXiv:2401.10774",
+        DraftModel,
+        BestFirst(4, 4, 16),
+        Typical(),
+    ),
+    Recipe(
+        "lookup",
+        "copies what followed the newest tokens before",
+        "Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding",
+        PromptLookup,
+        None,
+        Match(),
+    ),
+    Recipe(
+        "recycling",
+        "a tree of what the model thought likely after each token",
+        "Luo et al. 2024, arXiv:2408.08696",
+        TokenRecycling,
+        published_tree(),
+        Match(),
+    ),
+    Recipe(
+        "suffix",
+        "copies what followed the longest match, in a tree as large as pays",
+        "Oliaro et al. 2024, arXiv:2411.04975; Hu et al. 2024, arXiv:2411.10666",
+        SuffixDecoding,
+        None,
+        Match(),
+    ),
+    Recipe(
+        "stand",
+        "a tree drawn from n-gram tables of the model's own probabilities",
+        "Song et al. 2025, arXiv:2506.04708",
+        Stand,
+        None,
+        Rejection(),
+    ),
+    Recipe(
+        "aded",
+        "the likeliest continuations in an adaptive tri-gram table",
+        "Liu et al. 2024, arXiv:2407.12021",
+        Aded,
+        None,
+        Match(),
+    ),
+    Recipe(
+        "layer-skip",
+        "the model without some of its layers drafts",
+        "Zhang et al. 2024, arXiv:2309.08168",
+        LayerSkip,
+        Widths((1, 1, 1)),
+        Rejection(),
+    ),
+)

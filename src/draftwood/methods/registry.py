@@ -1,79 +1,98 @@
 """Methods by name: found, checked and built."""
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 
-from draftwood.costs.budget import Budget, Seconds
-from draftwood.drafters.resources import Resources, drafter_of
+from draftwood.costs.budget import Seconds
+from draftwood.costs.calibration import Calibration
+from draftwood.drafters import resources
 from draftwood.engine.method import Method
 from draftwood.interfaces.model import Model
-from draftwood.methods.recipes import RECIPES, Recipe
+from draftwood.interfaces.source import Prior
+from draftwood.methods.parts import known_parts
+from draftwood.methods.recipes import Recipe
 from draftwood.shapes import Shape
-from draftwood.sources import BigramPrior
+from draftwood.sources.stored_prior import StoredPrior
 from draftwood.validation import require_like_size
 from draftwood.verifiers import Verifier
 
 
-def recipe(name: str) -> Recipe:
-    """The recipe of this name.
+def known() -> dict[str, Recipe]:
+    """All methods by name: draftwood's own, then those of installed packages."""
+    return dict(known_parts().recipes)
+
+
+def recipe(method: str | Recipe) -> Recipe:
+    """The recipe of this name; a recipe is its own.
 
     Raises:
         ValueError: for an unknown name, with the nearest ones.
     """
-    if name in RECIPES:
-        return RECIPES[name]
-    near = get_close_matches(name, RECIPES, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(RECIPES)}"
-    raise ValueError(f"there is no method {name!r}; {hint}")
+    if isinstance(method, Recipe):
+        return method
+    recipes = known_parts().recipes
+    if method in recipes:
+        return recipes[method]
+    near = get_close_matches(method, recipes, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(recipes)}"
+    raise ValueError(f"there is no method {method!r}; {hint}")
 
 
-def require_parts(wanted: Recipe, draft_model: bool, shape: bool = False) -> None:
-    """Raise ValueError where a method lacks a draft model or is given a part that it would not
-    use."""
-    name = wanted.name
-    if wanted.drafter == "draft-model" and not draft_model:
+def needs_draft_model(method: str | Recipe) -> bool:
+    """Whether a method cannot do without a second model."""
+    return resources.needs_draft_model(recipe(method).drafter)
+
+
+def require(
+    methods: Sequence[str | Recipe | Method], draft_model: bool, shape: Shape | None = None
+) -> None:
+    """Refuse methods that lack a part, and parts that none of them uses. Costs no weights.
+
+    Raises:
+        ValueError: with what is wrong and how to mend it.
+    """
+    built = [method.name for method in methods if isinstance(method, Method)]
+    if built and (draft_model or shape is not None):
         raise ValueError(
-            f"method {name!r} drafts with a second, smaller model of the same vocabulary; name one"
-            " with --draft-model (draft_model= in Python), or choose lookup, recycling or"
-            " layer-skip, which need none"
+            f"method {built[0]!r} is built already and takes no further parts; leave out draft"
+            " model and shape"
         )
-    if wanted.drafter != "draft-model" and draft_model:
-        raise ValueError(
-            f"method {name!r} uses no draft model; leave it out or choose another method"
-        )
-    if wanted.shape is None and shape:
-        raise ValueError(f"method {name!r} takes no shape")
+    wanted = [recipe(method) for method in methods if not isinstance(method, Method)]
+    if wanted:
+        resources.require({each.name: each.drafter for each in wanted}, draft_model, shape)
 
 
 def build(
-    name: str,
+    method: str | Recipe | Method,
     target: Model,
     draft_model: Model | None = None,
     shape: Shape | None = None,
     verifier: Verifier | None = None,
-    curve: Seconds | None = None,
-    prior: BigramPrior | None = None,
+    curve: Seconds | Calibration | None = None,
+    prior: Prior | StoredPrior | None = None,
 ) -> Method:
-    """A method by name, for a target.
+    """A method for a target.
 
     Args:
-        name: one of ``RECIPES``.
+        method: a name of ``known()`` or a recipe; a method that is built already stays as it is.
         draft_model: for the methods that draft with one.
         shape: a tree other than the recipe's, for drafters that take one.
         verifier: a verifier other than the recipe's.
-        curve: seconds of a run by nodes, for methods that weigh it; None assumes a machine where
-            guesses are dear.
-        prior: the model's bigrams, for ``auto`` and ``recycling``, which do without where it is
-            None.
+        curve: seconds of a forward pass by nodes, for methods that weigh it, or what measures them
+            when such a method asks; None assumes a machine where guesses are dear.
+        prior: the model's bigrams, or what measures them, for methods that guess with them; they do
+            without where it is None.
 
     Raises:
         ValueError: for an unknown name, a missing draft model or one of another vocabulary, and a
             draft model or shape that would not be used.
     """
-    wanted = recipe(name)
-    require_parts(wanted, draft_model is not None, shape is not None)
+    require([method], draft_model is not None, shape)
+    if isinstance(method, Method):
+        return method
+    wanted = recipe(method)
     if draft_model is not None:
         require_like_size(target.vocab_size, draft_model.vocab_size)
-    parts = Resources(
-        target, draft_model, shape or wanted.shape, Budget.of(curve) if curve else Budget(), prior
-    )
-    return Method(drafter_of(wanted.drafter, parts), verifier or wanted.verifier, name)
+    found = resources.LazyResources(target, draft_model, shape or wanted.shape, curve, prior)
+    drafter = wanted.drafter.build(found)
+    return Method(drafter, verifier or wanted.verifier, wanted.name, wanted.otherwise)

@@ -1,6 +1,5 @@
 """What every way to run a Llama-shaped decoder has in common."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -10,7 +9,6 @@ from draftwood.interfaces.model import Keep, Output
 from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.decoder import Decoder
 from draftwood.models.pooled import PoolOfSequences
-from draftwood.models.session import require_layers_to_skip
 from draftwood.models.support import end_tokens
 
 
@@ -29,23 +27,20 @@ class DecoderModel(PoolOfSequences):
     def __init__(self, hf_model: PreTrainedModel, decoder: Decoder, cache: torch.dtype) -> None:
         shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
         pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, hf_model.device)
-        super().__init__(hf_model.config, pool)
+        super().__init__(hf_model.config, pool, {"hidden", "partial", "fork", "ends"})
         self.sizes = decoder.sizes
         self.dtype, self.device = hf_model.dtype, hf_model.device
         self.end_tokens = end_tokens(hf_model)
         self.depth = len(decoder.layers)
-        self.kept = tuple(range(self.depth))
         self.windows = list(dict.fromkeys(layer.window for layer in decoder.layers))
 
     @property
-    def layers(self) -> int:
-        return len(self.kept)
+    def hidden_size(self) -> int:
+        return self.sizes.hidden
 
-    def _smaller(self, layers: frozenset[int]) -> "DecoderModel":
-        require_layers_to_skip(layers, self.depth)
-        smaller = copy.copy(self)
-        smaller.kept = tuple(index for index in self.kept if index not in layers)
-        return smaller
+    @property
+    def layers(self) -> int:
+        return self.depth
 
 
 def outputs(

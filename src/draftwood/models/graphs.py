@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from draftwood.interfaces.model import Layers
 from draftwood.models.decoder_model import DecoderModel
 from draftwood.models.session import PackedInput
 
@@ -41,7 +42,7 @@ Record = Callable[[Callable[[], None]], Callable[[], None]]
 the memory then.
 """
 
-Layers = tuple[Float[Tensor, "rows hidden"], dict[int, Tensor]]
+Decoded = tuple[Float[Tensor, "rows hidden"], dict[int, Tensor]]
 """What comes out of the layers: rows behind the last norm, hidden states of the layers asked
 for."""
 
@@ -66,9 +67,9 @@ class Attend(Protocol):
         ...
 
 
-Decode = Callable[[Tensor, Tensor, Attend, tuple[int, ...]], Layers]
-"""Runs tokens [rows] at positions [rows] through the layers; gives the hidden states of the layers
-named.
+Decode = Callable[[Tensor, Tensor, Attend, Layers, tuple[int, ...]], Decoded]
+"""Runs tokens [rows] at positions [rows] through these layers; gives the hidden states of the
+layers named.
 """
 
 
@@ -79,26 +80,26 @@ class Bucket:
     Attributes:
         context: places of the cache that are looked at, the new rows' own among them; a power of
             two.
-        kept: the model's layers that are run.
+        layers: the layers that are run.
         hidden: layers whose hidden states are wanted.
     """
 
     slot: int
     rows: int
     context: int
-    kept: tuple[int, ...]
+    layers: Layers
     hidden: tuple[int, ...]
 
     @classmethod
-    def of(cls, part: PackedInput, kept: tuple[int, ...], hidden: tuple[int, ...]) -> "Bucket":
+    def of(cls, part: PackedInput, hidden: tuple[int, ...]) -> "Bucket":
         """The smallest bucket for this part."""
         rows = _power_of_two(part.place.count)
         context = _power_of_two(max(LEAST_CONTEXT, part.place.start + rows))
-        return cls(part.place.slot, rows, context, kept, hidden)
+        return cls(part.place.slot, rows, context, part.layers, hidden)
 
 
 class Graphs:
-    """A model's recorded runs, by bucket. Models that share a cache share them.
+    """A model's recorded runs, by bucket.
 
     Args:
         record: what records.
@@ -111,7 +112,7 @@ class Graphs:
 
     def run(
         self, model: DecoderModel, decode: Decode, part: PackedInput, hidden: tuple[int, ...]
-    ) -> Layers | None:
+    ) -> Decoded | None:
         """A part's run, with rows behind it that nobody asked for; None once recording has failed.
 
         The rows stay as they are until the next run, hidden states for good.
@@ -119,7 +120,7 @@ class Graphs:
         if self.failed:
             return None
         try:
-            recorded = self._recorded(model, decode, Bucket.of(part, model.kept, hidden), part)
+            recorded = self._recorded(model, decode, Bucket.of(part, hidden), part)
         except (RuntimeError, MemoryError) as error:
             self.failed = True
             self.recorded.clear()
@@ -190,17 +191,19 @@ class _FixedRun:
     ) -> None:
         self.rows = bucket.rows
         self.numbers = packed(part, self.rows).to(model.device)
-        self.result: Layers | None = None
+        self.result: Decoded | None = None
         attend, numbers = _FixedAttention(model, bucket), self.numbers
 
         def work() -> None:
             given = _Numbers.of(numbers, bucket.rows)
             attend.prepare(given)
-            self.result = decode(given.tokens, given.positions, attend, bucket.hidden)
+            self.result = decode(
+                given.tokens, given.positions, attend, bucket.layers, bucket.hidden
+            )
 
         self.again = record(work)
 
-    def __call__(self, part: PackedInput) -> Layers:
+    def __call__(self, part: PackedInput) -> Decoded:
         numbers = packed(part, self.rows)
         if self.numbers.is_cuda and not numbers.is_cuda:
             numbers = numbers.pin_memory()

@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from draftwood.interfaces.model import Keep, Output
+from draftwood.interfaces.model import Keep, Layers, Output
 from draftwood.models.decoder import Norm, Projection, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
-from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Graphs, Layers
+from draftwood.models.ends import LeanEnds
+from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Decoded, Graphs
 from draftwood.models.session import PackedInput
 
 LEAST_ROWS = 4
@@ -58,6 +59,10 @@ class LeanModel(DecoderModel):
         self.padded = prepacked
         self.graphs = Graphs(CudaRecord(self.device)) if self.device.type == "cuda" else None
 
+    @property
+    def ends(self) -> LeanEnds:
+        return LeanEnds(self)
+
     @torch.no_grad()
     def compute(
         self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
@@ -72,13 +77,13 @@ class LeanModel(DecoderModel):
         states = {layer: state[: sum(counts)] for layer, state in states.items()}
         return outputs(self.lm_head(rows), states, counts, keep)
 
-    def _recorded(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Layers | None:
+    def _recorded(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Decoded | None:
         """The run played back; None for what is not recorded."""
         if self.graphs is None or len(parts) > 1 or len(parts[0].tree_positions) > MOST_ROWS:
             return None
         return self.graphs.run(self, self._decode, parts[0], hidden)
 
-    def _at_once(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Layers:
+    def _at_once(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Decoded:
         """The run, operation by operation, in just the shapes it has."""
         missing = LEAST_ROWS - sum(part.place.count for part in parts)
         if self.padded and missing > 0:
@@ -86,24 +91,31 @@ class LeanModel(DecoderModel):
         self.pool.reserve(max(part.place.start + part.place.count for part in parts))
         tokens = torch.cat([part.tokens for part in parts]).to(self.device, non_blocking=True)
         positions = torch.cat([part.positions for part in parts]).to(self.device, non_blocking=True)
-        return self._decode(tokens, positions, _Attention(self, parts), hidden)
+        return self._decode(tokens, positions, _Attention(self, parts), parts[0].layers, hidden)
 
     def _decode(
-        self, tokens: Tensor, positions: Tensor, attend: Attend, hidden: tuple[int, ...]
-    ) -> Layers:
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        attend: Attend,
+        layers: Layers,
+        hidden: tuple[int, ...],
+    ) -> Decoded:
         rotation = self.decoder.rotary(positions)
         stream = functional.embedding(tokens, self.decoder.embedding).float()
         states: dict[int, Tensor] = {}
-        for index in self.kept:
-            layer, products = self.decoder.layers[index], self.products[index]
+        for index, (layer, products) in enumerate(
+            zip(self.decoder.layers, self.products, strict=True)
+        ):
             if index in hidden:
                 states[index] = stream.to(self.dtype)
-            stream = stream + products.output(
-                self._attended(index, self._normed(stream, layer.attention_norm), rotation, attend)
-            )
-            gate, up = products.gate_up(self._normed(stream, layer.mlp_norm)).chunk(2, dim=-1)
-            stream = stream + products.down(functional.silu(gate) * up)
-        rows = self._normed(stream, self.decoder.norm)
+            if index not in layers.without_attention:
+                rows = self.normed(stream, layer.attention_norm)
+                stream = stream + products.output(self._attended(index, rows, rotation, attend))
+            if index not in layers.without_mlp:
+                gate, up = products.gate_up(self.normed(stream, layer.mlp_norm)).chunk(2, dim=-1)
+                stream = stream + products.down(functional.silu(gate) * up)
+        rows = self.normed(stream, self.decoder.norm)
         if self.depth in hidden:  # as Transformers has it: the last hidden state is behind the norm
             states[self.depth] = rows.to(self.dtype)
         return rows, states
@@ -132,7 +144,8 @@ class LeanModel(DecoderModel):
         attended = attend(index, layer.window, stacked, key, value)
         return attended.unflatten(1, (-1, group)).transpose(0, 1).flatten(1)
 
-    def _normed(self, rows: Tensor, norm: Norm) -> Tensor:
+    def normed(self, rows: Tensor, norm: Norm) -> Tensor:
+        """The rows through one of its norms."""
         return normed(rows, norm, self.sizes.epsilon, self.sizes.is_layer_norm)
 
 

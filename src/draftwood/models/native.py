@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 from typing import Literal
+from weakref import ref
 
 import torch
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
-from draftwood.interfaces.model import Keep, Output
+from draftwood.interfaces.model import EndWeights, Keep, Output
 from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
+from draftwood.models.ends import as_saved, require_part
 from draftwood.models.session import PackedInput
 from draftwood.native import library
 from draftwood.native.threads import threads
@@ -70,7 +74,15 @@ class NativeModel(DecoderModel):
         self.library = library.library()
         self.weight_bytes = 0  # of the matrices with their scales, all of which a run reads
         self._memory: list[Tensor] = []  # what the structure points to
+        self._embedding, self._norms = decoder.embedding.to(half_type), decoder.norm
+        self._head_bias = decoder.lm_head.bias
         self._structure = self._decoder(decoder, half_type)
+        tied = decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
+        self._module = None if tied else ref(hf_model.get_output_embeddings())
+
+    @property
+    def ends(self) -> "NativeEnds":
+        return NativeEnds(self)
 
     def compute(
         self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
@@ -93,7 +105,8 @@ class NativeModel(DecoderModel):
             part=library.integers(numbers),
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
-            kept=library.integers(self.kept),
+            attention=self._kept(parts[0].layers.without_attention),
+            mlp=self._kept(parts[0].layers.without_mlp),
             sees=library.integers([mask.data_ptr() for mask in masks]),
             hidden=library.integers(
                 [states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]
@@ -102,7 +115,6 @@ class NativeModel(DecoderModel):
             parts=len(parts),
             rows=sum(counts),
             masks=len(self.windows),
-            kept_layers=len(self.kept),
             layers=self.depth,
             last_only=keep == "last",
             cache=self.pool.address,
@@ -114,6 +126,10 @@ class NativeModel(DecoderModel):
         return outputs(
             logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep
         )
+
+    def _kept(self, left_out: frozenset[int]) -> bytes:
+        """For each layer 1, or 0 where it is left out."""
+        return bytes(index not in left_out for index in range(self.depth))
 
     def _decoder(self, decoder: Decoder, half_type: torch.dtype) -> library.CDecoder:
         sizes = self.sizes
@@ -132,7 +148,7 @@ class NativeModel(DecoderModel):
             epsilon=sizes.epsilon,
             rotary_scale=decoder.rotary.scale,
             frequencies=self._address(decoder.rotary.frequencies),
-            embedding=self._address(decoder.embedding.to(half_type)),
+            embedding=self._address(self._embedding),
             norm=self._norm(decoder.norm),
             lm_head=self._matrix(decoder.lm_head),
             layers=layers,
@@ -186,6 +202,63 @@ class NativeModel(DecoderModel):
         tensor = tensor.contiguous()
         self._memory.append(tensor)
         return tensor.data_ptr()
+
+
+class NativeEnds:
+    """Of a ``NativeModel``. A part of the vocabulary costs 16 products for each of its tokens that
+    has no other of its 16 neighbours in the part.
+    """
+
+    def __init__(self, model: NativeModel) -> None:
+        self.model = model
+
+    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
+        require_part(tokens, self.model.vocab_size)
+        return functional.embedding(tokens, self.model._embedding).to(self.model.dtype)
+
+    def logits(
+        self,
+        hidden: Float[Tensor, "rows dim"],
+        tokens: Int[Tensor, " part"] | None = None,
+        normed: bool = False,
+    ) -> Float[Tensor, "rows part"]:
+        model = self.model
+        tokens = torch.arange(model.vocab_size) if tokens is None else tokens
+        require_part(tokens, model.vocab_size)
+        rows, part = hidden.float().contiguous(), tokens.to(torch.int64).contiguous()
+        logits = torch.empty(len(rows), len(part), dtype=torch.float32)
+        model.library.draftwood_logits(
+            model._structure,
+            rows.data_ptr(),
+            len(rows),
+            not normed,
+            part.data_ptr(),
+            len(part),
+            logits.data_ptr(),
+            threads(),
+        )
+        return logits
+
+    def weights(self) -> EndWeights:
+        """Embedding, norms and a tied head are kept. Another head is read from the Transformers
+        model while that is in use elsewhere; afterwards it is made again of what products read,
+        which takes as long as one copy and as much memory as in float32. What was rounded to 8 bits
+        then stays rounded.
+        """
+        model = self.model
+        embedding = model._embedding.to(model.dtype)
+        norm, norm_bias = as_saved(model._norms, model.dtype)
+        head = embedding if model._module is None else self._untied(model._module())
+        return EndWeights(embedding, norm, norm_bias, head, model._head_bias)
+
+    def _untied(self, module: nn.Module | None) -> Tensor:
+        if module is not None:
+            return module.weight.detach()  # type: ignore[union-attr]
+        weight = torch.empty(self.model.vocab_size, self.model.hidden_size, dtype=torch.float32)
+        self.model.library.draftwood_unpack(
+            self.model._structure.lm_head, weight.data_ptr(), threads()
+        )
+        return weight.to(self.model.dtype)
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:

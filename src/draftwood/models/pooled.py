@@ -2,9 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from draftwood.interfaces.model import ForwardInput, InProcess, Keep, Output
+from draftwood.interfaces.model import (
+    Ability,
+    ForwardInput,
+    InProcess,
+    Keep,
+    Layers,
+    Output,
+    require_layers,
+)
 from draftwood.models.cache import CachePool
 from draftwood.models.session import PackedInput, PooledSession, parts_of
 from draftwood.models.support import context_length
@@ -18,11 +27,11 @@ class PoolOfSequences(InProcess, ABC):
     Args:
         config: of the Transformers model.
         pool: the cache of all sequences.
+        abilities: what it can do beyond running trees.
     """
 
-    def __init__(self, config: Any, pool: CachePool) -> None:
-        self.config, self.pool = config, pool
-        self._without: dict[frozenset[int], Any] = {}
+    def __init__(self, config: Any, pool: CachePool, abilities: AbstractSet[Ability]) -> None:
+        self.config, self.pool, self.abilities = config, pool, frozenset(abilities)
 
     @property
     def vocab_size(self) -> int:
@@ -36,37 +45,47 @@ class PoolOfSequences(InProcess, ABC):
         return PooledSession(self)  # type: ignore[arg-type]
 
     def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
-        wanted = tuple(sorted({layer for each in inputs for layer in each.hidden}))
-        outputs = self.run(parts_of(inputs, self.pool), hidden=wanted)
-        if all(len(each.hidden) == len(wanted) for each in inputs):
-            return outputs
-        return [
-            Output(output.logits, {layer: output.hidden[layer] for layer in each.hidden})
-            for each, output in zip(inputs, outputs, strict=True)
-        ]
+        parts = parts_of(inputs, self.pool)
+        groups: dict[Layers, list[int]] = {}
+        for number, each in enumerate(inputs):
+            groups.setdefault(each.layers, []).append(number)
+
+        outputs: dict[int, Output] = {}
+        for numbers in groups.values():
+            wanted = tuple(sorted({layer for number in numbers for layer in inputs[number].hidden}))
+            given = self.run([parts[number] for number in numbers], hidden=wanted)
+            for number, output in zip(numbers, given, strict=True):
+                outputs[number] = _only(inputs[number].hidden, output)
+        return [outputs[number] for number in range(len(inputs))]
 
     def run(
         self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> list[Output]:
         """Run the parts of several sequences together and write their keys and values to the
-        pool."""
+        pool. All of them run the same layers."""
+        if any(part.layers != parts[0].layers for part in parts[1:]):
+            raise ValueError(
+                "parts of one run go through the same layers; run others by themselves"
+            )
         with self.pool.lock:
             self.pool.cover([part.place for part in parts])
             return self.compute(parts, keep, hidden)
+
+    def check(self, layers: Layers) -> None:
+        """Raise ValueError unless this model can run these layers."""
+        require_layers(self, layers)  # type: ignore[arg-type]
 
     @abstractmethod
     def compute(
         self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
     ) -> list[Output]:
-        """The run, for which there is room in the pool and which has the pool to itself."""
+        """The pass, for which there is room in the pool and which has the pool to itself, through
+        the layers of the first part.
+        """
 
-    def without(self, layers: frozenset[int]) -> Any:
-        """A model that shares these weights and this cache but leaves out some decoder layers."""
-        with self.pool.lock:
-            if layers not in self._without:
-                self._without[layers] = self._smaller(layers)
-            return self._without[layers]
 
-    @abstractmethod
-    def _smaller(self, layers: frozenset[int]) -> Any:
-        """This model without some decoder layers, made anew."""
+def _only(hidden: Sequence[int], output: Output) -> Output:
+    """The output with the hidden states of these layers, of those that others wanted too."""
+    if len(hidden) == len(output.hidden):
+        return output
+    return Output(output.logits, {layer: output.hidden[layer] for layer in hidden})

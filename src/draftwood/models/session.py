@@ -9,7 +9,16 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.interfaces.model import ForwardInput, InProcess, Keep, Model, ModelSession, Output
+from draftwood.interfaces.model import (
+    ALL_LAYERS,
+    ForwardInput,
+    InProcess,
+    Keep,
+    Layers,
+    Model,
+    ModelSession,
+    Output,
+)
 from draftwood.models.cache import CachePool, CacheSlice
 from draftwood.tree import DraftTree
 
@@ -23,6 +32,7 @@ class PackedInput:
         before: committed tokens, at positions from 0 on; every node sees them.
         sees: which nodes of the tree behind them each node sees, itself included.
         tree_positions: of the nodes of the tree.
+        layers: the layers to run.
     """
 
     tokens: Int[Tensor, " nodes"]
@@ -31,6 +41,7 @@ class PackedInput:
     before: int
     sees: Bool[Tensor, "nodes tree"]
     tree_positions: Int[Tensor, " tree"]
+    layers: Layers = ALL_LAYERS
 
     def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
         """What each node sees of the cache if attention reaches back ``window`` positions, itself
@@ -52,7 +63,14 @@ class PackedInput:
         )
         sees = functional.pad(torch.cat([self.sees, self.sees[-1:].expand(rows, -1)]), (0, rows))
         place = replace(self.place, count=self.place.count + rows)
-        return PackedInput(tokens, positions, place, self.before, sees, tree_positions)
+        return replace(
+            self,
+            tokens=tokens,
+            positions=positions,
+            place=place,
+            sees=sees,
+            tree_positions=tree_positions,
+        )
 
 
 @runtime_checkable
@@ -66,11 +84,11 @@ class PooledModel(Model, Protocol):
         self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> list[Output]:
         """Run the parts of several sequences together and write their keys and values to the
-        pool."""
+        pool. All of them run the same layers."""
         ...
 
-    def without(self, layers: frozenset[int]) -> "PooledModel":
-        """A model that shares these weights and this cache but leaves out some decoder layers."""
+    def check(self, layers: Layers) -> None:
+        """Raise ValueError unless this model can run these layers."""
         ...
 
 
@@ -80,22 +98,22 @@ class PooledSession(InProcess):
     Sessions of one model may be used by several threads, each by one at a time.
     """
 
-    def __init__(self, model: PooledModel, origin: "PooledSession | None" = None) -> None:
+    def __init__(self, model: PooledModel) -> None:
         self.model = model
-        self._origin = origin
         self._length = 0
         self._ran = 0  # nodes behind the committed tokens whose keys and values are in the cache
+        self._layers = ALL_LAYERS  # which these nodes ran through
         self._closed = False
-        self.slot = model.pool.acquire(self) if origin is None else origin.slot
+        self.slot = model.pool.acquire(self)
 
     @property
     def length(self) -> int:
-        return self._origin.length if self._origin else self._length
+        return self._length
 
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> Output:
-        self._require_open_and_whole("extend")
+        self._require_open("extend")
         if len(tokens) == 0:
             raise ValueError("extend needs at least one token")
         start, count = self.length, len(tokens)
@@ -120,7 +138,7 @@ class PooledSession(InProcess):
             layers: keys and values of each layer, each [heads tokens dim]: of all tokens, or of the
                 newest where a window hides the others.
         """
-        self._require_open_and_whole("adopt")
+        self._require_open("adopt")
         pool = self.model.pool
         with pool.lock:
             pool.cover([CacheSlice(self.slot, 0, length)])
@@ -135,17 +153,17 @@ class PooledSession(InProcess):
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
         return self.model.run([self.part(tree, first)], hidden=hidden)[0]
 
-    def part(self, tree: DraftTree, first: int) -> PackedInput:
+    def part(self, tree: DraftTree, first: int, layers: Layers = ALL_LAYERS) -> PackedInput:
         """This sequence's share of a run over ``tree`` from node ``first`` on."""
         self._require_open("forward")
-        if first > self._ran:
+        self.model.check(layers)
+        ran = self._ran_through(layers)
+        if first > ran:
             raise ValueError(
-                f"nodes before {first} must be run first; {self._ran} were run since the last"
-                " commit"
+                f"nodes before {first} must be run first; {ran} were run since the last commit"
+                + ("" if layers == self._layers else " through these layers")
             )
-        self._ran = len(tree)
-        if self._origin is not None:
-            self._origin._ran = 0  # its nodes are overwritten
+        self._ran, self._layers = len(tree), layers
         positions = self.length + tree.depths
         return PackedInput(
             tokens=tree.tokens[first:],
@@ -154,29 +172,29 @@ class PooledSession(InProcess):
             before=self.length,
             sees=tree.ancestors[first:],
             tree_positions=positions,
+            layers=layers,
         )
 
     def commit(self, path: Sequence[int]) -> None:
-        self._require_open_and_whole("commit")
-        if path and max(path) >= self._ran:
-            raise ValueError(f"node {max(path)} cannot be kept: only {self._ran} nodes were run")
+        self._require_open("commit")
+        ran = self._ran_through(ALL_LAYERS)
+        if path and max(path) >= ran:
+            raise ValueError(
+                f"node {max(path)} cannot be kept: only {ran} nodes were run through all layers"
+            )
         self.model.pool.keep(self.slot, self._length, path)
         self._length += len(path)
         self._ran = 0
 
     def rewind(self, count: int) -> None:
-        self._require_open_and_whole("rewind")
+        self._require_open("rewind")
         if not 0 <= count <= self._length:
             raise ValueError(f"cannot take back {count} of {self._length} tokens")
         self._length -= count
-        self._ran = count
-
-    def skipping(self, layers: frozenset[int]) -> "PooledSession":
-        self._require_open_and_whole("skipping")
-        return PooledSession(self.model.without(layers), origin=self)
+        self._ran, self._layers = count, ALL_LAYERS
 
     def fork(self, into: ModelSession | None = None) -> "PooledSession":
-        self._require_open_and_whole("fork")
+        self._require_open("fork")
         fork = type(self)(self.model) if into is None else into
         if not isinstance(fork, PooledSession) or fork.model is not self.model or fork._length:
             raise ValueError("a fork goes into an empty session of the same model")
@@ -186,19 +204,15 @@ class PooledSession(InProcess):
 
     def close(self) -> None:
         self._closed = True
-        self.model.pool.release(self)  # which means nothing to it where this session skips layers
+        self.model.pool.release(self)
+
+    def _ran_through(self, layers: Layers) -> int:
+        """How many nodes behind the committed tokens ran through just these layers."""
+        return self._ran if layers == self._layers else 0
 
     def _require_open(self, act: str) -> None:
-        if self._closed or (self._origin is not None and self._origin._closed):
+        if self._closed:
             raise ValueError(f"{act} was called on a session that is closed; start another one")
-
-    def _require_open_and_whole(self, act: str) -> None:
-        self._require_open(act)
-        if self._origin is not None:
-            raise ValueError(
-                f"a session that skips layers only runs trees; call {act} on the session it was"
-                " made from"
-            )
 
 
 def parts_of(runs: Sequence[ForwardInput], pool: CachePool) -> list[PackedInput]:
@@ -207,13 +221,5 @@ def parts_of(runs: Sequence[ForwardInput], pool: CachePool) -> list[PackedInput]
     for run in runs:
         if not isinstance(run.session, PooledSession) or run.session.model.pool is not pool:
             raise ValueError("all sessions of a run must belong to the model that runs them")
-        parts.append(run.session.part(run.tree, run.first))
+        parts.append(run.session.part(run.tree, run.first, run.layers))
     return parts
-
-
-def require_layers_to_skip(skipped: frozenset[int], layers: int) -> None:
-    """Raise ValueError unless some layers, but not all, would be left out."""
-    if not skipped or not skipped < set(range(layers)):
-        raise ValueError(
-            f"layers to skip must be some of 0..{layers - 1} and not all, got {sorted(skipped)}"
-        )

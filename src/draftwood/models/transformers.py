@@ -1,7 +1,6 @@
 """Any causal language model of Transformers, unmodified: a 4-D mask and a cache that holds
 trees."""
 
-import copy
 import inspect
 from collections.abc import Sequence
 
@@ -9,15 +8,20 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import Keep, Output
+from draftwood.interfaces.model import Ability, Keep, Layers, ModelEnds, Output, WithoutEnds
 from draftwood.models.cache import CachePool, LayerShape, RunCache
+from draftwood.models.ends import ModuleEnds, final_norm
 from draftwood.models.pooled import PoolOfSequences
-from draftwood.models.session import PackedInput, require_layers_to_skip
+from draftwood.models.session import PackedInput
+from draftwood.models.submodules import list_of_layers, without_layers
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
 
 
 class TransformersModel(PoolOfSequences):
     """A causal language model of Transformers behind the ``Model`` protocol.
+
+    It leaves out whole decoder layers only, as attention and MLP are no parts that all
+    architectures have.
 
     Args:
         hf_model: the model, in eval mode; it is not changed.
@@ -31,16 +35,28 @@ class TransformersModel(PoolOfSequences):
     def __init__(self, hf_model: PreTrainedModel, pool: CachePool | None = None) -> None:
         require_tree_support(hf_model)
         pool = pool or CachePool(_layer_shapes(hf_model), hf_model.dtype, hf_model.device)
-        super().__init__(hf_model.config.get_text_config(), pool)
+        abilities: set[Ability] = {"hidden", "fork"}
+        abilities |= {"partial"} if list_of_layers(hf_model) else set()
+        abilities |= {"ends"} if final_norm(hf_model) else set()
+        super().__init__(hf_model.config.get_text_config(), pool, abilities)
         self.hf_model = hf_model
         self.attentions = attention_windows(hf_model)
         self.takes_logits_to_keep = (
             "logits_to_keep" in inspect.signature(hf_model.forward).parameters
         )
+        self._smaller: dict[frozenset[int], PreTrainedModel] = {}
 
     @property
     def layers(self) -> int:
         return self.config.num_hidden_layers
+
+    @property
+    def hidden_size(self) -> int:
+        return self.config.hidden_size
+
+    @property
+    def ends(self) -> ModelEnds:
+        return ModuleEnds(self.hf_model) if "ends" in self.abilities else WithoutEnds(self)
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -50,16 +66,31 @@ class TransformersModel(PoolOfSequences):
     def device(self) -> torch.device:
         return self.hf_model.device
 
+    def check(self, layers: Layers) -> None:
+        super().check(layers)
+        if layers.without_attention != layers.without_mlp:
+            raise ValueError(
+                "the general path leaves out whole layers only, asked to leave out the attention of"
+                f" {sorted(layers.without_attention)} and the MLP of {sorted(layers.without_mlp)};"
+                " name the same layers twice, or use a Llama-shaped model"
+            )
+
     @torch.no_grad()
     def compute(
         self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
     ) -> list[Output]:
         """One padded run of Transformers over the parts."""
+        skipped = parts[0].layers.without_mlp
+        if skipped and hidden:  # Transformers would count layers anew, and record twice afterwards
+            raise ValueError(
+                "the general path gives no hidden states of passes that leave out layers, asked for"
+                f" {list(hidden)}; take those of a pass through all layers, or a Llama-shaped model"
+            )
         cache = RunCache(self.pool, [part.place for part in parts])
         options: dict[str, object] = {"output_hidden_states": True} if hidden else {}
         if keep == "last" and self.takes_logits_to_keep:
             options["logits_to_keep"] = 1
-        out = self.hf_model(
+        out = (self._without(skipped) if skipped else self.hf_model)(
             input_ids=_padded([part.tokens for part in parts]).to(self.device, non_blocking=True),
             position_ids=_padded([part.positions for part in parts]).to(
                 self.device, non_blocking=True
@@ -77,10 +108,11 @@ class TransformersModel(PoolOfSequences):
             outputs.append(Output(logits, states))
         return outputs
 
-    def _smaller(self, layers: frozenset[int]) -> "TransformersModel":
-        smaller = copy.copy(self)
-        smaller.hf_model = _without_layers(self.hf_model, layers)
-        return smaller
+    def _without(self, skipped: frozenset[int]) -> PreTrainedModel:
+        """The model without some layers; the pool's lock is held."""
+        if skipped not in self._smaller:
+            self._smaller[skipped] = without_layers(self.hf_model, skipped)
+        return self._smaller[skipped]
 
     def _masks(self, parts: Sequence[PackedInput], width: int) -> Tensor | dict[str, Tensor]:
         masks = {}
@@ -122,49 +154,3 @@ def _layer_shapes(hf_model: PreTrainedModel) -> list[LayerShape]:
             LayerShape((keys.shape[1], keys.shape[3]), (values.shape[1], values.shape[3]))
         )
     return shapes
-
-
-def _without_layers(hf_model: PreTrainedModel, skipped: frozenset[int]) -> PreTrainedModel:
-    """A shallow copy of the model whose decoder leaves some layers out; weights and layer numbers
-    stay shared.
-    """
-    decoder = hf_model.get_decoder()
-    name, layers = next(
-        (
-            (name, child)
-            for name, child in decoder.named_children()
-            if isinstance(child, nn.ModuleList)
-        ),
-        (None, None),
-    )
-    if name is None or layers is None:
-        raise ValueError(f"{type(hf_model).__name__} has no list of layers to leave some out of")
-    require_layers_to_skip(skipped, len(layers))
-    kept = [index for index in range(len(layers)) if index not in skipped]
-    smaller = _shallow(decoder)
-    smaller._modules[name] = nn.ModuleList([layers[index] for index in kept])
-    smaller.config = copy.copy(decoder.config)  # type: ignore[assignment]
-    smaller.config.num_hidden_layers = len(kept)
-    kinds = getattr(decoder.config, "layer_types", None)
-    if kinds is not None:
-        smaller.config.layer_types = [kinds[index] for index in kept]
-    return _replaced(hf_model, decoder, smaller)  # type: ignore[return-value]
-
-
-def _shallow(module: nn.Module) -> nn.Module:
-    double = copy.copy(module)
-    double._modules = dict(module._modules)
-    return double
-
-
-def _replaced(module: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """A shallow copy of ``module`` with the submodule ``old`` replaced by ``new``, however deep it
-    sits.
-    """
-    if module is old:
-        return new
-    double = _shallow(module)
-    for name, child in module._modules.items():
-        if child is not None and any(part is old for part in child.modules()):
-            double._modules[name] = _replaced(child, old, new)
-    return double

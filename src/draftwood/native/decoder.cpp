@@ -47,11 +47,11 @@ struct Part {
 };
 
 struct Run {
-    int32_t parts, rows, masks, kept_layers, layers;
+    int32_t parts, rows, masks, layers;
     int32_t last_only;               // whether the logits of each part's last row are wanted alone
     const Part* part;                // [parts]
     const int64_t *tokens, *positions;  // [rows]
-    const int64_t* kept;             // [kept_layers]
+    const uint8_t *attention, *mlp;  // [layers]: whether they are run
     const uint8_t* const* sees;      // [masks][parts], each of bytes [count][start + count]
     void* cache;                     // [2 * layers][slots][capacity][num_kv_heads][head_dim]
     int64_t cache_slots, capacity;
@@ -180,26 +180,35 @@ private:
     std::vector<Phase> list;
 
     void plan() {
-        list.reserve(9 * run.kept_layers + 4);
+        list.reserve(9 * run.layers + 4);
         add_phase(&Forward::begin, 0, run.rows);
-        for (int i = 0; i < run.kept_layers; i++) {
-            const int index = (int)run.kept[i];
-            const Layer& layer = decoder.layers[index];
-            add_phase(&Forward::norm_for_attention, index, run.rows);
-            add_phase(&Forward::project, index, tiles(layer.query_key_value));
-            add_phase(&Forward::store_keys_and_values, index, run.rows);
-            add_phase(&Forward::attend, index, run.rows * decoder.num_kv_heads * pieces_of_group());
-            if (!whole_heads)
-                add_phase(&Forward::encode_attended, index,
-                          run.rows * ceil_div(decoder.heads * decoder.head_dim, GROUP));
-            add_phase(&Forward::add_attended, index, tiles(layer.output));
-            add_phase(&Forward::norm_for_network, index, run.rows);
-            add_phase(&Forward::gate, index, ceil_div(decoder.intermediate_size, GROUP));
-            add_phase(&Forward::add_gated, index, tiles(layer.down));
+        for (int index = 0; index < run.layers; index++) {
+            if (run.attention[index]) plan_attention(index);
+            else if (run.hidden[index]) add_phase(&Forward::put_hidden, index, run.rows);
+            if (run.mlp[index]) plan_mlp(index);
         }
         if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, 0, run.rows);
         add_phase(&Forward::norm_for_head, 0, (int)scratch.wanted.size());
         add_phase(&Forward::make_logits, 0, tiles(decoder.lm_head));
+    }
+
+    void plan_attention(int index) {
+        const Layer& layer = decoder.layers[index];
+        add_phase(&Forward::norm_for_attention, index, run.rows);
+        add_phase(&Forward::project, index, tiles(layer.query_key_value));
+        add_phase(&Forward::store_keys_and_values, index, run.rows);
+        add_phase(&Forward::attend, index, run.rows * decoder.num_kv_heads * pieces_of_group());
+        if (!whole_heads)
+            add_phase(&Forward::encode_attended, index,
+                      run.rows * ceil_div(decoder.heads * decoder.head_dim, GROUP));
+        add_phase(&Forward::add_attended, index, tiles(layer.output));
+    }
+
+    void plan_mlp(int index) {
+        const Layer& layer = decoder.layers[index];
+        add_phase(&Forward::norm_for_network, index, run.rows);
+        add_phase(&Forward::gate, index, ceil_div(decoder.intermediate_size, GROUP));
+        add_phase(&Forward::add_gated, index, tiles(layer.down));
     }
 
     void add_phase(void (Forward::*act)(Some, int), int layer, int things) {
@@ -224,10 +233,13 @@ private:
         }
     }
 
+    void put_hidden(Some rows, int layer) {
+        std::copy(stream(rows.first), stream(rows.last),
+                  run.hidden[layer] + (size_t)rows.first * decoder.hidden);
+    }
+
     void norm_for_attention(Some rows, int layer) {
-        if (float* to = run.hidden[layer])
-            std::copy(stream(rows.first), stream(rows.last),
-                      to + (size_t)rows.first * decoder.hidden);
+        if (run.hidden[layer]) put_hidden(rows, layer);
         for (int row = rows.first; row < rows.last; row++)
             norm_row(row, decoder.layers[layer].attention_norm, row);
     }
@@ -475,6 +487,23 @@ void for_each(int64_t count, int threads, Act act) {
     workshop->team.run(loop, threads);
 }
 
+// Hidden states [rows hidden] as the output head reads them.
+void encode_for_head(const Decoder& decoder, const float* hidden, int rows, bool norm,
+                     Rows& encoded) {
+    const int width = decoder.hidden;
+    std::vector<float> row_normed(width);
+    encoded.reserve((Evidence)decoder.kind, rows, width);
+    for (int row = 0; row < rows; row++) {
+        const float* values = hidden + (size_t)row * width;
+        if (norm) {
+            normed(decoder, values, width, decoder.norm, decoder.is_layer_norm, row_normed.data());
+            values = row_normed.data();
+        }
+        for (int from = 0; from < width; from += GROUP)
+            encoded.encode(row, from, values + from, std::min(GROUP, width - from));
+    }
+}
+
 }  // namespace
 }  // namespace draftwood
 
@@ -515,6 +544,40 @@ void draftwood_pack(const float* weights, draftwood::Matrix* matrix, int32_t thr
     set_factor(weights, *matrix);
     for_each(tiles(*matrix), threads,
              [&](int64_t tile) { pack_tile(weights, *matrix, (int)tile); });
+}
+
+// The weights [outputs inputs] that draftwood_pack stored.
+void draftwood_unpack(const draftwood::Matrix* matrix, float* weights, int32_t threads) {
+    using namespace draftwood;
+    for_each(tiles(*matrix), threads,
+             [&](int64_t tile) { unpack_tile(*matrix, (int)tile, weights); });
+}
+
+// Logits [rows count] of some tokens after hidden states [rows hidden], which go through the final
+// norm first where `norm` is true. The whole tiles that the tokens lie in are multiplied.
+void draftwood_logits(const draftwood::Decoder* decoder, const float* hidden, int32_t rows,
+                      int32_t norm, const int64_t* tokens, int64_t count, float* logits,
+                      int32_t threads) {
+    using namespace draftwood;
+    Rows encoded;
+    encode_for_head(*decoder, hidden, rows, norm, encoded);
+    std::vector<int64_t> columns(count), firsts;  // by tile; where each tile's columns begin
+    for (int64_t i = 0; i < count; i++) columns[i] = i;
+    auto tile_of = [&](int64_t column) { return (int)(tokens[column] / LANES); };
+    std::stable_sort(columns.begin(), columns.end(),
+                     [&](int64_t a, int64_t b) { return tile_of(a) < tile_of(b); });
+    for (int64_t i = 0; i < count; i++)
+        if (i == 0 || tile_of(columns[i]) != tile_of(columns[i - 1])) firsts.push_back(i);
+    firsts.push_back(count);
+    for_each((int64_t)firsts.size() - 1, threads, [&](int64_t group) {
+        const int tile = tile_of(columns[firsts[group]]);
+        products(decoder->lm_head, encoded, rows, tile, tile + 1,
+                 [&](int row, int, Floats values) {
+                     for (int64_t i = firsts[group]; i < firsts[group + 1]; i++)
+                         logits[(size_t)row * count + columns[i]] =
+                             values[tokens[columns[i]] % LANES];
+                 });
+    });
 }
 
 // results [rows outputs] of values [rows inputs]

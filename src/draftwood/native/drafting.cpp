@@ -1,29 +1,104 @@
-// What drafting.py calls.
-#include "drafting.h"
+// What drafting.py calls, and the kinds of sources it may ask for.
+#include "foreign.h"
+#include "merging.h"
+#include "sources/bigram_prior.h"
+#include "sources/earlier_texts.h"
+#include "sources/n_grams.h"
+#include "sources/suffix.h"
 
 using namespace draftwood;
 
-extern "C" {
+namespace {
 
-NGramTables* draftwood_tables_new(int32_t order, double fresh, int64_t most) {
-    return new NGramTables(order, fresh, most);
+struct Kind {
+    const char* name;
+    int64_t settings_size;
+    void* (*share)(const void* settings);
+    void (*unshare)(void* shared);
+    Source* (*make)(const void* settings, void* shared);
+};
+
+template <typename T>
+Kind kind() {
+    using Settings = typename T::Settings;
+    using Shared = typename T::Shared;
+    return {
+        T::KIND,
+        sizeof(Settings),
+        [](const void* settings) -> void* { return new Shared(*(const Settings*)settings); },
+        [](void* shared) { delete (Shared*)shared; },
+        [](const void* settings, void* shared) -> Source* {
+            return new T(*(const Settings*)settings, (Shared*)shared);
+        },
+    };
 }
 
-void draftwood_tables_free(NGramTables* tables) { delete tables; }
+const Kind KINDS[] = {
+    kind<BigramPriorSource>(),
+    kind<EarlierTextsSource>(),
+    kind<NGramsSource>(),
+    kind<SuffixSource>(),
+};
+const int32_t KIND_COUNT = sizeof(KINDS) / sizeof(Kind);
 
-Drafting* draftwood_drafting_new(const DraftingSettings* settings, NGramTables* tables) {
-    return new Drafting(*settings, tables);
+}  // namespace
+
+extern "C" {
+
+// The name of a kind of source; null behind the last. In what follows a kind is its number here.
+const char* draftwood_source_kind(int32_t kind) {
+    return kind < KIND_COUNT ? KINDS[kind].name : nullptr;
+}
+
+// Bytes of the settings of a kind of source, or of MergingSettings for -1.
+int64_t draftwood_settings_size(int32_t kind) {
+    return kind < 0 ? sizeof(MergingSettings) : KINDS[kind].settings_size;
+}
+
+// Most tokens of context that n-grams can have.
+int32_t draftwood_max_order() { return Tail::MAX_ORDER; }
+
+// What requests share.
+void* draftwood_shared_new(int32_t kind, const void* settings) {
+    return KINDS[kind].share(settings);
+}
+
+void draftwood_shared_free(int32_t kind, void* shared) { KINDS[kind].unshare(shared); }
+
+Drafting* draftwood_drafting_new(const MergingSettings* settings) {
+    return new Drafting(*settings);
 }
 
 void draftwood_drafting_free(Drafting* drafting) { delete drafting; }
 
+// Returns the number of a further kind of evidence. `name`, below 64, is that of its source.
+int32_t draftwood_drafting_add_evidence(Drafting* drafting, double log_weight, int32_t name) {
+    return drafting->add_evidence(log_weight, name);
+}
+
+// One more source, asked after those that are there; `evidence` [count] are its kinds.
+void draftwood_drafting_add_source(Drafting* drafting, int32_t kind, const void* settings,
+                                   void* shared, const int32_t* evidence, int32_t count) {
+    std::unique_ptr<Source> source(KINDS[kind].make(settings, shared));
+    drafting->members.push_back({std::move(source), {evidence, evidence + count}});
+}
+
+// One more source, which only Python has.
+void draftwood_drafting_add_foreign(Drafting* drafting, ForeignSource::Ask ask) {
+    drafting->members.push_back({std::make_unique<ForeignSource>(ask), {}});
+}
+
 // The nodes of a tree in falling order of their chances, no path longer than `room`; returns how
-// many there are. `costs` of a step with 0, 1, 2, ... guesses, `slopes` the least that a further
-// one costs, infinite where the arrays of nodes end.
+// many there are, -1 after an error in Python. `costs` of a step with 0, 1, 2, ... guesses,
+// `slopes` the least that a further one costs, infinite where the arrays of nodes end.
 int32_t draftwood_drafting_grow(Drafting* drafting, int32_t root, const double* costs,
                                 const double* slopes, int32_t noisy, uint64_t key, uint64_t place,
                                 int64_t room, int64_t* tokens, int64_t* parents, double* chances) {
-    drafting->grow(root, costs, slopes, noisy, key, place, room);
+    try {
+        drafting->grow(root, costs, slopes, noisy, key, place, room);
+    } catch (const ForeignError&) {
+        return -1;
+    }
     int32_t count = 0;
     for (const Node& node : drafting->nodes) {
         tokens[count] = node.token, parents[count] = node.parent, chances[count] = node.chance;
@@ -32,8 +107,8 @@ int32_t draftwood_drafting_grow(Drafting* drafting, int32_t root, const double* 
     return count;
 }
 
-// Which sources proposed nodes 1 to `count` - 1 of the last tree, as bits.
-void draftwood_drafting_proposers(const Drafting* drafting, int32_t count, int32_t* bits) {
+// Under which names nodes 1 to `count` - 1 of the last tree were proposed, as bits.
+void draftwood_drafting_proposers(const Drafting* drafting, int32_t count, uint64_t* bits) {
     count = std::min<int32_t>(count, drafting->nodes.size());
     for (int32_t node = 1; node < count; node++)
         bits[node] = drafting->proposers(drafting->nodes[node]);
@@ -43,6 +118,6 @@ void draftwood_drafting_proposers(const Drafting* drafting, int32_t count, int32
 void draftwood_drafting_learn(Drafting* drafting, const int64_t* tokens, const int64_t* parents,
                               int64_t count, const int64_t* path, int64_t length,
                               const int64_t* successors, const float* probs, int64_t ranks) {
-    drafting->learn(tokens, parents, count, path, length, successors, probs, ranks);
+    drafting->learn({tokens, parents, count, path, length, successors, probs, ranks});
 }
 }

@@ -1,52 +1,101 @@
-"""Guesses of several sources merged in C++; see drafting.h."""
+"""Guesses of several sources merged in C++; see merging.h and source.h."""
 
+import functools
 import weakref
-from collections.abc import Sequence
-from ctypes import POINTER, Structure, byref, c_double, c_int32, c_int64, c_void_p
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Array,
+    Structure,
+    addressof,
+    byref,
+    c_char,
+    c_double,
+    c_int32,
+    c_int64,
+    c_uint64,
+    create_string_buffer,
+    sizeof,
+)
+from struct import Struct
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.native import library
 
-MOST_ORDER = 4  # tokens of context
-SUFFIX, N_GRAMS, PRIOR = range(3)
-"""The sources that the library knows."""
+MAX_NAMES = 64  # a bit of a word for each
+
+ASK = CFUNCTYPE(c_int64, c_int64, c_int64, c_int64)
+"""``ForeignSource::Ask`` of foreign.h."""
 
 
-class CDraftingSettings(Structure):
-    """``DraftingSettings`` of drafting.h."""
+class CMergingSettings(Structure):
+    """``MergingSettings`` of merging.h."""
 
     _fields_ = (
-        ("sources", c_int32 * 3),
-        *(
-            (name, c_int32)
-            for name in ("kinds", "suffix_kind", "suffix_longest", "suffix_shortest")
-        ),
-        *((name, c_int32) for name in ("n_gram_kind", "prior_kind")),
-        ("prior_tokens", c_void_p),
-        ("prior_probs", c_void_p),
-        *((name, c_int64) for name in ("prior_known", "prior_ranks")),
-        *((name, POINTER(c_double)) for name in ("log_weight", "before_evidence")),
+        ("before_evidence", POINTER(c_double)),
         ("bucket_of", POINTER(c_int32)),
         *((name, c_int32) for name in ("buckets", "steps")),
         *((name, c_double) for name in ("rate", "strength", "decay", "floor")),
+        *((name, c_double) for name in ("least_noise", "likeliest_child")),
     )
 
 
-class Tables:
-    """N-gram tables, which several requests may share.
+@functools.cache
+def kinds() -> dict[str, int]:
+    """The kinds of sources that the library has, with their numbers."""
+    found: dict[str, int] = {}
+    while name := library.library().draftwood_source_kind(len(found)):
+        found[name.decode()] = len(found)
+    return found
+
+
+def max_order() -> int:
+    """Most tokens of context that n-grams in C++ can have."""
+    return library.library().draftwood_max_order()
+
+
+@functools.cache
+def checked_kind(kind: str, settings: type[Structure]) -> int:
+    """Number of a kind of source whose settings are of this type.
+
+    Raises:
+        RuntimeError: where the library has no such kind, or settings of another size.
+    """
+    if kind not in kinds():
+        raise RuntimeError(
+            f"the library must know a source {kind!r}, but it knows {', '.join(kinds())}; add its"
+            " header to KINDS of drafting.cpp"
+        )
+    _check_size(kinds()[kind], f"the source {kind!r}", settings)
+    return kinds()[kind]
+
+
+def _check_size(number: int, what: str, settings: type[Structure]) -> None:
+    size = library.library().draftwood_settings_size(number)
+    if size != sizeof(settings):
+        raise RuntimeError(
+            f"the settings of {what} must have {size} bytes, as in C++, but {settings.__name__} has"
+            f" {sizeof(settings)}; give both the same fields"
+        )
+
+
+class SharedState:
+    """What a source's requests share in C++, as tables that are kept.
 
     Args:
-        order: most tokens of context, at most ``MOST_ORDER``.
-        fresh: weight of the newest row where a context was seen before.
-        max_contexts: contexts kept of each length.
+        kind: of the source.
+        settings: of the source.
     """
 
-    def __init__(self, order: int, fresh: float, max_contexts: int) -> None:
-        compiled = library.library()
-        self.handle = compiled.draftwood_tables_new(order, fresh, max_contexts)
-        weakref.finalize(self, compiled.draftwood_tables_free, self.handle).atexit = False
+    def __init__(self, kind: str, settings: Structure) -> None:
+        compiled, number = library.library(), checked_kind(kind, type(settings))
+        self.handle = compiled.draftwood_shared_new(number, byref(settings))
+        free = compiled.draftwood_shared_free
+        weakref.finalize(self, free, number, self.handle).atexit = False
 
 
 class Costs:
@@ -67,21 +116,114 @@ class Costs:
         )
 
 
+class CandidateBuffer:
+    """Where Python writes candidates for C++ to read, in the words of foreign.h."""
+
+    def __init__(self) -> None:
+        self._provide(1 << 12)
+
+    def _provide(self, size: int) -> None:
+        self.size = size
+        self.memory: Array[c_char] = create_string_buffer(size)
+        self.address = addressof(self.memory)
+
+    def write(
+        self, candidates: Iterable[tuple[Any, Mapping[int, float]]], numbers: Mapping[Any, int]
+    ) -> int:
+        """The address of what some kinds of evidence hold likely.
+
+        Args:
+            candidates: kinds, and tokens with probabilities.
+            numbers: of the kinds.
+        """
+        count, end = 0, _WORD.size
+        for kind, guesses in candidates:
+            layout = _layout(len(guesses))
+            start, end = end, end + layout.size
+            if end > self.size:
+                before = self.memory[:start]
+                self._provide(2 * end)
+                self.memory[:start] = before
+            layout.pack_into(
+                self.memory, start, numbers[kind], len(guesses), *guesses, *guesses.values()
+            )
+            count += 1
+        _WORD.pack_into(self.memory, 0, count)
+        return self.address
+
+
+_WORD = Struct("=q")
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(guesses: int) -> Struct:
+    return Struct(f"={2 + guesses}q{guesses}d")
+
+
 class Drafting:
     """What one request has shown, and the guesses made of it.
 
     Args:
-        settings: sources and their prior; kept in memory with all that they point to.
-        tables: where n-grams are among the sources.
+        settings: of the merging; kept in memory with all that they point to.
     """
 
-    def __init__(self, settings: CDraftingSettings, tables: Tables | None) -> None:
+    def __init__(self, settings: CMergingSettings) -> None:
         self.library = library.library()
-        self._kept = (settings, tables)
-        self.handle = self.library.draftwood_drafting_new(
-            byref(settings), tables.handle if tables else None
-        )
+        _check_merging()
+        self._kept: list[object] = [settings]
+        self._errors: list[BaseException] = []  # of callbacks
+        self.handle = self.library.draftwood_drafting_new(byref(settings))
         weakref.finalize(self, self.library.draftwood_drafting_free, self.handle).atexit = False
+
+    def adder(self) -> Callable[[float, int], int]:
+        """A function that makes a further kind of evidence and returns its number. It holds no
+        reference to this object, and must not be called once that is gone.
+
+        It takes the kind's log weight before evidence, and the number of its source's name, below
+        ``MAX_NAMES``.
+        """
+        return functools.partial(self.library.draftwood_drafting_add_evidence, self.handle)
+
+    def add_source(
+        self, kind: str, settings: Structure, shared: object, evidence: Sequence[int]
+    ) -> None:
+        """Have the library make one more source.
+
+        Args:
+            kind: a name of ``kinds``.
+            settings: of the source.
+            shared: what its requests share, or anything that must stay in memory.
+            evidence: numbers of its kinds of evidence.
+        """
+        self._kept.append((settings, shared))
+        self.library.draftwood_drafting_add_source(
+            self.handle,
+            checked_kind(kind, type(settings)),
+            byref(settings),
+            shared.handle if isinstance(shared, SharedState) else None,
+            (c_int32 * len(evidence))(*evidence),
+            len(evidence),
+        )
+
+    def add_foreign(self, ask: Callable[[int, int, int], int]) -> None:
+        """Have the library ask Python for what one more source holds likely.
+
+        Args:
+            ask: takes the numbers of a node and of its parent, -1 above the root, and the node's
+                token; returns the address of a ``CandidateBuffer``. ``grow`` raises its errors.
+        """
+        errors = self._errors
+
+        def guarded(node: int, parent: int, token: int) -> int:
+            try:
+                return ask(node, parent, token)
+            except BaseException as error:
+                errors.append(error)
+                return 0
+
+        callback = ASK(guarded)
+        self._kept.append(callback)
+        self.library.draftwood_drafting_add_foreign(self.handle, callback)
 
     def grow(
         self, root: int, costs: Costs, draw: tuple[int, int] | None, room: int
@@ -104,11 +246,15 @@ class Drafting:
             *(draw is not None, key, place, room),
             *(costs.tokens, costs.parents, costs.chances),
         )
+        if count < 0:
+            raise self._errors.pop()
         return costs.tokens[:count], costs.parents[:count], costs.chances[:count]
 
     def proposers(self, size: int) -> list[int]:
-        """For the first ``size`` nodes of the last tree which sources proposed them, as bits."""
-        bits = (c_int32 * size)()
+        """For the first ``size`` nodes of the last tree the names under which they were proposed,
+        as bits.
+        """
+        bits = (c_uint64 * size)()
         self.library.draftwood_drafting_proposers(self.handle, size, bits)
         return bits[:]
 
@@ -143,3 +289,8 @@ class Drafting:
             probs,
             ranks,
         )
+
+
+@functools.cache
+def _check_merging() -> None:
+    _check_size(-1, "the merging", CMergingSettings)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ctypes import (
     POINTER,
     Structure,
+    c_char_p,
     c_double,
     c_float,
     c_int32,
@@ -103,13 +104,11 @@ class CDecoder(Structure):
 
 class CForwardInput(Structure):
     _fields_ = (
-        *(
-            (name, c_int32)
-            for name in ("parts", "rows", "masks", "kept_layers", "layers", "last_only")
-        ),
+        *((name, c_int32) for name in ("parts", "rows", "masks", "layers", "last_only")),
         ("part", POINTER(c_int64)),
         *((name, c_void_p) for name in ("tokens", "positions")),
-        *((name, POINTER(c_int64)) for name in ("kept", "sees")),
+        *((name, c_char_p) for name in ("attention", "mlp")),
+        ("sees", POINTER(c_int64)),
         ("cache", c_void_p),
         ("cache_slots", c_int64),
         ("capacity", c_int64),
@@ -124,6 +123,20 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
     "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
+    "draftwood_unpack": (None, (POINTER(CMatrix), c_void_p, c_int32)),
+    "draftwood_logits": (
+        None,
+        (
+            POINTER(CDecoder),
+            c_void_p,
+            c_int32,
+            c_int32,
+            c_void_p,
+            c_int64,
+            c_void_p,
+            c_int32,
+        ),
+    ),
     "draftwood_multiply": (None, (POINTER(CMatrix), c_void_p, c_int32, c_void_p)),
     "draftwood_topk": (None, (*ROWS, c_int32, c_void_p, c_float, c_void_p, c_int32)),
     "draftwood_softmax": (None, (*ROWS, c_float, c_void_p, c_int32)),
@@ -135,10 +148,19 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (c_void_p, c_int64, c_float, c_uint32, c_uint32),
     ),
     "draftwood_exponential_noise": (None, (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)),
-    "draftwood_tables_new": (c_void_p, (c_int32, c_double, c_int64)),
-    "draftwood_tables_free": (None, (c_void_p,)),
-    "draftwood_drafting_new": (c_void_p, (c_void_p, c_void_p)),
+    "draftwood_source_kind": (c_char_p, (c_int32,)),
+    "draftwood_settings_size": (c_int64, (c_int32,)),
+    "draftwood_max_order": (c_int32, ()),
+    "draftwood_shared_new": (c_void_p, (c_int32, c_void_p)),
+    "draftwood_shared_free": (None, (c_int32, c_void_p)),
+    "draftwood_drafting_new": (c_void_p, (c_void_p,)),
     "draftwood_drafting_free": (None, (c_void_p,)),
+    "draftwood_drafting_add_evidence": (c_int32, (c_void_p, c_double, c_int32)),
+    "draftwood_drafting_add_source": (
+        None,
+        (c_void_p, c_int32, c_void_p, c_void_p, POINTER(c_int32), c_int32),
+    ),
+    "draftwood_drafting_add_foreign": (None, (c_void_p, c_void_p)),
     "draftwood_drafting_grow": (
         c_int32,
         (
@@ -242,10 +264,16 @@ def _forget_old(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def source_files() -> list[Path]:
+    """All files that the library is made from."""
+    patterns = ("*.cpp", "*.h", "sources/*.h")
+    return sorted(path for pattern in patterns for path in SOURCES.glob(pattern))
+
+
 @functools.cache
 def key() -> str:
     """Names the library by all that it is made from."""
-    sources = [path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.[ch]*"))]
+    sources = [path.read_text(encoding="utf-8") for path in source_files()]
     identity = [
         *FLAGS,
         TARGET,

@@ -117,4 +117,33 @@ inline void pack_tile(const float* weights, Matrix& matrix, int tile) {
         }
 }
 
+// The weight that `pack_tile` stored for an output of a tile.
+inline float stored_weight(const Matrix& matrix, int tile, int lane, int input) {
+    const size_t width = (size_t)groups(matrix) * GROUP;
+    if (matrix.kind == FLOAT32)
+        return ((const float*)matrix.weights)[((size_t)tile * width + input) * LANES + lane];
+    if (matrix.kind == BFLOAT16)
+        return to_float(
+            ((const bfloat16*)
+                 matrix.weights)[(((size_t)tile * width + input) / 2 * LANES + lane) * 2 +
+                                 input % 2]);
+    const int per_group = matrix.kind == INT4 ? GROUP / 8 : GROUP / 4;
+    const int i = matrix.kind == INT4 ? input % (GROUP / 2) : input % GROUP;
+    const size_t place = (size_t)tile * groups(matrix) + input / GROUP;
+    const uint8_t* bytes = (const uint8_t*)matrix.weights + place * per_group * sizeof(Ints);
+    const int byte = bytes[(i / 4 * LANES + lane) * 4 + i % 4];
+    const float scale = (float)matrix.scales[place * LANES + lane] * matrix.factor;
+    if (matrix.kind == INT8) return scale * (float)(byte - 128);
+    const int nibble = input % GROUP < GROUP / 2 ? byte & 15 : byte >> 4;
+    return scale * (float)nibble + (float)matrix.offsets[place * LANES + lane] * matrix.factor;
+}
+
+// The reverse of `pack_tile`: weights [outputs inputs].
+inline void unpack_tile(const Matrix& matrix, int tile, float* weights) {
+    for (int lane = 0; lane < LANES && tile * LANES + lane < matrix.outputs; lane++)
+        for (int input = 0; input < matrix.inputs; input++)
+            weights[(size_t)(tile * LANES + lane) * matrix.inputs + input] =
+                stored_weight(matrix, tile, lane, input);
+}
+
 }  // namespace draftwood

@@ -68,6 +68,11 @@ def joined(blocks: Sequence[Float[Tensor, "_ vocab"]]) -> Float[Tensor, "rows vo
     return first.as_strided((rows, first.shape[1]), first.stride())
 
 
+def within(budget: int | None) -> str:
+    """The part of a label that names a budget."""
+    return "" if budget is None else f", budget {budget}"
+
+
 @dataclass(frozen=True)
 class Level:
     """One level of a fixed tree: for each node the position of its parent in the level above, and

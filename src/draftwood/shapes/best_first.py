@@ -7,7 +7,7 @@ import torch
 
 from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
-from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
 
@@ -29,8 +29,16 @@ class BestFirst:
         positive("depth, width and size", (self.depth, self.width, self.size))
 
     @property
+    def draw(self) -> Draw:
+        return "chosen"
+
+    @property
     def nodes(self) -> int:
         return self.size
+
+    @property
+    def label(self) -> str:
+        return f"best-first {self.width}x{self.depth}, keep {self.size}"
 
     def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         candidates = DraftTree.of([root], [-1])  # every node seen

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
+from draftwood.shapes.base import within
 from draftwood.shapes.widths import Widths
-from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
 
@@ -28,8 +29,20 @@ class Independent:
         positive("chains and length", (self.chains, self.length))
 
     @property
+    def draw(self) -> Draw:
+        return "independent"
+
+    @property
     def nodes(self) -> int:
         return self._widths.nodes
+
+    @property
+    def depth(self) -> int:
+        return self._widths.depth
+
+    @property
+    def label(self) -> str:
+        return f"independent {self.chains}x{self.length}{within(self.budget)}"
 
     @property
     def _widths(self) -> Widths:

@@ -12,7 +12,7 @@ from torch import Tensor
 from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import Level, grow_by_levels, levels_of
-from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,20 @@ class Paths:
         levels_of(self.paths)
 
     @property
+    def draw(self) -> Draw:
+        return "chosen"
+
+    @property
     def nodes(self) -> int:
         return len(self.paths) if self.budget is None else min(len(self.paths), self.budget)
+
+    @property
+    def depth(self) -> int:
+        return len(self.levels)
+
+    @property
+    def label(self) -> str:
+        return f"paths {'-'.join(str(len(level.ranks)) for level in self.levels)}"
 
     @cached_property
     def levels(self) -> list[Level]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import Level, grow_by_levels, levels_of
-from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
 
@@ -28,7 +28,7 @@ class Sequoia:
             reached; measured with ``measured_acceptance`` or by a benchmark. Its length bounds the
             children of a node.
         budget: most nodes to draft.
-        depth: most levels.
+        max_depth: most levels.
         draft_cost: seconds (or any unit) to draft one level.
         target_cost: cost of a target run by number of nodes, the root included: entry n - 1 for n
             nodes. The size with the best expected tokens per cost is taken; empty takes the whole
@@ -38,12 +38,12 @@ class Sequoia:
     name: ClassVar[str] = "sequoia"
     acceptance: tuple[float, ...] = (0.6, 0.15, 0.07, 0.04, 0.03, 0.02, 0.01, 0.01)
     budget: int = 16
-    depth: int = 6
+    max_depth: int = 6
     draft_cost: float = 0.0
     target_cost: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        positive("budget and depth", (self.budget, self.depth))
+        positive("budget and max_depth", (self.budget, self.max_depth))
         if not self.acceptance or min(self.acceptance) < 0 or sum(self.acceptance) > 1 + 1e-9:
             raise ValueError(
                 f"acceptance must hold probabilities that sum to at most 1, got {self.acceptance}"
@@ -54,14 +54,26 @@ class Sequoia:
             )
 
     @property
+    def draw(self) -> Draw:
+        return "distinct"
+
+    @property
     def nodes(self) -> int:
         return len(self.paths)
+
+    @property
+    def depth(self) -> int:
+        return len(self.levels)
+
+    @property
+    def label(self) -> str:
+        return f"sequoia {'-'.join(str(len(level.ranks)) for level in self.levels)}"
 
     @cached_property
     def paths(self) -> tuple[tuple[int, ...], ...]:
         """Rank paths of the planned tree."""
         return tuple(
-            plan(self.acceptance, self.budget, self.depth, self.draft_cost, self.target_cost)
+            plan(self.acceptance, self.budget, self.max_depth, self.draft_cost, self.target_cost)
         )
 
     @cached_property

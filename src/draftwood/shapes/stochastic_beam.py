@@ -9,8 +9,8 @@ from torch import Tensor
 
 from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
-from draftwood.shapes.base import grow_by_levels
-from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.shapes.base import grow_by_levels, within
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
 
@@ -28,6 +28,11 @@ class StochasticBeam:
     truncated at the one before, instead of one for every vocabulary entry that is then shifted to
     its parent's maximum. The law is the same and a beam needs ``width`` random numbers instead of
     two per vocabulary entry.
+
+    Args:
+        width: beams kept at each level.
+        depth: levels; a budget that is spent earlier lowers it.
+        budget: most nodes to draft; None for all.
     """
 
     name: ClassVar[str] = "stochastic-beam"
@@ -37,11 +42,21 @@ class StochasticBeam:
 
     def __post_init__(self) -> None:
         positive("width and depth", (self.width, self.depth))
+        if self.budget is not None:
+            object.__setattr__(self, "depth", min(self.depth, -(-self.budget // self.width)))
+
+    @property
+    def draw(self) -> Draw:
+        return "distinct"
 
     @property
     def nodes(self) -> int:
         every = self.width * self.depth
         return every if self.budget is None else min(every, self.budget)
+
+    @property
+    def label(self) -> str:
+        return f"stochastic-beam {self.width}x{self.depth}{within(self.budget)}"
 
     def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         log_prob = torch.zeros(1, dtype=torch.float64)  # of each beam under the drafter

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
-from draftwood.shapes.base import grow_by_levels
+from draftwood.shapes.base import grow_by_levels, within
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.validation import positive
 
@@ -43,7 +43,23 @@ class Widths:
 
     @property
     def nodes(self) -> int:
-        every = sum(prod(self.widths[: level + 1]) for level in range(len(self.widths)))
+        return self._nodes_above(len(self.widths))
+
+    @property
+    def depth(self) -> int:
+        levels = range(len(self.widths))
+        if self.budget is None:
+            return len(levels)
+        return sum(self._nodes_above(level) < self.budget for level in levels)
+
+    @property
+    def label(self) -> str:
+        how = "" if self.draw == "distinct" else f", {self.draw}"
+        return f"widths {'-'.join(map(str, self.widths))}{within(self.budget)}{how}"
+
+    def _nodes_above(self, levels: int) -> int:
+        """Drafted nodes on so many levels from the top."""
+        every = sum(prod(self.widths[: level + 1]) for level in range(levels))
         return every if self.budget is None else min(every, self.budget)
 
     def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:

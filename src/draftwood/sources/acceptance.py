@@ -11,6 +11,7 @@ from draftwood.interfaces.source import Candidates, Evidence
 
 FINE = 4  # buckets per doubling of the odds
 BUCKETS = 10 * FINE + 1
+LEAST_NOISE = 1e-12  # smaller exponential numbers count as this
 
 # What the defaults of this file hold was learnt by its own rules, starting from equal trust, over
 # 26 texts of 128 tokens that SmolLM2-135M-Instruct wrote to Spec-Bench prompts which no benchmark
@@ -143,7 +144,7 @@ def coupled(mixed: Mapping[int, float], noise: Noise) -> dict[int, float]:
     """
     times = noise(list(mixed))
     race_score = {
-        token: mean / max(time, 1e-12)
+        token: mean / max(time, LEAST_NOISE)
         for (token, mean), time in zip(mixed.items(), times, strict=True)
     }
     total = sum(race_score.values()) + max(0.0, 1.0 - sum(mixed.values()))

@@ -3,7 +3,9 @@ state opinions.
 """
 
 from dataclasses import replace
+from typing import cast
 
+from draftwood.interfaces.source import CompiledSource, Evidence, NativeSource, Source
 from draftwood.sampling import Sampler, Sampling
 
 
@@ -19,3 +21,18 @@ def sampling_of_rows(sampler: Sampler) -> Sampling:
     return replace(
         drafting, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, logit_bias={}
     )
+
+
+def native_of(source: Source) -> NativeSource | None:
+    """The source in C++ for one request; None for one that only Python has.
+
+    A subclass has to say itself what it is in C++: it may differ from its parent in anything.
+    """
+    if "native" not in vars(type(source)):
+        return None
+    return cast(CompiledSource, source).native()
+
+
+def kinds_of(source: str, longest: int) -> list[Evidence]:
+    """One kind of evidence for each number of tokens that agree, from 0 on."""
+    return [Evidence(source, length) for length in range(longest + 1)]

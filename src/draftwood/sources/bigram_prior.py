@@ -1,5 +1,6 @@
 """Guess with what the target says after a single token, whatever text the token stands in."""
 
+import ctypes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,12 +15,27 @@ from torch import Tensor
 
 from draftwood.interfaces.drafter import DraftRequest
 from draftwood.interfaces.model import Model, ModelSession, extend_in_chunks
-from draftwood.interfaces.source import Candidates, Evidence, SourceSession, TargetUpdate
+from draftwood.interfaces.source import (
+    Candidates,
+    Evidence,
+    NativeSource,
+    SourceSession,
+    TargetUpdate,
+)
 from draftwood.native.rows import topk_probs
 from draftwood.tree import DraftTree
 
 PRIOR_RANKS = 24  # successors of a token; drawn guesses need more of them than chosen ones
 LEAST_STAR, STAR = 8, 256  # tokens run at once when a prior is measured, at first and at most
+
+
+class CBigramPriorSettings(ctypes.Structure):
+    """``BigramPriorSettings`` of native/sources/bigram_prior.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("tokens", "probs")),
+        *((name, ctypes.c_int64) for name in ("known", "ranks")),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +123,15 @@ class BigramPrior:
     def start(self, request: DraftRequest) -> SourceSession:
         return _BigramPriorSession(self)
 
+    def native(self) -> NativeSource:
+        tables = (self.tokens, self.probs)
+        settings = CBigramPriorSettings(*(table.data_ptr() for table in tables), *tables[0].shape)
+        return NativeSource(self.name, settings, (self._kind,), shared=tables)
+
+    @property
+    def _kind(self) -> Evidence:
+        return Evidence(self.name, 1)
+
     def row(self, token: int) -> dict[int, float]:
         """Successors of one token with their probabilities; empty where the table has none."""
         row = self._rows.get(token)
@@ -146,7 +171,7 @@ def _successors(
 class _BigramPriorSession:
     def __init__(self, prior: BigramPrior) -> None:
         self.prior = prior
-        self.kind = Evidence(prior.name, 1)
+        self.kind = prior._kind
 
     def learn(self, news: TargetUpdate) -> None:
         """The table stays as it is."""

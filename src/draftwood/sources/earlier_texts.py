@@ -1,18 +1,22 @@
 """Guess that the text goes on as texts of earlier requests did."""
 
+import ctypes
 import threading
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import Candidates, SourceSession, TargetUpdate
+from draftwood.interfaces.source import Candidates, NativeSource, SourceSession, TargetUpdate
+from draftwood.native.drafting import SharedState
+from draftwood.sources.base import kinds_of
 from draftwood.sources.suffix import (
     BREAK,
     DEEPEST,
+    CMatchSettings,
     Match,
     SuffixAutomaton,
     deepest,
-    kinds_of,
+    match_settings,
     opinions_on,
 )
 from draftwood.validation import positive
@@ -62,13 +66,27 @@ class Memory:
     def _forget(self) -> None:
         """Build a new automaton; requests under way keep the old one."""
         first, tokens = len(self.texts), 0
-        while first > 0 and tokens + len(self.texts[first - 1]) <= self.max_tokens // 2:
+        while first > 0 and tokens + len(self.texts[first - 1]) <= kept_tokens(self.max_tokens):
             first -= 1
             tokens += len(self.texts[first]) + 1
         self.texts, self.read = self.texts[first:], self.read[first:]
         self.automaton = SuffixAutomaton(self.deepest)
         for text in self.texts:
             self._append(text)
+
+
+def kept_tokens(max_tokens: int) -> int:
+    """Tokens that are remembered on, once there were more than those."""
+    return max_tokens // 2
+
+
+class CEarlierTextsSettings(ctypes.Structure):
+    """``EarlierTextsSettings`` of native/sources/earlier_texts.h."""
+
+    _fields_ = (
+        ("match", CMatchSettings),
+        *((name, ctypes.c_int64) for name in ("max_tokens", "kept_tokens")),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +110,7 @@ class EarlierTexts:
     longest: int = 8
     shortest: int = 2
     _memory: list[Memory] = field(default_factory=list, init=False, repr=False)
+    _native_memory: list[SharedState] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         positive("max_tokens, longest and shortest", [self.max_tokens, self.longest, self.shortest])
@@ -99,6 +118,21 @@ class EarlierTexts:
 
     def start(self, request: DraftRequest) -> SourceSession:
         return _EarlierTextsSession(self, self._memory[0])
+
+    def native(self) -> NativeSource:
+        settings = CEarlierTextsSettings(
+            match_settings(self.longest, self.shortest),
+            self.max_tokens,
+            kept_tokens(self.max_tokens),
+        )
+        if not self._native_memory:  # where two threads add one, both take the first
+            self._native_memory.append(SharedState(self.name, settings))
+        return NativeSource(
+            self.name,
+            settings,
+            tuple(kinds_of(self.name, self.longest)),
+            self._native_memory[0],
+        )
 
 
 class _EarlierTextsSession:

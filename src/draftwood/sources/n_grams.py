@@ -1,11 +1,13 @@
 """Guess with what the target held likely after the same one or two tokens."""
 
+import ctypes
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import Candidates, Evidence, SourceSession, TargetUpdate
-from draftwood.native.drafting import Tables
+from draftwood.interfaces.source import Candidates, NativeSource, SourceSession, TargetUpdate
+from draftwood.native.drafting import SharedState, max_order
+from draftwood.sources.base import kinds_of
 from draftwood.validation import positive
 
 WIDEST = 16  # successors of a context once several rows were averaged
@@ -37,7 +39,7 @@ class NGramTables:
                 row if seen is None or self.fresh == 1.0 else _average(seen, row, self.fresh)
             )
             if len(table) > self.max_contexts:
-                for old in list(table)[: 1 + self.max_contexts // 4]:
+                for old in list(table)[: forgotten(self.max_contexts)]:
                     table.pop(old, None)  # a request of another thread may have been faster
 
     def rows(self, tail: Tail) -> list[tuple[int, dict[int, float]]]:
@@ -47,6 +49,21 @@ class NGramTables:
             for length in range(len(tail), 0, -1)
         ]
         return [(length, row) for length, row in found if row is not None]
+
+
+def forgotten(max_contexts: int) -> int:
+    """How many contexts are forgotten at once: a quarter."""
+    return 1 + max_contexts // 4
+
+
+class CNGramsSettings(ctypes.Structure):
+    """``NGramsSettings`` of native/sources/n_grams.h."""
+
+    _fields_ = (
+        ("fresh", ctypes.c_double),
+        *((name, ctypes.c_int64) for name in ("max_contexts", "forgotten")),
+        *((name, ctypes.c_int32) for name in ("order", "widest")),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +90,7 @@ class NGrams:
     max_contexts: int = 50_000
     keep: bool = False
     _kept: list[NGramTables] = field(default_factory=list, init=False, repr=False)
-    _native_kept: list[Tables] = field(default_factory=list, init=False, repr=False)
+    _native_kept: list[SharedState] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         positive("order and max_contexts", [self.order, self.max_contexts])
@@ -88,20 +105,32 @@ class NGrams:
             self._kept.append(tables)
         return _NGramsSession(self, self._kept[0])
 
-    def native_tables(self) -> Tables:
+    def native(self) -> NativeSource | None:
+        if self.order > max_order():
+            return None
+        settings = CNGramsSettings(
+            self.fresh, self.max_contexts, forgotten(self.max_contexts), self.order, WIDEST
+        )
+        return NativeSource(
+            self.name,
+            settings,
+            tuple(kinds_of(self.name, self.order)),
+            self._native_tables(settings),
+        )
+
+    def _native_tables(self, settings: CNGramsSettings) -> SharedState:
         """Tables in C++ for one request, or for all where they are to be kept."""
-        if self.keep and self._native_kept:
-            return self._native_kept[0]
-        tables = Tables(self.order, self.fresh, self.max_contexts)
-        if self.keep:
-            self._native_kept.append(tables)
-        return tables
+        if not self.keep:
+            return SharedState(self.name, settings)
+        if not self._native_kept:  # where two threads add one, both take the first
+            self._native_kept.append(SharedState(self.name, settings))
+        return self._native_kept[0]
 
 
 class _NGramsSession:
     def __init__(self, config: NGrams, tables: NGramTables) -> None:
         self.order, self.tables = config.order, tables
-        self.kinds = [Evidence(config.name, length) for length in range(config.order + 1)]
+        self.kinds = kinds_of(config.name, config.order)
         self.tail: Tail = ()
 
     def learn(self, news: TargetUpdate) -> None:

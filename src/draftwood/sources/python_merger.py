@@ -28,7 +28,13 @@ class Grown(NamedTuple):
 
 
 class Merged(Protocol):
-    """What several sources of one request guess together."""
+    """What several sources of one request guess together.
+
+    Attributes:
+        in_python: whether Python searches any of the sources, which takes longer.
+    """
+
+    in_python: bool
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
         """Guesses below ``root``, the newest token, until no further one could pay by this budget;
@@ -49,8 +55,7 @@ class Merged(Protocol):
 
 
 class PythonMerger:
-    """Any sources, in Python; ``native_sources`` does the same in C++ for those that ``auto``
-    takes.
+    """All in Python: what ``NativeMerger`` must do, and what stands in for it without a compiler.
 
     Args:
         sources: what proposes.
@@ -58,6 +63,8 @@ class PythonMerger:
         request: whose text it is; texts that are drawn are guessed with the noise of the draw in
             view.
     """
+
+    in_python = True
 
     def __init__(
         self, sources: Sequence[Source], estimator: Estimator, request: DraftRequest

@@ -2,12 +2,20 @@
 are.
 """
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import Candidates, Evidence, SourceSession, TargetUpdate
+from draftwood.interfaces.source import (
+    Candidates,
+    Evidence,
+    NativeSource,
+    SourceSession,
+    TargetUpdate,
+)
+from draftwood.sources.base import kinds_of
 from draftwood.validation import positive
 
 # tokens of a match; longer ones count as their last so many, as in SuffixDecoding's trees
@@ -17,6 +25,7 @@ VARIED = 32  # a match followed by more different tokens than this says nothing
 WIDEST = 4  # continuations of a match that are guessed
 RECENT = 1.0  # occurrences that the newest one is worth besides its own
 UNSEEN = 0.2  # occurrences that all the continuations not seen are worth
+INDEXED = 16  # where more tokens follow a state, C++ finds them by a table
 
 
 class SuffixAutomaton:
@@ -142,6 +151,13 @@ class Suffix:
     def start(self, request: DraftRequest) -> SourceSession:
         return _SuffixSession(self)
 
+    def native(self) -> NativeSource:
+        return NativeSource(
+            self.name,
+            match_settings(self.longest, self.shortest),
+            tuple(kinds_of(self.name, self.longest)),
+        )
+
 
 class _SuffixSession:
     def __init__(self, config: Suffix) -> None:
@@ -163,14 +179,34 @@ class _SuffixSession:
         return opinions_on(self.automaton, state, self.kinds, self.shortest)
 
 
+class CMatchSettings(ctypes.Structure):
+    """``MatchSettings`` of native/automaton.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_double) for name in ("recent", "unseen")),
+        *((name, ctypes.c_int32) for name in ("deepest", "longest", "shortest")),
+        *((name, ctypes.c_int32) for name in ("varied", "widest", "separator", "indexed")),
+    )
+
+
+def match_settings(longest: int, shortest: int) -> CMatchSettings:
+    """How matches are searched and what is made of them, for C++."""
+    return CMatchSettings(
+        recent=RECENT,
+        unseen=UNSEEN,
+        deepest=deepest(longest),
+        longest=longest,
+        shortest=shortest,
+        varied=VARIED,
+        widest=WIDEST,
+        separator=BREAK,
+        indexed=INDEXED,
+    )
+
+
 def deepest(longest: int) -> int:
     """Tokens of the longest match where those of ``longest`` count alike."""
     return max(DEEPEST, longest)
-
-
-def kinds_of(source: str, longest: int) -> list[Evidence]:
-    """One kind of evidence for each length of a match, from 0 on."""
-    return [Evidence(source, length) for length in range(longest + 1)]
 
 
 def opinions_on(

@@ -20,14 +20,16 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers import GreedyPlusOne, Match, Rejection, Verifier
 
 TREES, LEVEL = 4000, 1e-4
+WORDS = 64  # tokens, more than any shape gives one node as children
 
 
 def check_shape(shape: Shape) -> None:
-    """Prove on small tables that a shape's trees are what they say they are.
+    """Prove on small tables that a shape's trees are what the shape and they themselves say.
 
-    Structure, budget and stored rows are looked at; then the law of the text that an exact verifier
-    makes of the trees is compared with the target's: by enumeration, or by chi-square where the
-    shape draws continuous noise. A tree whose label, order or rows do not tell the truth fails.
+    Structure, draw, nodes, depth and stored rows are looked at; then the law of the text that an
+    exact verifier makes of the trees is compared with the target's: by enumeration, or by
+    chi-square where the shape draws continuous noise. A statement that the trees do not keep fails,
+    and so does a tree whose label, order or rows do not tell the truth.
 
     Raises:
         AssertionError: saying what is wrong.
@@ -43,22 +45,15 @@ def check_shape(shape: Shape) -> None:
         assert len(tree) - 1 <= shape.nodes, (
             f"{len(tree) - 1} nodes drafted, but nodes says {shape.nodes}"
         )
+        _check_draw(shape, tree)
         _check_rows(tree, draft)
-    verifier = _exact_verifier(trees[0])
-    try:
-        law = emitted_law(verifier, grow, target, 2)
-    except NotImplementedError:
-        value = _sampled(verifier, shape, target, draft)
-        assert value > LEVEL, f"texts do not follow the target's law: p = {value:.2g}"
-        return
-    off = distance(law, target_law(target, 2))
-    assert off < 1e-9, (
-        f"the law of the text is {off:.6g} from the target's: label, order or rows are not true"
-    )
+    _check_law(_exact_verifier(trees[0]), shape, target, draft)
+    _check_statement(shape)
 
 
 def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
-    """Check that a drafter cannot change a text, reproduces from a seed, and keeps requests apart.
+    """Check that a drafter cannot change a text, reproduces from a seed, states the draws of its
+    trees, and keeps requests apart.
 
     Args:
         target: a model to draft for; None takes a tiny random Llama of 64 tokens.
@@ -73,9 +68,13 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
 
     def text(guesser: Drafter, prompt: list[int], temperature: float) -> list[int]:
         options = Options(Sampling(temperature), 24, seed=3)
-        return [
-            t for step in generate(target, guesser, Match(), prompt, options) for t in step.tokens
-        ]
+        steps = list(generate(target, guesser, Match(), prompt, options))
+        for tree in (step.tree for step in steps if step.tree is not None and step.drafted):
+            assert tree.draw in guesser.draws, (
+                f"a tree says that its siblings were {tree.draw}, but draws names"
+                f" {', '.join(sorted(guesser.draws))}"
+            )
+        return [token for step in steps for token in step.tokens]
 
     for prompt in prompts:
         assert text(drafter, prompt, 0.0) == text(Nothing(), prompt, 0.0), (
@@ -91,6 +90,51 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
         together[number] += step.tokens
     alone = [text(drafter, prompt, 1.0) for prompt in prompts]
     assert together == alone, "requests that run side by side disturb each other"
+
+
+def _check_law(verifier: Verifier, shape: Shape, target: torch.Tensor, draft: torch.Tensor) -> None:
+    try:
+        law = emitted_law(verifier, drafting(shape, draft), target, 2)
+    except NotImplementedError:
+        value = _sampled(verifier, shape, target, draft)
+        assert value > LEVEL, f"texts do not follow the target's law: p = {value:.2g}"
+        return
+    off = distance(law, target_law(target, 2))
+    assert off < 1e-9, (
+        f"the law of the text is {off:.6g} from the target's: label, order or rows are not true"
+    )
+
+
+def _check_statement(shape: Shape) -> None:
+    """Compare what a shape says of its trees with trees over a vocabulary that has room for
+    them.
+    """
+    rng = torch.Generator().manual_seed(8)
+    table = torch.randn(WORDS, WORDS, generator=rng).softmax(-1)
+    levels, nodes = set(), set()
+    for seed in range(10):
+        asked: list[int] = []
+
+        def expand(tree: DraftTree, first: int, asked: list[int] = asked) -> torch.Tensor:
+            asked.append(first)
+            return table[tree.tokens[first:]]
+
+        tree = shape.grow(0, expand, Rng(seed))
+        _check_draw(shape, tree)
+        levels.add(len(asked))
+        nodes.add(len(tree) - 1)
+    assert max(levels) == shape.depth, (
+        f"the drafter ran {max(levels)} levels, but depth says {shape.depth}"
+    )
+    assert max(nodes) == shape.nodes, f"{max(nodes)} nodes drafted, but nodes says {shape.nodes}"
+    assert isinstance(shape.label, str), f"label must be a text, got {shape.label!r}"
+    assert shape.label.strip(), "label must name the settings, got an empty text"
+
+
+def _check_draw(shape: Shape, tree: DraftTree) -> None:
+    assert tree.draw == shape.draw or len(tree) == 1, (
+        f"a tree says that its siblings were {tree.draw}, but draw says {shape.draw}"
+    )
 
 
 def _check_rows(tree: DraftTree, draft: torch.Tensor) -> None:

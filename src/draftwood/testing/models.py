@@ -8,7 +8,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import ForwardInput, Keep, ModelSession, Output
+from draftwood.interfaces.model import (
+    Ability,
+    ForwardInput,
+    Keep,
+    ModelEnds,
+    ModelSession,
+    Output,
+    WithoutEnds,
+    require_ability,
+    require_layers,
+)
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -55,10 +65,24 @@ class TableModel:
     def device(self) -> torch.device:
         return self.logits.device
 
+    @property
+    def hidden_size(self) -> int:
+        return 0
+
+    @property
+    def ends(self) -> ModelEnds:
+        return WithoutEnds(self)
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        return frozenset({"fork"})
+
     def start(self) -> "TableSession":
         return TableSession(self)
 
     def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
+        for each in inputs:
+            require_layers(self, each.layers)
         return [each.session.forward(each.tree, each.first, each.hidden) for each in inputs]
 
     def after(self, tails: Sequence[tuple[int, ...]]) -> Float[Tensor, "tails vocab"]:
@@ -87,7 +111,8 @@ class TableSession:
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> Output:
-        _no_hidden(hidden)
+        if hidden:
+            require_ability(self.model, "hidden", f"a pass that gives hidden states {list(hidden)}")
         if len(tokens) == 0:
             raise ValueError("extend needs at least one token")
         tails = [self._tail(tokens[0])]
@@ -98,7 +123,8 @@ class TableSession:
         return Output(self.model.after(tails[1:] if keep == "all" else tails[-1:]))
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
-        _no_hidden(hidden)
+        if hidden:
+            require_ability(self.model, "hidden", f"a pass that gives hidden states {list(hidden)}")
         nodes = list(zip(tree.token_list, tree.parent_list, strict=True))
         if nodes[:first] != self.run[:first]:
             raise ValueError(
@@ -128,11 +154,6 @@ class TableSession:
         del self.tokens[len(self.tokens) - count :]
         self.run = [(token, place - 1) for place, token in enumerate(taken)]
 
-    def skipping(self, layers: frozenset[int]) -> "TableSession":
-        raise ValueError(
-            f"a table has no decoder layers to leave out, asked to skip {sorted(layers)}"
-        )
-
     def fork(self, into: ModelSession | None = None) -> "TableSession":
         fork = TableSession(self.model) if into is None else into
         if not isinstance(fork, TableSession) or fork.model is not self.model or fork.tokens:
@@ -147,11 +168,6 @@ class TableSession:
         """The newest tokens before this one, as many as are looked at."""
         order = self.model.order
         return (*((self.tokens or [token])[:1] * order), *self.tokens[-order:])[-order:]
-
-
-def _no_hidden(layers: Sequence[int]) -> None:
-    if layers:
-        raise ValueError(f"a table has no hidden states, asked for those of layers {list(layers)}")
 
 
 def tiny_llama(

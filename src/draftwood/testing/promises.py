@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 
 from draftwood import methods
-from draftwood.drafters import DraftModel, TokenRecycling
+from draftwood.drafters import DraftModel, LayerSkip, TokenRecycling
 from draftwood.engine.batch import generate
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.interfaces.model import Model, extend_in_chunks
 from draftwood.interfaces.shape import Expand
-from draftwood.methods.recipes import Recipe
+from draftwood.methods import Recipe
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Paths, Shape, Widths
@@ -248,11 +248,11 @@ def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
     """The method on the table; one that skips layers, which a table lacks, drafts with the second
     table instead.
     """
-    if recipe.drafter == "token-recycling":
+    if recipe.drafter is TokenRecycling:
         return Method(TokenRecycling(Paths(), ranks=VOCABULARY), recipe.verifier, recipe.name)
-    if recipe.drafter in ("draft-model", "layer-skip"):
-        return Method(DraftModel(draft, recipe.shape or Widths()), recipe.verifier, recipe.name)
-    return methods.build(recipe.name, target)
+    if recipe.drafter is LayerSkip:
+        recipe = replace(recipe, drafter=DraftModel)
+    return methods.build(recipe, target, draft if methods.needs_draft_model(recipe) else None)
 
 
 @dataclass(frozen=True)
@@ -265,8 +265,20 @@ class ProbabilityOrder:
     shape: Widths
 
     @property
+    def draw(self) -> Draw:
+        return self.shape.draw
+
+    @property
     def nodes(self) -> int:
         return self.shape.nodes
+
+    @property
+    def depth(self) -> int:
+        return self.shape.depth
+
+    @property
+    def label(self) -> str:
+        return f"{self.shape.label}, by probability"
 
     def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         tree = self.shape.grow(root, expand, rng, room)
@@ -287,6 +299,14 @@ class Mislabelled:
     def nodes(self) -> int:
         return self.shape.nodes
 
+    @property
+    def depth(self) -> int:
+        return self.shape.depth
+
+    @property
+    def label(self) -> str:
+        return f"{self.shape.label}, called {self.draw}"
+
     def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         return replace(self.shape.grow(root, expand, rng, room), draw=self.draw)
 
@@ -295,6 +315,6 @@ def lossless_names() -> list[str]:
     """Every method that claims to leave the text alone."""
     return [
         recipe.name
-        for recipe in methods.RECIPES.values()
+        for recipe in methods.known().values()
         if recipe.lossless and recipe.name != "plain"
     ]

@@ -19,6 +19,7 @@ from draftwood.engine.task import Limits
 from draftwood.interfaces.model import InProcess, Model
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
+from draftwood.methods import Recipe
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_prior import StoredPrior
@@ -71,16 +72,12 @@ class LanguageModel(InProcess):
         self.prior = prior or StoredPrior(model, _usual_text(tokenizer), self.calibration.folder)
 
     def with_method(
-        self, method: str | Method, draft_model: Model | None = None
+        self, method: str | Recipe | Method, draft_model: Model | None = None
     ) -> "LanguageModel":
         """The same model, decoded by another method."""
-        if isinstance(method, Method):
-            chosen = method
-        else:  # only methods that use the curve or the prior pay for it
-            recipe = methods.recipe(method)
-            curve = self.calibration.curve if recipe.uses_curve else None
-            prior = self.prior.table if recipe.uses_prior else None
-            chosen = methods.build(method, self.model, draft_model, curve=curve, prior=prior)
+        chosen = methods.build(
+            method, self.model, draft_model, curve=self.calibration, prior=self.prior
+        )
         return LanguageModel(
             self.model, self.tokenizer, chosen, self.name, self.calibration, self.prior
         )
@@ -225,7 +222,7 @@ def load(
     model: str | PreTrainedModel = DEFAULT_MODEL,
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
-    method: str | Method = DEFAULT_METHOD,
+    method: str | Recipe | Method = DEFAULT_METHOD,
     draft_model: str | PreTrainedModel | Model | None = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
@@ -236,7 +233,7 @@ def load(
     Args:
         model: a folder, a GGUF file, a Hugging Face id, a built-in name, or a Transformers model.
         tokenizer: needed with a Transformers model.
-        method: a name of ``draftwood.methods`` or a ``Method`` built by hand.
+        method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand.
         draft_model: for methods that draft with a second model, given like ``model``.
         dtype: for instance ``float32``, or ``int8``; None takes int8 on CPUs for weights that were
             quantised before, else the weights' own. Models given as objects keep theirs.
@@ -250,12 +247,8 @@ def load(
         TypeError: for a curve that is no function.
         ValueError: for unknown names, unsupported architectures and mismatched vocabularies.
     """
-    if not isinstance(method, Method):
-        # before anything is loaded
-        methods.require_parts(methods.recipe(method), draft_model is not None)
+    methods.require([method], draft_model is not None)  # before anything is loaded
     plain = _plain(model, tokenizer, dtype, device, curve)
-    if isinstance(method, Method):
-        return plain.with_method(method)
     draft: Model | None = None
     if isinstance(draft_model, (str, PreTrainedModel)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device)

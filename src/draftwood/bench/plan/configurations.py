@@ -1,16 +1,14 @@
 """Cells: what is measured one beside the other, and which of them each comparison consists of."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
-import torch
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 from draftwood import methods
-from draftwood.drafters.resources import DrafterName
-from draftwood.rng import Rng
+from draftwood.drafters import Drafter
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
-from draftwood.tree import Draw
-from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
+from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Rejection, Traversal, Verifier
 
 PLAIN = "plain"
 BUDGET_SHAPES: dict[int, tuple[list[tuple[int, int]], list[tuple[int, ...]]]] = {
@@ -43,7 +41,7 @@ class Configuration:
     recipe: str = ""
     shape: Shape | None = None
     verifier: Verifier | None = None
-    drafter: DrafterName | None = None
+    drafter: type[Drafter] | None = None
     batch: int | None = None
     rate: float | None = None
 
@@ -67,35 +65,30 @@ class Configuration:
         return self.verifier or self.base.verifier
 
     @property
-    def drafts_with(self) -> DrafterName:
+    def drafts_with(self) -> type[Drafter]:
         return self.drafter or self.base.drafter
 
     @property
+    def varied(self) -> methods.Recipe:
+        """The method with what is other than in its recipe, under the configuration's label."""
+        return replace(
+            self.base,
+            name=self.method,
+            drafter=self.drafts_with,
+            shape=self.tree,
+            verifier=self.rule,
+        )
+
+    @property
     def lossless(self) -> bool:
-        return bool(self.rule.exact_for)
+        return self.varied.lossless
 
     @property
     def draft_steps(self) -> int | None:
         """Runs of the draft model per tree; None where there is no draft model."""
-        return (
-            depth_of(self.tree)
-            if self.drafts_with == "draft-model" and self.tree is not None
-            else None
-        )
-
-
-def depth_of(shape: Shape) -> int:
-    """Levels that a drafter runs to grow a shape."""
-    if isinstance(shape, BestFirst):
-        return shape.depth  # whatever it keeps of them
-    table = torch.full((64, 64), 1 / 64)
-    return shape.grow(0, lambda tree, first: table[tree.tokens[first:]], Rng(0)).depth
-
-
-def draw_of(shape: Shape) -> Draw:
-    """How a shape's siblings are drawn."""
-    table = torch.full((64, 64), 1 / 64)
-    return shape.grow(0, lambda tree, first: table[tree.tokens[first:]], Rng(0)).draw
+        if self.tree is None or not methods.needs_draft_model(self.varied):
+            return None
+        return self.tree.depth
 
 
 RSD_METHODS: dict[str, tuple[str, Verifier]] = {  # what they are made of: a recipe, and the rule
@@ -157,25 +150,23 @@ def other_verifiers(recipe: methods.Recipe) -> list[Configuration]:
         raise ValueError(
             f"{recipe.name} grows its own trees; vary the verifier of a method that takes a shape"
         )
-    draw = draw_of(recipe.shape)
-    chain = depth_of(recipe.shape) == recipe.shape.nodes
-    rules = [
-        Match(),
-        Rejection(),
-        KSeq(),
-        GreedyPlusOne(),
-        Traversal(),
-        *([Block()] if chain else []),
-    ]
-    labels = {rule: f"{recipe.name} + {rule.name}" for rule in rules if draw in rule.exact_for}
-    labels[recipe.verifier] = recipe.name
-    return [
-        Configuration(label, recipe=recipe.name, verifier=rule) for rule, label in labels.items()
-    ]
+    chain = recipe.shape.depth == recipe.shape.nodes
+    found = []
+    for kind in methods.known_parts().verifiers.values():
+        if isinstance(recipe.verifier, kind):
+            rule, label = recipe.verifier, recipe.name
+        elif takes(kind) and recipe.shape.draw in kind.exact_for and (chain or kind is not Block):
+            rule = kind()
+            label = f"{recipe.name} + {rule.name}"
+        else:
+            continue
+        found.append(Configuration(label, recipe=recipe.name, verifier=rule))
+    return found
 
 
 def other_shapes(recipe: methods.Recipe, budget: int) -> list[Configuration]:
-    if recipe.drafter not in ("draft-model", "layer-skip"):
+    """The method on every shape that spends the budget and that its verifier is exact for."""
+    if not _grows_a_shape(recipe):
         raise ValueError(
             f"{recipe.name} takes no other shapes; vary those of a method with a draft model or"
             " layer-skip"
@@ -190,23 +181,66 @@ def other_shapes(recipe: methods.Recipe, budget: int) -> list[Configuration]:
             Independent(count, length),
             BestFirst(length, count, budget),
         ]
-    shapes.append(Sequoia(budget=budget))
-    fit = [shape for shape in shapes if draw_of(shape) in recipe.verifier.exact_for]
+    shapes += [Sequoia(budget=budget), *_found_shapes(budget)]
+    fit = [shape for shape in shapes if shape.draw in recipe.verifier.exact_for]
     return [Configuration(recipe.name, f"budget {budget}", recipe.name, shape) for shape in fit]
+
+
+def _found_shapes(budget: int) -> list[Shape]:
+    """Shapes of installed packages: with this budget where they take one, else as they come."""
+    kinds: list[Callable[..., Shape]] = [
+        kind
+        for kind in methods.known_parts().shapes.values()
+        if not kind.__module__.startswith("draftwood.")
+    ]
+    shapes = [kind(budget=budget) for kind in kinds if takes(kind, "budget")]
+    shapes += [kind() for kind in kinds if not takes(kind, "budget") and takes(kind)]
+    return [shape for shape in shapes if shape.nodes <= budget]
 
 
 def other_drafters(recipe: methods.Recipe) -> list[Configuration]:
     """The method with other drafters: on its tree where it has one, else such as grow their own."""
-    if recipe.shape is not None and not isinstance(recipe.shape, Paths):
-        names: Iterable[DrafterName] = ("draft-model", "layer-skip")
-    elif recipe.verifier == Match():
-        names = ("prompt-lookup", "suffix", "aded", "combined")
+    known = [
+        kind
+        for kind in methods.known_parts().drafters.values()
+        if kind is not methods.recipe(PLAIN).drafter
+    ]
+    if _grows_a_shape(recipe):
+        kinds = [kind for kind in known if "shape" in kind.uses and fits(recipe, kind)]
     else:
+        kinds = [kind for kind in known if "shape" not in kind.uses and fits(recipe, kind)]
+    if not any(kind is not recipe.drafter for kind in kinds):
         raise ValueError(
             f"no other drafter makes trees for {recipe.name}; vary its verifier instead"
         )
-    labels: dict[DrafterName, str] = {name: f"{recipe.name}, drafter {name}" for name in names}
+    labels = {kind: f"{recipe.name}, drafter {kind.name}" for kind in kinds}
     labels[recipe.drafter] = recipe.name
     return [
-        Configuration(label, recipe=recipe.name, drafter=name) for name, label in labels.items()
+        Configuration(label, recipe=recipe.name, drafter=kind) for kind, label in labels.items()
     ]
+
+
+def _grows_a_shape(recipe: methods.Recipe) -> bool:
+    """Whether the method's tree is a shape that other drafters can grow: a tree of ranks is only
+    filled.
+    """
+    return "shape" in recipe.drafter.uses and not isinstance(recipe.shape, Paths)
+
+
+def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
+    """Whether a drafter can make trees for a method: in its shape, or else of like draws and with
+    no part that the method has not got.
+    """
+    if "shape" in drafter.uses:
+        return recipe.shape is None or isinstance(recipe.shape, drafter.shape_type)
+    alike = drafter.labels(None) & recipe.drafter.labels(recipe.shape)
+    exact = drafter.labels(None) <= recipe.verifier.exact_for
+    return bool(alike) and exact and drafter.needs <= recipe.drafter.needs
+
+
+def takes(kind: Callable[..., Any], *names: str) -> bool:
+    """Whether a part can be made from these arguments alone."""
+    arguments = inspect.signature(kind).parameters
+    return set(names) <= set(arguments) and all(
+        each.default is not each.empty or each.name in names for each in arguments.values()
+    )

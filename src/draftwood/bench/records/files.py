@@ -7,6 +7,7 @@ without its end, which the next run takes away. One process at a time writes a f
 import errno
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -233,12 +234,21 @@ def _read(path: Path) -> Iterator[tuple[Record, int]]:
             continue
         try:
             found = json.loads(line)
-            record = Record(**{name: value for name, value in found.items() if name in known})
+            record = Record(
+                **{name: renamed(value) for name, value in found.items() if name in known}
+            )
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path}:{number} is no record of a benchmark: {_line(error)}"
             ) from None
         yield record, end
+
+
+def renamed(value: Any) -> Any:
+    """A field of a record, where a shape is printed with its settings' present names."""
+    if not isinstance(value, str) or "Sequoia(" not in value:
+        return value
+    return re.sub(r"(Sequoia\(.*?, )depth=", r"\1max_depth=", value)
 
 
 class Writer:

@@ -23,10 +23,10 @@ def methods_table(runs: Sequence[MeasuredRun]) -> Table:
     temperatures; of a run that timed nothing, at the highest one. Plain decoding is 1 everywhere
     and has no row.
     """
-    from draftwood.methods.recipes import RECIPES
+    from draftwood import methods
 
     rows = []
-    for name, recipe in RECIPES.items():
+    for name, recipe in methods.known().items():
         measured = [run for run in runs if any(record.method == name for record in run.records)]
         if name == "plain" or not measured:
             continue
@@ -41,11 +41,11 @@ def methods_table(runs: Sequence[MeasuredRun]) -> Table:
 
 
 def unmeasured(runs: Sequence[MeasuredRun]) -> list[str]:
-    """The methods that no run measured."""
+    """The methods of draftwood that no run measured."""
     from draftwood.methods.recipes import RECIPES
 
-    known = {record.method for run in runs for record in run.records}
-    return [name for name in RECIPES if name not in known]
+    measured = {record.method for run in runs for record in run.records}
+    return [recipe.name for recipe in RECIPES if recipe.name not in measured]
 
 
 def _rows(name: str, measured: MeasuredRun) -> list[tuple[str, ...]]:

@@ -16,7 +16,16 @@ from draftwood.bench.plan.configurations import Configuration
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
-from draftwood.interfaces.model import ForwardInput, Keep, ModelSession, Output
+from draftwood.interfaces.model import (
+    Ability,
+    ForwardInput,
+    Keep,
+    ModelEnds,
+    ModelSession,
+    Output,
+    WithoutEnds,
+    require_layers,
+)
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.session import PackedInput, PooledSession
 from draftwood.stats import Step
@@ -103,9 +112,10 @@ class Shared(PoolOfSequences):
     """
 
     def __init__(self, inner: PoolOfSequences, together: Together, first: bool = False) -> None:
-        super().__init__(inner.config, inner.pool)
+        super().__init__(inner.config, inner.pool, inner.abilities & {"fork"})
         self.inner, self.together, self.first = inner, together, first
-        self.layers, self.end_tokens, self.device = inner.layers, inner.end_tokens, inner.device  # type: ignore[attr-defined]
+        self.layers, self.hidden_size = inner.layers, inner.hidden_size  # type: ignore[attr-defined]
+        self.end_tokens, self.device = inner.end_tokens, inner.device  # type: ignore[attr-defined]
 
     def run(
         self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
@@ -120,17 +130,24 @@ class Shared(PoolOfSequences):
     ) -> list[Output]:
         raise NotImplementedError("runs are those of the inner model")
 
-    def _smaller(self, layers: frozenset[int]) -> PoolOfSequences:
-        return self.inner.without(layers)
+    @property
+    def ends(self) -> ModelEnds:
+        return WithoutEnds(self)  # type: ignore[arg-type]
 
 
 class LazyNodes(Shared):
-    """A target that runs a node when its distribution is asked for."""
+    """A target that runs a node when its distribution is asked for. It has no other abilities."""
+
+    def __init__(self, inner: PoolOfSequences, together: Together) -> None:
+        super().__init__(inner, together)
+        self.abilities: frozenset[Ability] = frozenset()
 
     def start(self) -> PooledSession:
         return LazySession(self)  # type: ignore[arg-type]
 
     def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
+        for each in inputs:
+            require_layers(self, each.layers)  # type: ignore[arg-type]
         return [Output(each.session.read(each.tree)) for each in inputs]  # type: ignore[arg-type,attr-defined]
 
 

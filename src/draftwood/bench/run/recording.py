@@ -32,7 +32,7 @@ def record(
         "nodes": None if cell.tree is None else cell.tree.nodes,
         "draft_steps": cell.draft_steps,
         "verifier": cell.rule.name,
-        "drafter": cell.drafts_with,
+        "drafter": cell.drafts_with.name,
     }
     return Record(
         cell=cell.key,

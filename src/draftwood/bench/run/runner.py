@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from draftwood import methods
 from draftwood.bench.peers.systems import System, require_known
+from draftwood.bench.plan.configurations import PLAIN
 from draftwood.bench.plan.order import Order, Progress, _in_turns
 from draftwood.bench.plan.prompts import Prompt, PromptSet, load_prompts
 from draftwood.bench.plan.protocols import Load, Protocol, timed
@@ -124,21 +126,12 @@ def _check(order: Order) -> None:
     """Refuse what cannot work before any weights are loaded."""
     require_known(order.peers)
     cells, settings = order.protocol.cells(), order.protocol.settings
-    lossy = [cell.method for cell in cells if not cell.lossless]
+    compared = [cell.varied for cell in cells if cell.method != PLAIN]
+    methods.require(compared, order.models.draft_model is not None)
+    lossy = [recipe.name for recipe in compared if recipe.promise == "trades quality"]
     if lossy and settings.exact:
         raise ValueError(
             f"method {lossy[0]!r} changes what the model would say; --inexact allows that"
-        )
-    drafting = [cell.method for cell in cells if cell.drafts_with == "draft-model"]
-    if drafting and order.models.draft_model is None:
-        raise ValueError(
-            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
-            " name one with --draft-model"
-        )
-    if order.models.draft_model is not None and not drafting:
-        raise ValueError(
-            "none of these methods uses a draft model; leave --draft-model out or add one, say"
-            " rsd-s"
         )
     if order.workers > 1 or order.ray_address:
         from draftwood.bench.run.workers import require_cluster, require_ray

@@ -12,16 +12,14 @@ from typing import Any
 
 import torch
 
+from draftwood import methods
 from draftwood.bench.plan.configurations import PLAIN, Configuration
 from draftwood.bench.plan.models import Models
 from draftwood.bench.plan.prompts import Prompt
 from draftwood.bench.plan.protocols import Settings
 from draftwood.bench.run.identity import root_bound
-from draftwood.costs.budget import Budget
 from draftwood.costs.curve import Curve
-from draftwood.drafters.resources import Resources, drafter_of
 from draftwood.engine.batch import generate
-from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.interfaces.model import Model
 from draftwood.models.pooled import PoolOfSequences
@@ -51,7 +49,7 @@ class Workbench:
         settings: of the requests.
 
     Raises:
-        ValueError: when a configuration lacks its draft model, and what loading raises.
+        ValueError: what loading raises.
     """
 
     def __init__(self, models: Models, settings: Settings) -> None:
@@ -71,11 +69,8 @@ class Workbench:
 
     @cached_property
     def draft(self) -> Model:
-        """The draft model."""
-        if self.models.draft_model is None:
-            raise ValueError(
-                "this protocol drafts with a second, smaller model; name one with --draft-model"
-            )
+        """The draft model; that there is one was seen to before the run."""
+        assert self.models.draft_model is not None
         return load_draft_model(
             self.models.draft_model, self.plain.tokenizer, self.models.dtype, self.models.device
         )
@@ -115,17 +110,10 @@ class Workbench:
             )
 
     def _build(self, cell: Configuration) -> LanguageModel:
-        draft = self.draft if cell.drafts_with == "draft-model" else None
+        draft = self.draft if methods.needs_draft_model(cell.varied) else None
         if cell.shape is None and cell.verifier is None and cell.drafter is None:
             return self.plain.with_method(cell.method, draft)
-        weighs = cell.base.uses_curve or cell.drafts_with in ("combined", "suffix")
-        guesses = cell.base.uses_prior or cell.drafts_with == "combined"
-        budget = Budget.of(self.plain.calibration.curve) if weighs else Budget()
-        prior = self.plain.prior.table if guesses else None
-        drafter = drafter_of(
-            cell.drafts_with, Resources(self.plain.model, draft, cell.tree, budget, prior)
-        )
-        return self.plain.with_method(Method(drafter, cell.rule, cell.method))
+        return self.plain.with_method(cell.varied, draft)
 
     def encode(self, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:
         """Token ids of the turn after these answers, with all that was said before."""

@@ -22,6 +22,7 @@ from draftwood import methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters import Nothing
 from draftwood.engine.method import Method
+from draftwood.methods import Recipe
 from draftwood.models.cache import CachePool
 from draftwood.models.transformers import TransformersModel
 from draftwood.stats import Stats
@@ -34,7 +35,7 @@ from draftwood.text.hooks.stepwise import decode_stepwise
 
 
 def custom_generate(
-    method: str | Method = "lookup",
+    method: str | Recipe | Method = "lookup",
     draft_model: PreTrainedModel | None = None,
     report: Callable[[Stats], None] | None = None,
     streamer: BaseStreamer | None = None,
@@ -51,7 +52,7 @@ def custom_generate(
     drafts cannot be right runs without them, and says so.
 
     Args:
-        method: a name of ``draftwood.methods`` or a ``Method`` built by hand.
+        method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand.
         draft_model: for methods that draft with a second model.
         report: called with the call's ``Stats`` at its end.
         streamer: gets the prompt, then tokens as they are accepted; the same as ``streamer`` of
@@ -70,7 +71,7 @@ class Hook:
 
     def __init__(
         self,
-        method: str | Method,
+        method: str | Recipe | Method,
         draft_model: PreTrainedModel | None,
         report: Callable[[Stats], None] | None,
         streamer: BaseStreamer | None,
@@ -152,11 +153,7 @@ class Hook:
             ):
                 return TransformersModel(model, known.pool), known.method
             target = TransformersModel(model)
-            method = (
-                self.method
-                if isinstance(self.method, Method)
-                else _named(self.method, target, self.draft_model)
-            )
+            method = _built(self.method, target, self.draft_model)
             if not method.verifier.exact_for:
                 raise ValueError(
                     f"{method.verifier.name} verification changes what the model would say; use a"
@@ -177,10 +174,11 @@ class _Used:
     method: Method
 
 
-def _named(name: str, target: TransformersModel, draft_model: PreTrainedModel | None) -> Method:
+def _built(
+    method: str | Recipe | Method, target: TransformersModel, draft_model: PreTrainedModel | None
+) -> Method:
     draft = None if draft_model is None else TransformersModel(draft_model)
-    curve = Calibration(target).curve if methods.recipe(name).uses_curve else None
-    return methods.build(name, target, draft, curve=curve)
+    return methods.build(method, target, draft, curve=Calibration(target))
 
 
 def _why_not_in_batches(call: Call, target: TransformersModel) -> str | None:

@@ -1,0 +1,44 @@
+"""What a drafter is built of: a model, a shape, what this machine and this model were measured
+for.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from draftwood.interfaces.model import Model
+from draftwood.interfaces.shape import Shape
+from draftwood.interfaces.source import Prior
+
+
+class Resources(ABC):
+    """Everything that ``Drafter.build`` may ask for, each measured or loaded when it is first asked
+    for.
+
+    A drafter asks only for what its ``needs`` and ``uses`` name, so that no other method pays for
+    it.
+    """
+
+    @property
+    @abstractmethod
+    def target(self) -> Model:
+        """The model whose text is written."""
+
+    @property
+    @abstractmethod
+    def draft_model(self) -> Model:
+        """A smaller model; raises ValueError where none was given."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> Shape | None:
+        """The tree to grow; None leaves the choice to the drafter."""
+
+    @property
+    @abstractmethod
+    def curve(self) -> Callable[[int], float] | None:
+        """Seconds of a forward pass of the target by nodes; None where nobody measured it."""
+
+    @property
+    @abstractmethod
+    def prior(self) -> Prior | None:
+        """The target's likeliest successors of every token; None where nobody measured them."""

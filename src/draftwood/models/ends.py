@@ -1,0 +1,165 @@
+"""Embedding and output head of a model, on the general and the lean path.
+
+The native path has its own (``draftwood.models.native``).
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from draftwood.interfaces.model import EndWeights
+from draftwood.models.decoder import Norm
+from draftwood.models.submodules import replaced
+
+if TYPE_CHECKING:
+    from draftwood.models.lean import LeanModel
+
+FINAL_NORMS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "layer_norm", "layernorm")
+"""What the classes of Transformers call the norm behind their last layer."""
+
+
+def require_part(tokens: Tensor, vocabulary: int) -> None:
+    """Raise ValueError unless these are tokens of the vocabulary."""
+    wrong = tokens[(tokens < 0) | (tokens >= vocabulary)]
+    if len(wrong):
+        raise ValueError(
+            f"tokens of a part must be 0 to {vocabulary - 1}, the model's vocabulary, got"
+            f" {sorted(set(wrong.tolist()))[:8]}"
+        )
+
+
+class LeanEnds:
+    """Of a ``LeanModel``. Its weights are those it keeps anyway, so they cost nothing."""
+
+    def __init__(self, model: "LeanModel") -> None:
+        self.model = model
+
+    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
+        require_part(tokens, self.model.vocab_size)
+        return functional.embedding(tokens.to(self.model.device), self.model.decoder.embedding)
+
+    @torch.no_grad()
+    def logits(
+        self,
+        hidden: Float[Tensor, "rows dim"],
+        tokens: Int[Tensor, " part"] | None = None,
+        normed: bool = False,
+    ) -> Float[Tensor, "rows part"]:
+        model = self.model
+        rows = hidden.to(model.device).float()
+        rows = rows if normed else model.normed(rows, model.decoder.norm)
+        if tokens is None:
+            return model.lm_head(rows)
+        require_part(tokens, model.vocab_size)
+        head, tokens = model.decoder.lm_head, tokens.to(model.device)
+        bias = None if head.bias is None else head.bias[tokens]
+        return functional.linear(rows.to(head.weight.dtype), head.weight[tokens], bias).float()
+
+    def weights(self) -> EndWeights:
+        decoder, saved = self.model.decoder, self.model.dtype
+        norm, norm_bias = as_saved(decoder.norm, saved)
+        return EndWeights(
+            decoder.embedding, norm, norm_bias, decoder.lm_head.weight, decoder.lm_head.bias
+        )
+
+
+def as_saved(norm: Norm, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of a norm in the type of the model they were read from."""
+    return norm.weight.to(dtype), None if norm.bias is None else norm.bias.to(dtype)
+
+
+class ModuleEnds:
+    """Of any model of Transformers. The model's own code runs, with hidden states in the place of
+    what its layers give, so that whatever it does to logits is done. Its weights are the module's
+    own and cost nothing.
+    """
+
+    def __init__(self, hf_model: PreTrainedModel) -> None:
+        self.hf_model = hf_model
+        self.decoder: Any = hf_model.get_decoder()
+        self.head: Any = hf_model.get_output_embeddings()
+        self.norm: Any = final_norm(hf_model)
+
+    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
+        require_part(tokens, self.hf_model.config.get_text_config().vocab_size)
+        with torch.no_grad():
+            return self.hf_model.get_input_embeddings()(tokens.to(self.hf_model.device))
+
+    @torch.no_grad()
+    def logits(
+        self,
+        hidden: Float[Tensor, "rows dim"],
+        tokens: Int[Tensor, " part"] | None = None,
+        normed: bool = False,
+    ) -> Float[Tensor, "rows part"]:
+        ending = _Ending(None if normed else self.norm)
+        model, picked = replaced(self.hf_model, self.decoder, ending), tokens
+        if tokens is not None:
+            require_part(tokens, self.hf_model.config.get_text_config().vocab_size)
+            tokens = tokens.to(self.hf_model.device)
+            if type(self.head) is nn.Linear:
+                model, picked = replaced(model, self.head, _part_of(self.head, tokens)), None
+        rows = hidden.to(self.hf_model.device, self.hf_model.dtype)
+        logits = model(inputs_embeds=rows[None], use_cache=False).logits[0]
+        return logits if picked is None else logits[:, tokens]
+
+    def weights(self) -> EndWeights:
+        def of(module: Any, name: str) -> Any:
+            found = getattr(module, name, None)
+            return None if found is None else found.detach()
+
+        return EndWeights(
+            of(self.hf_model.get_input_embeddings(), "weight"),
+            of(self.norm, "weight"),
+            of(self.norm, "bias"),
+            of(self.head, "weight"),
+            of(self.head, "bias"),
+        )
+
+
+def final_norm(hf_model: PreTrainedModel) -> nn.Module | None:
+    """The norm between the last layer and the output head, where the model is known to have just
+    that there.
+    """
+    decoder: Any = hf_model.get_decoder()
+    projects = getattr(decoder, "project_in", None) or getattr(decoder, "project_out", None)
+    if decoder is hf_model or hf_model.get_output_embeddings() is None or projects is not None:
+        return None
+    found = (getattr(decoder, name, None) for name in FINAL_NORMS)
+    return next((norm for norm in found if isinstance(norm, nn.Module)), None)
+
+
+@dataclass
+class _Given(BaseModelOutputWithPast):
+    """What a decoder gives, whose class may have further fields: they are None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+class _Ending(nn.Module):
+    """In the place of a decoder: what it reads is what its last layer gave."""
+
+    def __init__(self, norm: nn.Module | None) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, *args: object, inputs_embeds: Tensor, **kwargs: object) -> _Given:
+        rows = inputs_embeds if self.norm is None else self.norm(inputs_embeds)
+        return _Given(last_hidden_state=rows)
+
+
+def _part_of(head: nn.Linear, tokens: Tensor) -> nn.Linear:
+    """An output head for these tokens alone."""
+    part = nn.Linear(head.in_features, len(tokens), bias=False, device="meta")
+    part.weight = nn.Parameter(head.weight[tokens], requires_grad=False)
+    if head.bias is not None:
+        part.bias = nn.Parameter(head.bias[tokens], requires_grad=False)
+    return part

@@ -1,0 +1,54 @@
+// A source that only Python has, asked by callback.
+#pragma once
+
+#include "source.h"
+
+namespace draftwood {
+
+// Python raised an error, which drafting.py keeps.
+struct ForeignError {};
+
+struct ForeignSource : Source {
+    // Numbers of a node and of its parent in this tree, -1 above the root, and the node's token.
+    // Returns the candidates after the node, or null after an error: how many there are, then for
+    // each the number of its kind of evidence, the number of its guesses, their tokens and, in
+    // doubles, their probabilities.
+    using Ask = const int64_t* (*)(int64_t node, int64_t parent, int64_t token);
+
+    // Python keeps its own state of each node. It makes it when it is asked for candidates, so that
+    // a node costs one call, and none where nothing is asked below it.
+    struct Node {
+        int64_t number, parent, token;
+    };
+    const Ask ask;
+    mutable int64_t nodes = 0;  // of the tree that grows now
+
+    explicit ForeignSource(Ask ask) : ask(ask) {}
+
+    // drafting.py tells Python itself.
+    void learn(const VerifiedTree&) override {}
+
+    State begin(int32_t root) const override {
+        nodes = 1;
+        return State::of(Node{0, -1, root});
+    }
+
+    State advance(const State& state, int32_t token) const override {
+        return State::of(Node{nodes++, state.as<Node>().number, token});
+    }
+
+    void candidates(const State& state, CandidateList& list) const override {
+        const Node node = state.as<Node>();
+        const int64_t* read = ask(node.number, node.parent, node.token);
+        if (!read) throw ForeignError();
+        for (int64_t left = *read++; left > 0; left--) {
+            const int64_t evidence = *read++, count = *read++;
+            Guesses guesses(count);
+            for (Guess& guess : guesses) guess.token = *read++;
+            for (Guess& guess : guesses) std::memcpy(&guess.probability, read++, sizeof(double));
+            list.add_numbered(evidence, std::move(guesses));
+        }
+    }
+};
+
+}  // namespace draftwood

@@ -1,0 +1,235 @@
+// Guesses of several sources merged in one tree: sources/acceptance.py and
+// sources/python_merger.py, which say what is done here and why.
+#pragma once
+
+#include <memory>
+#include <queue>
+
+#include "noise.h"
+#include "source.h"
+
+namespace draftwood {
+
+// What was expected after one text.
+struct Prediction {
+    std::vector<Candidates> candidates;
+    Guesses mixed, means, estimates;
+    bool made = false, deep = false;
+};
+
+// CMergingSettings of drafting.py.
+struct MergingSettings {
+    const double* before_evidence;  // [2 buckets]
+    const int32_t* bucket_of;  // of each of `steps` equal parts of 0..1
+    int32_t buckets, steps;
+    double rate, strength, decay, floor;
+    double least_noise;  // smaller exponential numbers count as this
+    double likeliest_child;  // a node is expanded as if its best child had this estimate
+};
+
+struct Estimates {
+    const MergingSettings settings;
+    std::vector<double> log_weight;  // of each kind of evidence
+    std::vector<double> values[2], hits[2], trials[2];
+
+    explicit Estimates(const MergingSettings& settings) : settings(settings) {
+        for (int deep = 0; deep < 2; deep++) {
+            const double* before = settings.before_evidence + deep * settings.buckets;
+            values[deep].assign(before, before + settings.buckets);
+            hits[deep].assign(settings.buckets, 0);
+            trials[deep].assign(settings.buckets, 0);
+        }
+    }
+
+    int bucket(double mean) const {
+        return settings.bucket_of[(int)std::min(settings.steps - 1.0, mean * settings.steps)];
+    }
+
+    // `prediction` holds candidates without weights. `noise`: of the draw that decides; null for
+    // greedy texts.
+    void predict(Prediction& prediction, bool deep, const PlaceKey* noise) const {
+        double total = 0;
+        for (auto& said : prediction.candidates)
+            total += said.weight = std::exp(log_weight[said.evidence]);
+        Guesses& mixed = prediction.mixed;
+        for (auto& said : prediction.candidates) {
+            said.weight /= total;
+            for (const Guess& guess : said.guesses) {
+                if (double* known = find(mixed, guess.token))
+                    *known += said.weight * guess.probability;
+                else mixed.push_back({guess.token, said.weight * guess.probability});
+            }
+        }
+        Guesses means = noise ? coupled(mixed, *noise) : mixed;
+        for (const Guess& guess : means) {
+            if (!(guess.probability > settings.floor)) continue;
+            prediction.means.push_back(guess);
+            prediction.estimates.push_back({guess.token, values[deep][bucket(guess.probability)]});
+        }
+        prediction.deep = deep;
+        prediction.made = true;
+    }
+
+    Guesses coupled(const Guesses& mixed, PlaceKey key) const {
+        Guesses race_score = mixed;
+        double total = 0, known = 0;
+        for (size_t from = 0; from < mixed.size(); from += LANES) {
+            Words tokens{};
+            const size_t end = std::min(mixed.size(), from + LANES);
+            for (size_t i = from; i < end; i++) tokens[i - from] = mixed[i].token;
+            Floats times = exponential_noise(tokens, key);
+            for (size_t i = from; i < end; i++) {
+                const double time = std::max<double>(times[i - from], settings.least_noise);
+                race_score[i].probability /= time;
+                total += race_score[i].probability;
+                known += mixed[i].probability;
+            }
+        }
+        total += std::max(0.0, 1.0 - known);
+        for (Guess& guess : race_score) guess.probability /= total;
+        return race_score;
+    }
+
+    void learn(Prediction& prediction, int32_t token) {
+        const double* mean = find(prediction.mixed, token);
+        if (mean && *mean > 0 && prediction.candidates.size() > 1)
+            for (auto& said : prediction.candidates) {
+                const double* held = find(said.guesses, token);
+                const double share = said.weight * (held ? *held : 0.0) / *mean;
+                log_weight[said.evidence] += settings.rate * (share - said.weight);
+            }
+        const int deep = prediction.deep;
+        for (const Guess& guess : prediction.means) {
+            const int at = bucket(guess.probability);
+            hits[deep][at] = hits[deep][at] * settings.decay + (guess.token == token);
+            trials[deep][at] = trials[deep][at] * settings.decay + 1.0;
+            values[deep][at] =
+                (settings.strength * settings.before_evidence[deep * settings.buckets + at] +
+                 hits[deep][at]) /
+                (settings.strength + trials[deep][at]);
+        }
+    }
+};
+
+struct Node {
+    int32_t token, parent, depth;
+    double chance;
+};
+
+// One request.
+struct Drafting {
+    struct Member {
+        std::unique_ptr<Source> source;
+        std::vector<int32_t> evidence;  // numbers of its kinds
+    };
+    std::vector<Member> members;  // in the order in which they are asked
+    std::vector<int32_t> names;  // of each kind of evidence: number of its source's name
+    Estimates estimates;
+    std::vector<Node> nodes;  // of the last tree, and what was considered besides
+    std::vector<State> states;  // [nodes members]
+    std::vector<Prediction> expected;  // by node
+    Prediction open;  // of the token that is now drawn and not yet told
+
+    explicit Drafting(const MergingSettings& settings) : estimates(settings) {}
+    Drafting(const Drafting&) = delete;
+
+    // Returns the number of a further kind of evidence.
+    int32_t add_evidence(double log_weight, int32_t name) {
+        estimates.log_weight.push_back(log_weight);
+        names.push_back(name);
+        return names.size() - 1;
+    }
+
+    void append(int32_t parent, int32_t token, double chance) {
+        const bool root = parent < 0;
+        const size_t above = root ? 0 : parent * members.size();
+        nodes.push_back({token, parent, root ? 0 : nodes[parent].depth + 1, chance});
+        for (size_t i = 0; i < members.size(); i++) {
+            const Source& source = *members[i].source;
+            states.push_back(root ? source.begin(token) : source.advance(states[above + i], token));
+        }
+        expected.emplace_back();
+    }
+
+    void ask_sources(size_t node, std::vector<Candidates>& candidates) const {
+        for (size_t i = 0; i < members.size(); i++) {
+            CandidateList list{candidates, members[i].evidence};
+            members[i].source->candidates(states[node * members.size() + i], list);
+        }
+    }
+
+    void clear() {
+        nodes.clear();
+        states.clear();
+        expected.clear();
+    }
+
+    // Fill the tree until no further guess could pay. The request's key and the number of the draw
+    // that decides about the root's children are those of `place_key`; what lies below belongs to
+    // the draws behind it. No path gets longer than `room`.
+    void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key,
+              uint64_t place, int64_t room) {
+        if (open.made) estimates.learn(open, root);
+        clear();
+        struct Entry {  // a guess below `place`, or, with token -1, this node to be expanded
+            double chance;
+            int64_t number;
+            int32_t token, place;
+            bool operator<(const Entry& other) const {  // the queue puts the largest first
+                return chance != other.chance ? chance < other.chance : number > other.number;
+            }
+        };
+        std::priority_queue<Entry> queue;
+        auto add = [&](int32_t parent, int32_t token, double chance, int64_t& number) {
+            append(parent, token, chance);
+            number++;
+            const double child = chance * estimates.settings.likeliest_child;
+            if (nodes.back().depth < room)
+                queue.push({child, number, -1, (int32_t)nodes.size() - 1});
+        };
+        int64_t number = 0;
+        double yields = 1.0, rate = 1.0 / costs[0];
+        add(-1, root, 1.0, number);
+        while (!queue.empty()) {
+            const Entry next = queue.top();
+            queue.pop();
+            const int size = nodes.size();
+            if (next.chance < rate * slopes[size - 1]) break;
+            if (next.token >= 0) {
+                add(next.place, next.token, next.chance, number);
+                yields += next.chance;
+                rate = std::max(rate, yields / costs[size]);
+                continue;
+            }
+            Prediction& prediction = expected[next.place];
+            const Node& node = nodes[next.place];
+            ask_sources(next.place, prediction.candidates);
+            const PlaceKey noise = place_key(key, place + node.depth);
+            estimates.predict(prediction, node.depth > 0, noisy ? &noise : nullptr);
+            for (const Guess& guess : prediction.estimates)
+                queue.push({node.chance * guess.probability, ++number, guess.token, next.place});
+        }
+    }
+
+    // Bits of the names under which a node was proposed.
+    uint64_t proposers(const Node& node) const {
+        uint64_t bits = 0;
+        for (const Candidates& said : expected[node.parent].candidates)
+            for (const Guess& guess : said.guesses)
+                if (guess.token == node.token) bits |= (uint64_t)1 << names[said.evidence];
+        return bits;
+    }
+
+    void learn(const VerifiedTree& verified) {
+        const int64_t* path = verified.path;
+        for (int64_t i = 0; i + 1 < verified.length; i++)
+            if (path[i] < (int64_t)expected.size() && expected[path[i]].made)
+                estimates.learn(expected[path[i]], verified.tokens[path[i + 1]]);
+        const int64_t end = path[verified.length - 1];
+        open = end < (int64_t)expected.size() ? std::move(expected[end]) : Prediction{};
+        clear();
+        for (Member& member : members) member.source->learn(verified);
+    }
+};
+
+}  // namespace draftwood

@@ -1,0 +1,101 @@
+// What merging.h asks of a source. Each header in sources/ holds one and stands for the Python file
+// of the same name, which says what it does and why; both give the same trees, which a test checks.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace draftwood {
+
+struct Guess {
+    int32_t token;
+    double probability;
+};
+
+using Guesses = std::vector<Guess>;
+
+inline double* find(Guesses& guesses, int32_t token) {
+    for (Guess& guess : guesses)
+        if (guess.token == token) return &guess.probability;
+    return nullptr;
+}
+
+inline void keep_likeliest(Guesses& guesses, size_t count) {
+    if (guesses.size() <= count) return;
+    std::stable_sort(guesses.begin(), guesses.end(),
+                     [](const Guess& a, const Guess& b) { return a.probability > b.probability; });
+    guesses.resize(count);
+}
+
+// What a forward pass of the target said.
+struct VerifiedTree {
+    const int64_t *tokens, *parents;  // [nodes]; a parent comes before its children, -1: the root
+    int64_t nodes;
+    const int64_t* path;  // [length] nodes that are now text
+    int64_t length;
+    const int64_t* successors;  // [nodes ranks] the likeliest next tokens; null: not to be read
+    const float* probs;
+    int64_t ranks;
+};
+
+// What one kind of evidence says. Kinds are numbered over all sources.
+struct Candidates {
+    int32_t evidence;
+    double weight;
+    Guesses guesses;
+};
+
+// Takes what one source holds likely.
+struct CandidateList {
+    std::vector<Candidates>& all;
+    const std::vector<int32_t>& evidence;  // numbers of the source's own kinds
+
+    void add(int kind, Guesses guesses) { add_numbered(evidence[kind], std::move(guesses)); }
+
+    void add_numbered(int32_t number, Guesses guesses) {
+        all.push_back({number, 0.0, std::move(guesses)});
+    }
+};
+
+// What a source needs to know of a text: any structure of at most three words.
+struct State {
+    uint64_t words[3];
+
+    template <typename T>
+    static State of(const T& value) {
+        static_assert(sizeof(T) <= sizeof(State), "a state must fit in three words");
+        State state{};
+        std::memcpy(state.words, &value, sizeof(T));
+        return state;
+    }
+
+    template <typename T>
+    T as() const {
+        T value;
+        std::memcpy((void*)&value, words, sizeof(T));
+        return value;
+    }
+};
+
+// A source's part in one request. Each also has
+// - `KIND`, its name for Python;
+// - `Settings`, all its numbers, as Python hands them over;
+// - `Shared`, what requests share, made of the settings;
+// - a constructor of settings and what is shared.
+struct Source {
+    virtual ~Source() = default;
+    virtual void learn(const VerifiedTree& verified) = 0;
+    virtual State begin(int32_t root) const = 0;
+    virtual State advance(const State& state, int32_t token) const = 0;
+    virtual void candidates(const State& state, CandidateList& list) const = 0;
+};
+
+// `Shared` of sources whose requests share nothing.
+struct Nothing {
+    template <typename Settings>
+    explicit Nothing(const Settings&) {}
+};
+
+}  // namespace draftwood

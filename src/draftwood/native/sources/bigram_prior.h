@@ -1,0 +1,43 @@
+// What the target says after a single token: sources/bigram_prior.py.
+#pragma once
+
+#include "../source.h"
+
+namespace draftwood {
+
+// CBigramPriorSettings of sources/bigram_prior.py.
+struct BigramPriorSettings {
+    const int64_t* tokens;  // [known ranks], -1 where there is none
+    const float* probs;
+    int64_t known, ranks;
+};
+
+struct BigramPriorSource : Source {
+    static constexpr const char* KIND = "bigram-prior";
+    using Settings = BigramPriorSettings;
+    using Shared = Nothing;
+
+    const Settings settings;
+
+    BigramPriorSource(const Settings& settings, Shared*) : settings(settings) {}
+
+    void learn(const VerifiedTree&) override {}
+
+    State begin(int32_t root) const override { return State::of(root); }
+
+    State advance(const State&, int32_t token) const override { return State::of(token); }
+
+    void candidates(const State& state, CandidateList& list) const override {
+        const int32_t token = state.as<int32_t>();
+        if (token >= settings.known) return;
+        Guesses guesses;
+        for (int64_t rank = 0; rank < settings.ranks; rank++) {
+            const int64_t place = token * settings.ranks + rank;
+            if (settings.tokens[place] >= 0)
+                guesses.push_back({(int32_t)settings.tokens[place], settings.probs[place]});
+        }
+        if (!guesses.empty()) list.add(0, std::move(guesses));
+    }
+};
+
+}  // namespace draftwood

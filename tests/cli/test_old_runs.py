@@ -1,0 +1,71 @@
+"""Runs that earlier versions measured are read, and go on where they were."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command import run
+
+from draftwood.bench.plan.protocols import from_json
+from draftwood.bench.records.files import read_records, read_run, renamed
+from draftwood.bench.run import describe
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RUNS = sorted(path.parent.name for path in RESULTS.glob("*/run.json"))
+OLD = (
+    "Sequoia(acceptance=(0.6, 0.15, 0.07, 0.04, 0.03, 0.02, 0.01, 0.01), budget=6, depth=6,"
+    " draft_cost=0.0, target_cost=())"
+)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_stored_records_are_those_that_the_same_options_ask_for(name: str) -> None:
+    """Every key, and all that a record tells of its shape, drafter and verifier."""
+    run_info = read_run(RESULTS / name)
+    cells = {cell.key: cell for cell in from_json(run_info.options).cells()}
+    records = [record for record in read_records(RESULTS / name) if not record.is_peer]
+    assert records
+    for record in {record.cell: record for record in records}.values():
+        cell = cells[record.cell]
+        assert (record.method, record.at) == (cell.method, cell.at)
+        assert record.shape == (None if cell.tree is None else repr(cell.tree))
+        assert record.verifier == cell.rule.name
+        assert record.drafter == cell.drafts_with.name
+        assert record.lossless == cell.lossless
+        if record.nodes is not None:  # earlier records do not tell
+            assert record.nodes == (cell.tree and cell.tree.nodes)
+        if record.draft_steps is not None:
+            assert record.draft_steps == cell.draft_steps
+
+
+def test_settings_that_were_renamed() -> None:
+    assert renamed(OLD) == OLD.replace("depth=", "max_depth=")
+    assert renamed(f"rsd-s | budget 14 | {OLD}") == f"rsd-s | budget 14 | {renamed(OLD)}"
+    assert renamed(renamed(OLD)) == renamed(OLD)
+    for other in ("StochasticBeam(width=2, depth=7, budget=None)", None, 3):
+        assert renamed(other) == other
+
+
+def test_a_run_with_settings_of_old_names_goes_on(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe, "READ_BYTES", 1 << 20)
+    prompts, output = tmp_path / "prompts.jsonl", tmp_path / "out"
+    prompts.write_text(json.dumps({"id": "a", "category": "first", "prompt": "hello"}) + "\n")
+    chosen = ("--methods", "layer-skip", "--vary", "shape", "--budget", "6", "--temperature", "0")
+    model = ("--model", target, "--dtype", "float32", "--max-new-tokens", "2")
+    command = ("bench", "axes", *chosen, *model, "--prompts", str(prompts), "--output", str(output))
+    assert run(*command).exit_code == 0
+    file = output / "records.jsonl"
+    now = file.read_text()
+    assert now.count(renamed(OLD)) == 2  # in the key, and by itself
+    before = now.replace(renamed(OLD), OLD)
+    assert before != now
+    file.write_text(before)
+    assert any(record.shape == renamed(OLD) for record in read_records(output))
+    assert run(*command).exit_code == 0
+    assert file.read_text() == before  # nothing was measured again
+    other = before.replace("depth=6", "depth=5")
+    file.write_text(other)
+    assert run(*command).exit_code == 0
+    assert file.read_text() != other  # another tree than those that are asked for

@@ -1,0 +1,49 @@
+"""Trees that a merger grows over a random text."""
+
+import random
+
+import torch
+
+from draftwood.costs.budget import Budget
+from draftwood.drafters import DraftRequest, VerifiedTree
+from draftwood.interfaces.model import Output
+from draftwood.sources.python_merger import Grown, Merged
+from draftwood.testing import TableModel
+from draftwood.tree import DraftTree
+
+VOCAB = 40
+BUDGET = Budget(lambda nodes: 1.0 + 0.02 * nodes, per_draft_token=0.0, max_draft_tokens=24)
+
+
+def model_of(seed: int) -> TableModel:
+    return TableModel(torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3)
+
+
+def trees(
+    merged: Merged, request: DraftRequest, model: TableModel, seed: int
+) -> list[tuple[Grown, list[set[str]]]]:
+    """What it guesses on a text that repeats itself in places, with rejected guesses and quiet
+    steps.
+    """
+    chance, found = random.Random(seed), []
+    prompt = [chance.randrange(VOCAB) for _ in range(20)] * 2
+    merged.learn(
+        VerifiedTree(DraftTree.chain(prompt), range(len(prompt)), Output(model.logits[prompt])),
+        quiet=False,
+    )
+    text = list(prompt)
+    for step in range(60):
+        root = int(model.logits[text[-1]].argmax()) if step % 3 else chance.randrange(VOCAB)
+        if step % 11 == 10:
+            merged.learn(VerifiedTree(DraftTree.chain([root]), [0]), quiet=True)
+            continue
+        grown = merged.grow(root, BUDGET)
+        found.append((grown, [set(names) for names in merged.proposers(len(grown.tokens))]))
+        tree, path = DraftTree.of(grown.tokens, grown.parents), [0]
+        while tree.children[path[-1]] and chance.random() < 0.7:
+            path.append(chance.choice(tree.children[path[-1]]))
+        merged.learn(VerifiedTree(tree, path, Output(model.logits[tree.tokens])), quiet=False)
+        text += [tree.token_list[node] for node in path]
+        for _ in path:
+            request.rng.draw(torch.ones(VOCAB))
+    return found

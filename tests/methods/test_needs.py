@@ -1,0 +1,249 @@
+"""A missing or unused part is refused in the same words everywhere, before weights are loaded."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import draftwood
+from draftwood import methods
+from draftwood.bench.plan.configurations import PLAIN
+from draftwood.cli.main import main
+from draftwood.costs.budget import default_cost
+from draftwood.costs.calibration import Calibration
+from draftwood.drafters import Drafter, Nothing, TokenRecycling
+from draftwood.drafters.resources import LazyResources
+from draftwood.interfaces.drafter import Need
+from draftwood.interfaces.model import Model
+from draftwood.interfaces.resources import Resources
+from draftwood.methods import Method, Recipe
+from draftwood.shapes import BestFirst, Paths, Shape, Widths
+from draftwood.sources import BigramPrior
+from draftwood.sources.stored_prior import StoredPrior
+from draftwood.testing import TableModel
+from draftwood.testing.promises import tables
+from draftwood.verifiers import Match, Rejection, Typical
+
+NOWHERE = "a model that is never looked for"
+NAMES = list(methods.known())
+
+
+class LoadedError(AssertionError):
+    """Weights were loaded."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever loads a model or a tokenizer fails."""
+
+    def load(*given: object) -> NoReturn:
+        raise LoadedError(str(given))
+
+    monkeypatch.setattr("draftwood.text.language_model.load_model", load)
+
+
+def target() -> Model:
+    return tables()[0]
+
+
+def printed(*arguments: str) -> str:
+    """The line in which a command refuses its input."""
+    result = CliRunner().invoke(main, list(arguments))
+    assert not isinstance(result.exception, LoadedError), result.exception
+    assert result.exit_code == 2, result.output
+    return result.stderr.removeprefix("draftwood: error: ").removesuffix("\n")
+
+
+def raised(act: Callable[[], object]) -> str:
+    with pytest.raises(ValueError, match="method") as caught:
+        act()
+    return str(caught.value)
+
+
+def refusals(name: str, draft: bool, folder: Path) -> dict[str, str]:
+    """What each way to ask for a method says to it with or without a draft model."""
+    given = ("--draft-model", NOWHERE) if draft else ()
+    model = ("--model", NOWHERE, *given)
+    model_given = tables()[1] if draft else None
+    asked = {
+        "load": raised(
+            lambda: draftwood.load(NOWHERE, method=name, draft_model=NOWHERE if draft else None)
+        ),
+        "build": raised(lambda: methods.build(name, target(), model_given)),
+        "recipe": raised(lambda: methods.build(methods.recipe(name), target(), model_given)),
+        "generate": printed("generate", "hi", "--method", name, *model),
+        "compare": printed("compare", "hi", "--methods", name, *model),
+    }
+    if name != PLAIN:  # which a benchmark always runs beside another method
+        output = ("--output", str(folder / "run"))
+        asked["bench"] = printed("bench", "spec-bench", "--methods", name, *output, *model)
+    return asked
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_or_unused_draft_model_is_refused_alike(name: str, tmp_path: Path) -> None:
+    needed = methods.needs_draft_model(name)
+    said = refusals(name, draft=not needed, folder=tmp_path)
+    assert len(set(said.values())) == 1, said
+    words = f"method {name!r} drafts with a second" if needed else f"method {name!r} uses no draft"
+    assert said["load"].startswith(words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_goes_together_comes_to_loading() -> None:
+    """Otherwise the refusals above might come from anything else."""
+    for name in NAMES:
+        draft = NOWHERE if methods.needs_draft_model(name) else None
+        with pytest.raises(LoadedError):
+            draftwood.load(NOWHERE, method=name, draft_model=draft)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unused_shape_is_refused(name: str) -> None:
+    taken = methods.recipe(name).drafter
+    draft = tables()[1] if methods.needs_draft_model(name) else None
+
+    def build(shape: Shape) -> Method:
+        return methods.build(name, target(), draft, shape)
+
+    if "shape" not in taken.uses:
+        assert raised(lambda: build(Widths())) == f"method {name!r} takes no shape"
+    elif taken is TokenRecycling:
+        assert raised(lambda: build(Widths())).startswith(
+            f"method {name!r} takes a Paths shape, not Widths("
+        )
+        assert build(Paths()).drafter.shape == Paths()  # type: ignore[attr-defined]
+    elif name != "layer-skip":  # a table has no layers to skip
+        assert build(Widths((2, 1))).drafter.shape == Widths((2, 1))  # type: ignore[attr-defined]
+
+
+def test_several_methods_are_refused_together() -> None:
+    several = printed("compare", "hi", "--methods", "lookup,aded", "--draft-model", NOWHERE)
+    assert several.startswith("methods 'lookup', 'aded' use no draft model; leave it out")
+    methods.require(["lookup", "rsd-s"], draft_model=True)  # one of them uses it
+
+
+def test_a_method_that_is_built_takes_no_further_parts() -> None:
+    method = Method(Nothing(), Match(), "mine")
+    assert methods.build(method, target()) is method
+    said = "method 'mine' is built already and takes no further parts"
+    assert said in raised(lambda: draftwood.load(NOWHERE, method=method, draft_model=NOWHERE))
+    assert said in raised(lambda: methods.build(method, target(), shape=Widths()))
+
+
+class Watched(Resources):
+    """Resources that note what is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+        self.inner = LazyResources(TableModel(tables()[0].logits), tables()[1])
+
+    def _take(self, name: str) -> object:
+        self.asked.add(name)
+        return getattr(self.inner, name)
+
+    target = property(lambda self: self._take("target"))  # type: ignore[assignment]
+    draft_model = property(lambda self: self._take("draft_model"))  # type: ignore[assignment]
+    shape = property(lambda self: self._take("shape"))  # type: ignore[assignment]
+    curve = property(lambda self: self._take("curve"))  # type: ignore[assignment]
+    prior = property(lambda self: self._take("prior"))  # type: ignore[assignment]
+
+
+def undeclared(drafter: type[Drafter]) -> set[str]:
+    """What a drafter asks for beyond what it declares."""
+    resources = Watched()
+    try:
+        drafter.build(resources)
+    except ValueError:
+        assert drafter.name == "layer-skip"  # a table has no layers
+    declared: frozenset[Need] = drafter.needs | drafter.uses
+    return resources.asked - {need.replace("-", "_") for need in declared} - {"target"}
+
+
+class Greedy(Nothing):
+    """Asks for what it does not declare."""
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        assert resources.curve is None
+        return cls()
+
+
+def test_drafters_ask_for_what_they_declare() -> None:
+    for kind in methods.known_parts().drafters.values():
+        assert not undeclared(kind), kind.name
+    assert undeclared(Greedy) == {"curve"}
+
+
+class Unmeasured(Calibration):
+    """A machine that counts how often it is measured."""
+
+    def __init__(self) -> None:
+        self.measured = 0
+
+    @property
+    def curve(self) -> Callable[[int], float]:
+        self.measured += 1
+        return default_cost
+
+
+class Unread(StoredPrior):
+    """A prior that counts how often it is made."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    @property
+    def table(self) -> BigramPrior:
+        self.made += 1
+        return BigramPrior(torch.tensor([[1], [0]]), torch.tensor([[0.5], [0.5]]))
+
+
+def test_curve_and_prior_are_measured_only_where_they_are_used() -> None:
+    measured = {}
+    for name in NAMES:
+        if name != "layer-skip":  # a table has no layers
+            curve, prior = Unmeasured(), Unread()
+            draft = tables()[1] if methods.needs_draft_model(name) else None
+            methods.build(name, target(), draft, curve=curve, prior=prior)
+            measured[name] = (curve.measured, prior.made)
+    assert {name: counts for name, counts in measured.items() if any(counts)} == {
+        **{"auto": (1, 1), "suffix": (1, 0)}
+    }
+
+
+def test_promises_are_computed() -> None:
+    for recipe in methods.known().values():
+        assert (recipe.promise == "lossless") is (recipe.name != "typical")
+    for verifier in (Match(), Rejection(), Typical()):
+        exact = "chosen" in verifier.exact_for
+        assert Method(Nothing(), verifier).lossless is exact
+    recipe = Recipe("mine", "", "", TokenRecycling, Paths(), Rejection(), "another aim")
+    assert recipe.promise == "another aim"
+    built = methods.build(recipe, target())
+    assert (built.promise, built.lossless) == ("another aim", False)
+    chosen = Recipe("tree", "", "", methods.recipe("rsd-s").drafter, BestFirst(), Rejection())
+    assert chosen.promise == "trades quality"  # the rule is exact, but not for this draw
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "claim",
+    [
+        lambda: Method(Nothing(), Typical(), otherwise="lossless"),  # type: ignore[arg-type]
+        lambda: Recipe("x", "", "", Nothing, None, Typical(), "lossless"),  # type: ignore[arg-type]
+    ],
+)
+def test_nobody_claims_to_be_lossless(claim: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match="computed"):
+        claim()
+
+
+def test_built_methods_promise_what_their_recipes_do() -> None:
+    for name, recipe in methods.known().items():
+        if name != "layer-skip":
+            draft = tables()[1] if methods.needs_draft_model(name) else None
+            assert methods.build(name, target(), draft).promise == recipe.promise

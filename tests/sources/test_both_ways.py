@@ -1,0 +1,242 @@
+"""Every source of the package, found by walking its folder: the same trees in C++ and in Python."""
+
+import importlib
+import pkgutil
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import draftwood.sources
+from draftwood.drafters import DraftRequest, VerifiedTree
+from draftwood.interfaces.source import Evidence, Source
+from draftwood.native import drafting, library
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.sources import BigramPrior, EarlierTexts, NGrams, Suffix
+from draftwood.sources.acceptance import Estimator
+from draftwood.sources.base import native_of
+from draftwood.sources.native_merger import NativeMerger
+from draftwood.sources.python_merger import Merged, PythonMerger
+from draftwood.testing import TableModel
+from draftwood.tree import DraftTree
+from merged_trees import BUDGET, VOCAB, model_of, trees
+
+HEADERS = library.SOURCES / "sources"
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+
+
+def sources_of(modules: list[ModuleType]) -> dict[str, type]:
+    """Classes with the form of a source, by name."""
+    return {
+        each.name: each
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and each.__module__ == module.__name__
+        and all(hasattr(each, part) for part in ("name", "reads_logits", "start"))
+    }
+
+
+def registered() -> dict[str, type]:
+    found = pkgutil.iter_modules(draftwood.sources.__path__, "draftwood.sources.")
+    return sources_of([importlib.import_module(module.name) for module in found])
+
+
+SETTINGS: Mapping[type, Mapping[str, dict[str, Any]]] = {
+    Suffix: {"as it is": {}, "short": {"longest": 2, "shortest": 2}, "long": {"longest": 80}},
+    EarlierTexts: {
+        "as it is": {},
+        "that forgets": {"max_tokens": 200, "shortest": 1},
+        "that forgets at once": {"max_tokens": 1, "shortest": 1},
+    },
+    NGrams: {
+        "as it is": {},
+        "that forgets": {"order": 3, "fresh": 0.4, "max_contexts": 30},
+        "kept": {"keep": True, "max_contexts": 50},
+        "the newest rows": {"order": 1, "fresh": 1.0},
+        "as long as C++ can": {"order": drafting.max_order() if library.available() else 1},
+    },
+}
+"""Of sources that have any; each request of a test reads what earlier ones left."""
+
+
+def settings_of(source: type) -> Mapping[str, dict[str, Any]]:
+    return SETTINGS.get(source, {"as it is": {}})
+
+
+def made(source: type, settings: dict[str, Any], model: TableModel) -> Source:
+    if source is BigramPrior:
+        return BigramPrior.of(model, known=VOCAB - 5, ranks=8)
+    return source(**settings)
+
+
+CASES = {
+    f"{name}, {title}": (source, settings)
+    for name, source in registered().items()
+    for title, settings in settings_of(source).items()
+}
+
+Way = Callable[..., Merged]
+
+
+def requests(
+    way: Way, sources: Callable[[TableModel], tuple[Source, ...]], seed: int, temperature: float
+) -> list[Any]:
+    """What three requests guess in turn with the same sources."""
+    model, found = model_of(seed), []
+    estimator = Estimator.for_sampling() if temperature else Estimator()
+    kept = sources(model)
+    for number in range(3):
+        request = DraftRequest(Sampling(temperature), Rng(seed), model.start())
+        found += trees(way(kept, estimator, request), request, model, seed + number // 2)
+    return found
+
+
+def assert_same(ours: list[Any], theirs: list[Any]) -> int:
+    """Returns how many guesses there are."""
+    for (one, names), (other, their_names) in zip(ours, theirs, strict=True):
+        assert (one.tokens, one.parents) == (other.tokens, other.parents)
+        assert one.chances == pytest.approx(other.chances, rel=1e-9)
+        assert names == their_names
+    return sum(len(grown.tokens) - 1 for grown, _ in ours)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("case", CASES)
+def test_a_source_gives_the_same_trees_both_ways(case: str, temperature: float) -> None:
+    source, settings = CASES[case]
+    guesses = 0
+    for seed in range(3):
+        python, native = (
+            requests(way, lambda model: (made(source, settings, model),), seed, temperature)
+            for way in (PythonMerger, NativeMerger)
+        )
+        guesses += assert_same(python, native)
+    assert guesses > 100 or settings == {"max_tokens": 1, "shortest": 1}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("case", CASES)
+def test_a_source_of_python_among_those_of_the_library(case: str, temperature: float) -> None:
+    """The same trees whichever of them C++ has to ask Python for."""
+    source, settings = CASES[case]
+
+    def all_of(model: TableModel) -> tuple[Source, ...]:
+        first, *others = (made(each, {}, model) for each in registered().values() if each != source)
+        return (first, made(source, settings, model), *others)
+
+    def with_own(model: TableModel) -> tuple[Source, ...]:
+        first, own, *others = all_of(model)
+        object.__setattr__(own, "__class__", type("Own", (source,), {}))
+        assert native_of(own) is None
+        return (first, own, *others)
+
+    python = requests(PythonMerger, all_of, 1, temperature)
+    assert assert_same(python, requests(NativeMerger, with_own, 1, temperature)) > 100
+    assert_same(python, requests(NativeMerger, all_of, 1, temperature))
+
+
+def faults(sources: Mapping[str, type], headers: Path) -> list[str]:
+    """What is missing of the sources' C++ forms."""
+    model, found = model_of(0), []
+    for name, source in sources.items():
+        native = native_of(made(source, next(iter(settings_of(source).values())), model))
+        if native is None:
+            found.append(f"{name}: no native()")
+        elif native.kind != name or name not in drafting.kinds():
+            found.append(f"{name}: C++ has no such kind")
+        elif not (headers / f"{name.replace('-', '_')}.h").is_file():
+            found.append(f"{name}: no header")
+    stems = {name.replace("-", "_") for name in sources}
+    found += [f"{path.name}: no source" for path in headers.glob("*.h") if path.stem not in stems]
+    return found + [f"{kind}: no source" for kind in drafting.kinds() if kind not in sources]
+
+
+def test_every_source_has_a_header_and_every_header_a_source() -> None:
+    assert len(registered()) >= 4
+    assert not faults(registered(), HEADERS)
+
+
+@dataclass(frozen=True)
+class Fourth(Suffix):
+    """A source that somebody adds without a C++ form."""
+
+    name = "fourth"
+
+
+def test_a_source_without_a_header_and_a_header_without_a_source_are_found(tmp_path: Path) -> None:
+    planted = ModuleType("planted")
+    planted.Fourth = type("Fourth", (Fourth,), {"__module__": "planted"})
+    assert list(sources_of([planted])) == ["fourth"]
+    sources = {**registered(), **sources_of([planted])}
+    assert faults(sources, HEADERS) == ["fourth: no native()"]
+    for path in HEADERS.glob("*.h"):
+        (tmp_path / path.name).write_text("")
+    (tmp_path / "fifth.h").write_text("")
+    (tmp_path / "suffix.h").unlink()
+    assert sorted(faults(registered(), tmp_path)) == ["fifth.h: no source", "suffix: no header"]
+
+
+@pytest.mark.parametrize("max_tokens", [1000, 150])
+def test_requests_that_run_at_once_leave_the_same_texts_behind(max_tokens: int) -> None:
+    """Texts are read while they grow, and forgotten while they are read."""
+    model, results = model_of(2), []
+    for way in (PythonMerger, NativeMerger):
+        chance, found = random.Random(0), []
+        sources = (EarlierTexts(max_tokens=max_tokens, shortest=1),)
+        words = [[chance.randrange(VOCAB) for _ in range(5)] for _ in range(4)]
+        running = []
+        for number in range(12):
+            request = DraftRequest(Sampling(), Rng(number), model.start())
+            running.append(way(sources, Estimator(), request))
+            for merged in random.Random(number).sample(running, min(3, len(running))):
+                text = [token for _ in range(5) for token in chance.choice(words)]
+                tree = DraftTree.chain(text)
+                merged.learn(VerifiedTree(tree, range(len(text))), quiet=False)
+                grown = merged.grow(chance.choice(words)[0], BUDGET)
+                found.append((grown, [set(names) for names in merged.proposers(len(grown.tokens))]))
+        results.append(found)
+    assert assert_same(*results) > 50
+
+
+@pytest.mark.parametrize("kinds", [3, 60])
+def test_random_candidates_are_merged_alike(kinds: int) -> None:
+    """A source of random candidates of several kinds, some of them another source's: all that
+    C++ reads of Python."""
+
+    class Random:
+        name, reads_logits = "random", False
+
+        def start(self, request: DraftRequest) -> "Random":
+            return self
+
+        def learn(self, news: object) -> None:
+            """There is nothing to remember."""
+
+        def begin(self, root: int) -> tuple[int, ...]:
+            return (root,)
+
+        def advance(self, state: tuple[int, ...], token: int) -> tuple[int, ...]:
+            return (*state, token)
+
+        def candidates(self, state: tuple[int, ...]) -> list[Any]:
+            chance, found = random.Random(hash(state)), []
+            for _ in range(chance.randrange(kinds)):
+                tokens = chance.sample(range(VOCAB), chance.randrange(VOCAB))
+                name = chance.choice(["random", "suffix", "another"])
+                kind = Evidence(name, chance.randrange(kinds))
+                found.append((kind, {token: chance.random() / 5 for token in tokens}))
+            return found
+
+    for temperature in (0.0, 1.0):
+        python, native = (
+            requests(way, lambda model: (Suffix(), Random(), NGrams()), 1, temperature)
+            for way in (PythonMerger, NativeMerger)
+        )
+        assert assert_same(python, native) > 100
