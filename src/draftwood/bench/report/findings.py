@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from draftwood.bench.records.files import Record
 from draftwood.bench.records.statistics import (
     Estimate,
-    Part,
+    RatioTerms,
     Summary,
     block_efficiency,
     estimate,
@@ -196,7 +196,7 @@ def _phases(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
     return [Finding(title, figures.phases(bars), caption)]
 
 
-def accepted(depth: int) -> Part:
+def accepted(depth: int) -> RatioTerms:
     """Passes that accepted more than ``depth`` draft tokens, and all passes."""
 
     def part(record: Record) -> tuple[float, float] | None:
@@ -210,7 +210,7 @@ def accepted(depth: int) -> Part:
     return part
 
 
-def per_token(phase: str) -> Part:
+def per_token(phase: str) -> RatioTerms:
     """Seconds of a phase, and tokens after the first."""
 
     def part(record: Record) -> tuple[float, float] | None:
