@@ -14,9 +14,8 @@ _CONTEXT = 128  # tokens before the tree when a curve is measured
 def default_cost(nodes: int) -> float:
     """The cost assumed of a machine that nobody measured.
 
-    Each further node costs a twentieth of a plain pass.
-
-    Dearer than on any machine measured so far, so what pays here pays elsewhere too.
+    Each further node costs a twentieth of a plain pass. Dearer than on any machine measured so far,
+    so what pays here pays elsewhere too.
     """
     return 0.02 * (1.0 + 0.05 * (nodes - 1))
 
@@ -120,10 +119,9 @@ class Budget:
     def least(self, count: int, rate: float) -> float:
         """The estimate below which no further draft token can raise the best rate.
 
-        ``rate`` is the best one found so far, in tokens per second.
-
-        Draft tokens come in falling order of their estimates e; m more of them add at most m * e
-        tokens and cost at least m * slope seconds.
+        ``rate`` is the best one found so far, in tokens per second. Draft tokens come in falling
+        order of their estimates e; m more of them add at most m * e tokens and cost at least m *
+        slope seconds.
         """
         return rate * self.slopes[count]
 

@@ -170,9 +170,7 @@ def summary(
 
 
 RatioTerms = Callable[[Record], tuple[float, float] | None]
-"""Numerator and denominator that a record adds to a ratio of sums; None where it knows nothing of
-it.
-"""
+"""Numerator and denominator that a record adds to a ratio of sums; None where it knows neither."""
 
 
 def decoding(record: Record) -> tuple[float, float] | None:
@@ -266,10 +264,8 @@ def median_ratio(pairs: Pairs, terms: RatioTerms) -> Estimate | None:
 def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> float | None:
     """Memory-bound speed-up: tokens per read of the target's weights.
 
-    The draft model's reads are counted by size.
-
-    Block efficiency over (draft steps x size ratio + 1), as the tables of Jeon et al. 2024,
-    arXiv:2402.14160, have it.
+    The draft model's reads are counted by size. Block efficiency over (draft steps x size ratio +
+    1), as the tables of Jeon et al. 2024, arXiv:2402.14160, have it.
 
     Args:
         efficiency: block efficiency.

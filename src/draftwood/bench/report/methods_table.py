@@ -17,11 +17,9 @@ HEAD = (
 def methods_table(runs: Sequence[MeasuredRun]) -> Table:
     """One row per method and setting, in the order of the methods.
 
-    Those that no run measured are left out.
-
-    A method is shown with the run that measured most methods beside it, at each of its
-    temperatures; of a run that timed nothing, at the highest one. Plain decoding is 1 everywhere
-    and has no row.
+    Those that no run measured are left out. A method is shown with the run that measured most
+    methods beside it, at each of its temperatures; of a run that timed nothing, at the highest one.
+    Plain decoding is 1 everywhere and has no row.
     """
     from draftwood import methods
 

@@ -69,11 +69,10 @@ def distribution_test(
 ) -> DistributionTest | None:
     """Compare the distribution of the token after some place of an answer.
 
-    None where there is nothing to compare.
-
-    Of some places drawn at random the one with the most open next token is taken at which the
-    method drafts at all. The method decodes from there again for every sample: the token before the
-    place is made its root, so the sampled token is the first that the verifier decides about.
+    None where there is nothing to compare. Of some places drawn at random the one with the most
+    open next token is taken at which the method drafts at all. The method decodes from there again
+    for every sample: the token before the place is made its root, so the sampled token is the first
+    that the verifier decides about.
     """
     if len(answer) < 2:
         return None
@@ -131,12 +130,10 @@ def _told(events: Sequence[Event]) -> Any:
 def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:
     """The greatest probability with which any exact rule could accept a child of the root.
 
-    This is alpha*.
-
-    For drawn children it is taken over the draws; children chosen by another rule are accepted with
-    what the target gives them at most. So are all where the target leaves no choice (temperature
-    0), for then nothing is drawn. None for drafts made with the noise of the target's draw in view:
-    if p were known right they would all be accepted.
+    This is alpha*. For drawn children it is taken over the draws; children chosen by another rule
+    are accepted with what the target gives them at most. So are all where the target leaves no
+    choice (temperature 0), for then nothing is drawn. None for drafts made with the noise of the
+    target's draw in view: if p were known right they would all be accepted.
     """
     children, p = tree.children[0], probs[0]
     if tree.draw == "coupled":

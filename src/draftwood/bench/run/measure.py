@@ -42,11 +42,9 @@ def _in_turns(
 ) -> list[Record]:
     """All configurations and peers answer a turn before the next one is asked.
 
-    Their order changes from turn to turn.
-
-    What plain decoding answered is the history of the next turn for all, so that all see the same
-    prompts. A peer that missed its turn is asked beside plain decoding once more, and its record
-    holds what that took.
+    Their order changes from turn to turn. What plain decoding answered is the history of the next
+    turn for all, so that all see the same prompts. A peer that missed its turn is asked beside
+    plain decoding once more, and its record holds what that took.
     """
     (number, prompt), found, said = unit.prompts[0], [], []
     limit = bench.room
