@@ -112,7 +112,7 @@ def uncut(monkeypatch: pytest.MonkeyPatch) -> None:
         assert tree.depth <= depth, f"{tree} is deeper than {depth}"
         return tree
 
-    monkeypatch.setattr(DraftTree, "cut", refuse)
+    monkeypatch.setattr(DraftTree, "truncated", refuse)
 
 
 @pytest.mark.usefixtures("uncut")
