@@ -57,7 +57,7 @@ def test_chains_are_trees_with_one_branch(size: int) -> None:
 def test_cut_keeps_exactly_the_nodes_that_are_not_deeper(depth: int, seed: int) -> None:
     tree = random_tree(20, seed)
     kept = [node for node in range(20) if len(tree.path_to(node)) <= depth]
-    cut = tree.cut(depth)
+    cut = tree.truncated(depth)
     assert cut.token_list == [tree.token_list[node] for node in kept]
     assert cut.depth == min(depth, tree.depth)
     for new, old in enumerate(kept):
@@ -66,7 +66,7 @@ def test_cut_keeps_exactly_the_nodes_that_are_not_deeper(depth: int, seed: int) 
 
 def test_cutting_nothing_gives_the_same_tree() -> None:
     tree = random_tree(9, 1)
-    assert tree.cut(tree.depth) is tree
+    assert tree.truncated(tree.depth) is tree
 
 
 @pytest.mark.parametrize("as_tensor", [False, True])

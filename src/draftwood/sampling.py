@@ -19,10 +19,9 @@ from draftwood.validation import require_number, require_whole
 class Context:
     """The tokens before a position.
 
-    They are ``tokens`` in all, of which the first ``prompt`` were given by the user.
-
-    ``room`` is for drafters: how many draft tokens in a row may still become text, as the text and
-    the model's context end.
+    They are ``tokens`` in all, of which the first ``prompt`` were given by the user. ``room`` is
+    for drafters: how many draft tokens in a row may still become text, as the text and the model's
+    context end.
     """
 
     tokens: list[int]
@@ -57,10 +56,8 @@ class Sampler(Protocol):
 class Sampling:
     """How to sample, by the rules of Transformers' logits processors.
 
-    Options, order and results are theirs.
-
-    The order is: logit bias, repetition penalty, presence and frequency penalty, temperature,
-    top-k, top-p, min-p.
+    Options, order and results are theirs. The order is: logit bias, repetition penalty, presence
+    and frequency penalty, temperature, top-k, top-p, min-p.
 
     Args:
         temperature: 0 puts all probability on the likeliest token, so greedy decoding needs no rule

@@ -212,7 +212,7 @@ class DraftTree:
         chances[1:] = self.probs[self.parents[1:], self.tokens[1:]]
         return replace(self, probs=None, chances=chances)
 
-    def cut(self, depth: int) -> "DraftTree":
+    def truncated(self, depth: int) -> "DraftTree":
         """The tree without the nodes deeper than ``depth``.
 
         Exact for every draw, as it looks at no token.

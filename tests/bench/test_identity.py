@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from draftwood.bench.records.significance import SIGNIFICANCE, joint, two_sample
-from draftwood.bench.run.identity import divergence, law_test, root_bound
+from draftwood.bench.run.identity import distribution_test, divergence, root_bound
 from draftwood.drafters import DraftModel
 from draftwood.methods import Method, build
 from draftwood.models.transformers import TransformersModel
@@ -24,7 +24,7 @@ def p_values(method: Method, texts: int = 3, samples: int = 256) -> list[float]:
     target, _ = tables()
     answer = [1, 3, 2, 0, 2, 1, 1, 3, 0, 2]
     found = [
-        law_test(target, method, Sampling(1.0), [0], answer, samples, 1000 * n)
+        distribution_test(target, method, Sampling(1.0), [0], answer, samples, 1000 * n)
         for n in range(texts)
     ]
     return [each.p_value for each in found if each is not None]
@@ -71,9 +71,12 @@ def test_what_cannot_be_tested_is_not_tested() -> None:
     target, draft = tables()
     method = Method(DraftModel(draft, Widths((1,))), Rejection())
     # no token that a verifier decided about
-    assert law_test(target, method, Sampling(1.0), [0], [1], 8, 0) is None
-    # no guess at all
-    assert law_test(target, build("plain", target), Sampling(1.0), [0], [1, 2, 3], 8, 0) is None
+    assert distribution_test(target, method, Sampling(1.0), [0], [1], 8, 0) is None
+    # no draft token at all
+    assert (
+        distribution_test(target, build("plain", target), Sampling(1.0), [0], [1, 2, 3], 8, 0)
+        is None
+    )
 
 
 def test_p_values_are_joined_by_fishers_rule() -> None:

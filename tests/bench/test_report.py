@@ -166,7 +166,7 @@ def test_a_tree_marks_what_was_kept_and_shows_tokens_as_they_are() -> None:
     assert "&lt;p&gt;" in drawing
     assert "y↵" in drawing
     assert drawing.index("y↵") < drawing.index("&lt;p&gt;")
-    assert trees.count(DRAWN) == "step 2: 3 of 5 guesses accepted"
+    assert trees.count(DRAWN) == "step 2: 3 of 5 draft tokens accepted"
 
 
 def test_what_comes_from_outside_is_escaped() -> None:

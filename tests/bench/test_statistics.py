@@ -215,7 +215,7 @@ def test_laws_are_joined() -> None:
 def test_a_law_that_is_not_the_models_fails_the_run() -> None:
     wrong = drawn(AUTO, verifier="rejection", law={"p_value": 1e-9, "samples": 1000})
     assert failures([*drawn(PLAIN), *wrong], run_info())
-    assert "the next token does not follow the model's law" in " ".join(
+    assert "the next token does not follow the model's distribution" in " ".join(
         notes([*drawn(PLAIN), *wrong], run_info())
     )
 

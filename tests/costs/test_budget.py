@@ -66,12 +66,12 @@ def test_no_guess_below_the_least_estimate_can_pay(curve) -> None:
     for _ in range(200):
         estimates = sorted((random.random() ** 3 for _ in range(24)), reverse=True)
         tokens, rate = 1.0, 1.0 / budget.costs[0]
-        for guesses, estimate in enumerate(estimates):
-            if estimate < budget.least(guesses, rate):
-                assert best_by_trying(budget, estimates) <= guesses
+        for count, estimate in enumerate(estimates):
+            if estimate < budget.least(count, rate):
+                assert best_by_trying(budget, estimates) <= count
                 break
             tokens += estimate
-            rate = max(rate, tokens / budget.costs[guesses + 1])
+            rate = max(rate, tokens / budget.costs[count + 1])
 
 
 @pytest.mark.parametrize(

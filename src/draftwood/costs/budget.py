@@ -14,9 +14,8 @@ _CONTEXT = 128  # tokens before the tree when a curve is measured
 def default_cost(nodes: int) -> float:
     """The cost assumed of a machine that nobody measured.
 
-    Each further node costs a twentieth of a plain pass.
-
-    Dearer than on any machine measured so far, so what pays here pays elsewhere too.
+    Each further node costs a twentieth of a plain pass. Dearer than on any machine measured so far,
+    so what pays here pays elsewhere too.
     """
     return 0.02 * (1.0 + 0.05 * (nodes - 1))
 
@@ -97,8 +96,8 @@ class Budget:
     def costs(self) -> list[float]:
         """Seconds of a step with 0, 1, 2, ... draft tokens."""
         return [
-            self.seconds(1 + guesses) + self.per_draft_token * guesses
-            for guesses in range(self.max_draft_tokens + 1)
+            self.seconds(1 + count) + self.per_draft_token * count
+            for count in range(self.max_draft_tokens + 1)
         ]
 
     @cached_property
@@ -117,15 +116,14 @@ class Budget:
             )
         return [*found, float("inf")]
 
-    def least(self, guesses: int, rate: float) -> float:
+    def least(self, count: int, rate: float) -> float:
         """The estimate below which no further draft token can raise the best rate.
 
-        ``rate`` is the best one found so far, in tokens per second.
-
-        Draft tokens come in falling order of their estimates e; m more of them add at most m * e
-        tokens and cost at least m * slope seconds.
+        ``rate`` is the best one found so far, in tokens per second. Draft tokens come in falling
+        order of their estimates e; m more of them add at most m * e tokens and cost at least m *
+        slope seconds.
         """
-        return rate * self.slopes[guesses]
+        return rate * self.slopes[count]
 
     def best(self, estimates: Sequence[float]) -> int:
         """How many of these draft tokens to run.
@@ -134,10 +132,10 @@ class Budget:
             estimates: probability that each is accepted, all its ancestors included; falling.
         """
         size, tokens, best = 0, 1.0, 1.0 / self.costs[0]
-        for guesses, estimate in enumerate(estimates[: self.max_draft_tokens], start=1):
+        for count, estimate in enumerate(estimates[: self.max_draft_tokens], start=1):
             tokens += estimate
-            if tokens / self.costs[guesses] > best:
-                size, best = guesses, tokens / self.costs[guesses]
+            if tokens / self.costs[count] > best:
+                size, best = count, tokens / self.costs[count]
         return size
 
     def gain(self, estimates: Sequence[float]) -> float:

@@ -171,10 +171,8 @@ def store(
 def curve_for(model: Model, key: Key | None) -> Curve:
     """The stored curve of a model, or else one measured now.
 
-    Measuring takes at most 3 s if the curve can be stored, 1 s if it cannot.
-
-    What is wrong with a stored curve, or keeps this one from being stored, is a
-    ``CalibrationWarning``, never an error.
+    Measuring takes at most 3 s if the curve can be stored, 1 s if it cannot. What is wrong with a
+    stored curve, or keeps this one from being stored, is a ``CalibrationWarning``, never an error.
     """
     if key is None:
         return _measure(model, PASSING_SECONDS).curve

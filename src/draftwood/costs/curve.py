@@ -27,10 +27,9 @@ ASSUMED_SLOPE = 1 / 8
 class Curve:
     """Seconds of one forward pass by number of nodes.
 
-    The root is counted, so ``curve(1)`` is a step of plain decoding.
-
-    Straight between the sizes measured. Beyond the last it goes on as steeply as at its end, and
-    not flatter than on the whole, so that a lucky last size does not make all larger trees free.
+    The root is counted, so ``curve(1)`` is a step of plain decoding. Straight between the sizes
+    measured. Beyond the last it goes on as steeply as at its end, and not flatter than on the
+    whole, so that a lucky last size does not make all larger trees free.
 
     Attributes:
         nodes: sizes measured, growing, the first is 1.
@@ -128,10 +127,8 @@ def measure(
 ) -> Curve:
     """The curve of a model: medians of rounds in which the sizes take turns.
 
-    So a noisy moment hurts all alike.
-
-    A model too slow for all of it is measured on fewer sizes, in fewer rounds and after fewer
-    tokens; at least one pass is made, however long it takes.
+    So a noisy moment hurts all alike. A model too slow for all of it is measured on fewer sizes, in
+    fewer rounds and after fewer tokens; at least one pass is made, however long it takes.
 
     Args:
         sizes: numbers of nodes, the root counted; 1 is always measured.
@@ -233,9 +230,8 @@ class _Bench:
     def per_context_token(self) -> float:
         """What a node costs more for each token of context.
 
-        Passes of one size are timed after more tokens than before.
-
-        0 where there is no time or no room for that, and where nothing was to be seen.
+        Passes of one size are timed after more tokens than before. 0 where there is no time or no
+        room for that, and where nothing was to be seen.
         """
         limit, far = self.model.context_length, self.far
         if (

@@ -19,11 +19,9 @@ class Batch:
     """Tasks under way.
 
     Each text is the same as alone, whatever else is in the batch, up to rounding of the model's
-    arithmetic.
-
-    Used by one thread; a server puts a queue before it. A task that fails ends alone, one whose
-    forward pass fails ends with all tasks of that pass, and an interrupt ends all: none of them
-    keeps a slot of any cache.
+    arithmetic. Used by one thread; a server puts a queue before it. A task that fails ends alone,
+    one whose forward pass fails ends with all tasks of that pass, and an interrupt ends all: none
+    of them keeps a slot of any cache.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:

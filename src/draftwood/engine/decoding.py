@@ -157,7 +157,7 @@ class Decoding:
         tree = self.draft.propose(self.root, replace(self.context, room=room))
         # otherwise no path is that long, and asking for the depth could wait for a device
         if room < len(tree):
-            tree = tree.cut(room)  # of a drafter that does not mind the room
+            tree = tree.truncated(room)  # of a drafter that does not mind the room
         if self.options.exact and len(tree) > 1 and tree.draw not in self.verifier.exact_for:
             raise ValueError(
                 f"{self.verifier.name} verification changes what the model would say on {tree.draw}"

@@ -36,12 +36,11 @@ def stored_dtype(dtype: torch.dtype | str) -> torch.dtype:
 def gguf_folder(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
     """The model folder made from the GGUF file at `path`.
 
-    The first call converts, later ones find the result.
-
-    The folder's name hashes the file's absolute path, size and time of change instead of its
-    content: reading gigabytes at every start would cost more than the conversion saves, and a
-    renamed file only converts again. Raises ValueError when the file is not a GGUF file that can be
-    read, FileNotFoundError when it is one of several parts and the others are not beside it.
+    The first call converts, later ones find the result. The folder's name hashes the file's
+    absolute path, size and time of change instead of its content: reading gigabytes at every start
+    would cost more than the conversion saves, and a renamed file only converts again. Raises
+    ValueError when the file is not a GGUF file that can be read, FileNotFoundError when it is one
+    of several parts and the others are not beside it.
     """
     path = path.resolve()
     parts = parts_of(path)
@@ -110,9 +109,8 @@ def check_gguf(path: Path) -> None:
 def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> Facts:
     """Write the model and the tokenizer of a GGUF file into `folder`.
 
-    The weights become safetensors in `dtype`, the tokenizer becomes tokenizer.json.
-
-    The chat template is kept. Returns what the folder's manifest says of the weights: how they were
+    The weights become safetensors in `dtype`, the tokenizer becomes tokenizer.json. The chat
+    template is kept. Returns what the folder's manifest says of the weights: how they were
     quantised, and the file's SHA-256. Raises ValueError, naming the file, when it is damaged or
     says something that is not understood.
     """

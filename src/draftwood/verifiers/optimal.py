@@ -14,11 +14,10 @@ def optimal_acceptance(
 ) -> float:
     """The largest probability with which a node's next token can be one of its children.
 
-    The node has ``count`` drafted children.
-
-    It is 1 + min over sets H of tokens of [p(H) - P(all children lie in H)] (Hu et al. 2025,
-    arXiv:2502.18779); for independent and for distinct children the best H holds the tokens with
-    the smallest p/q, so only as many sets as tokens need a look.
+    The node has ``count`` drafted children. The probability is 1 + min over sets H of tokens of
+    [p(H) - P(all children lie in H)] (Hu et al. 2025, arXiv:2502.18779); for independent and for
+    distinct children the best H holds the tokens with the smallest p/q, so only as many sets as
+    tokens need a look.
 
     Costs one sort of the vocabulary, and for three or more distinct children a quadrature of some
     100 points: half a second for 3 and a second for 8 of 50,000 tokens on one core. Absolute error
@@ -95,14 +94,12 @@ def _distinct_pairs(q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
 def _distinct_by_race(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " vocab"]:
     """The same for any count, as a race.
 
-    Token x arrives after an exponential time of rate q(x).
-
-    The first ``count`` arrivals lie in H unless a token outside, arriving at rate r = 1 - q(H),
-    comes while fewer of H are there. The number of arrivals from H up to a time is weighed by
-    elementary symmetric polynomials, and these are nested cumulative sums over the sorted tokens.
-    The integral over time is a trapezoid sum in log t, whose error falls exponentially with the
-    step; a Poisson process of rate 1 in the place of H, known in closed form, is taken off before,
-    so that short times need no points.
+    Token x arrives after an exponential time of rate q(x). The first ``count`` arrivals lie in H
+    unless a token outside, arriving at rate r = 1 - q(H), comes while fewer of H are there. The
+    number of arrivals from H up to a time is weighed by elementary symmetric polynomials, and these
+    are nested cumulative sums over the sorted tokens. The integral over time is a trapezoid sum in
+    log t, whose error falls exponentially with the step; a Poisson process of rate 1 in the place
+    of H, known in closed form, is taken off before, so that short times need no points.
     """
     outside = torch.cat([q[1:].flip(0).cumsum(0).flip(0), q.new_zeros(1)])
     inside, step, start = (1.0 + outside) ** -count, 0.2, math.log(1e-5)

@@ -17,11 +17,10 @@ from draftwood.verifiers.base import with_token, without
 class Traversal:
     """Test the first leaf with its whole path; if it fails delete it and go on.
 
-    A parent is tested after all its children.
-
-    A path weighs w = min(1, w(parent) p/q), so tokens the target likes better than the draft make
-    up for others. A deleted child is taken off p and q of its parent, whose weight falls. Weng et
-    al. 2025 (Traversal Verification, arXiv:2505.12398): on a chain it is block verification.
+    A parent is tested after all its children. A path weighs w = min(1, w(parent) p/q), so tokens
+    the target likes better than the draft make up for others. A deleted child is taken off p and q
+    of its parent, whose weight falls. Weng et al. 2025 (Traversal Verification, arXiv:2505.12398):
+    on a chain it is block verification.
 
     Differs from the paper: weights are computed on the way down, and below a path of weight 0
     nothing is looked at. Independent siblings that drew the same token share their children, which
@@ -41,7 +40,7 @@ class Traversal:
                 if weight is None:  # a token that q cannot draw is no draft
                     continue
                 if weight > 0.0:
-                    path.append(_Open(tree, target_probs, newest.twins_of(child), weight))
+                    path.append(_Open(tree, target_probs, newest.siblings_like(child), weight))
                 else:
                     newest.delete(child)
             elif len(path) == 1 or rng.accept(newest.weight):
@@ -54,9 +53,8 @@ class Traversal:
 class _Open:
     """A node on the path under test.
 
-    It holds what is left of its children, its weight and its distributions.
-
-    ``nodes`` are the siblings that hold its token, those with children first.
+    It holds what is left of its children, its weight and its distributions. ``nodes`` are the
+    siblings that hold its token, those with children first.
     """
 
     def __init__(
@@ -83,7 +81,7 @@ class _Open:
         drafted = float(self._q[token])
         return None if drafted == 0.0 else min(1.0, self.weight * float(self.p[token]) / drafted)
 
-    def twins_of(self, child: int) -> list[int]:
+    def siblings_like(self, child: int) -> list[int]:
         if self._tree.draw != "independent":
             return [child]
         return with_token(self._tree, self._children, self._tree.token_list[child])

@@ -209,10 +209,8 @@ def write_whole(path: Path, text: str) -> None:
 def read_records(folder: Path) -> list[Record]:
     """The records of a folder, none where there is no file.
 
-    A last line without its end does not count.
-
-    Of a unit whose writer was killed some lines may be there; it is measured again whole, and the
-    last records count.
+    A last line without its end does not count. Of a unit whose writer was killed some lines may be
+    there; it is measured again whole, and the last records count.
 
     Raises:
         ValueError: for a line that is no record, naming file and line.

@@ -25,7 +25,7 @@ def compared_texts(group: Sequence[Record], plain: Sequence[Record]) -> list[tup
     ]
 
 
-def law_of(group: Sequence[Record]) -> float | None:
+def joint_p_value(group: Sequence[Record]) -> float | None:
     """The joint p-value of the tests that can tell something, None without any."""
     if group[0].verifier == "match":
         # the token is plain decoding's own draw, whatever was drafted: its texts are compared

@@ -48,7 +48,9 @@ def _of_texts(each: Summary, run: RunInfo) -> Iterator[str]:
         rounding = f"rounding in {run.dtype} may do that, in float32 it would be a fault"
         yield f"{place}: {count} texts are not plain decoding's for their seeds; {rounding}"
     if each.law is not None and each.law < SIGNIFICANCE:
-        yield f"{place}: the next token does not follow the model's law (p = {each.law:.2g})"
+        yield (
+            f"{place}: the next token does not follow the model's distribution (p = {each.law:.2g})"
+        )
 
 
 def _of_peers(records: Sequence[Record], run: RunInfo) -> Iterator[str]:

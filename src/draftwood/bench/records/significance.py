@@ -23,10 +23,8 @@ SIGNIFICANCE = 1e-3
 def two_sample(one: Sequence[int], other: Sequence[int], seed: int = 0) -> float:
     """Probability that two samples of one distribution differ at least this much.
 
-    It is found by shuffling which token is whose.
-
-    The measure of difference is Pearson's chi-square of homogeneity. The test is exact for samples
-    of any size.
+    It is found by shuffling which token is whose. The measure of difference is Pearson's chi-square
+    of homogeneity. The test is exact for samples of any size.
 
     Raises:
         ValueError: for an empty sample.

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from draftwood.bench.records.files import Record, RunInfo
-from draftwood.bench.records.judging import compared_texts, law_of
+from draftwood.bench.records.judging import compared_texts, joint_p_value
 from draftwood.bench.records.machine import roofline, weight_bytes
 from draftwood.bench.records.significance import STRICT
 
@@ -145,7 +145,7 @@ def summary(
         answers=len(group),
         tokens=sum(record.stats.get("tokens", 0) for record in group),
         block_efficiency=efficiency,
-        guesses_per_run=pooled(group, guesses),
+        guesses_per_run=pooled(group, drafted),
         tokens_per_second=speed,
         end_to_end=pooled(group, whole),
         speed_up=median_ratio(pairs, decoding),
@@ -165,14 +165,12 @@ def summary(
         divergence=None
         if shown is None
         else {"prompt": shown.prompt, "turn": shown.turn, **(shown.divergence or {})},
-        law=law_of(group),
+        law=joint_p_value(group),
     )
 
 
-Part = Callable[[Record], tuple[float, float] | None]
-"""Numerator and denominator that a record adds to a ratio of sums; None where it knows nothing of
-it.
-"""
+RatioTerms = Callable[[Record], tuple[float, float] | None]
+"""Numerator and denominator that a record adds to a ratio of sums; None where it knows neither."""
 
 
 def decoding(record: Record) -> tuple[float, float] | None:
@@ -197,21 +195,21 @@ def per_run(record: Record) -> tuple[float, float] | None:
     return (tokens - record.stats.get("first_tokens", 1), runs) if runs else None
 
 
-def guesses(record: Record) -> tuple[float, float] | None:
+def drafted(record: Record) -> tuple[float, float] | None:
     """Drafted tokens, and passes of the target."""
     drafted, runs = record.stats.get("drafted"), record.stats.get("target_runs")
     return (drafted, runs) if runs and drafted is not None else None
 
 
-def pooled(records: Iterable[Record], part: Part) -> float | None:
+def pooled(records: Iterable[Record], terms: RatioTerms) -> float | None:
     """Sum of numerators over sum of denominators; None where no record knows them."""
-    known = [found for record in records if (found := part(record))]
+    known = [found for record in records if (found := terms(record))]
     return sum(n for n, _ in known) / sum(d for _, d in known) if known else None
 
 
-def estimate(records: Iterable[Record], part: Part) -> Estimate | None:
+def estimate(records: Iterable[Record], terms: RatioTerms) -> Estimate | None:
     """``pooled`` with its interval over prompts."""
-    sums = _by_prompt(records, part)
+    sums = _by_prompt(records, terms)
     return None if not sums else _estimate(np.array(list(sums.values()))[None], _ratio)
 
 
@@ -242,20 +240,20 @@ def paired(one: Sequence[Record], other: Sequence[Record]) -> Pairs:
     ]
 
 
-def pooled_ratio(pairs: Pairs, part: Part) -> Estimate | None:
+def pooled_ratio(pairs: Pairs, terms: RatioTerms) -> Estimate | None:
     """Ratio of two pooled numbers, with its interval; None where nothing is common."""
-    sides = _sides(pairs, part)
+    sides = _sides(pairs, terms)
     return (
         None if sides is None else _estimate(sides, lambda sums: _ratio(sums[0]) / _ratio(sums[1]))
     )
 
 
-def median_ratio(pairs: Pairs, part: Part) -> Estimate | None:
+def median_ratio(pairs: Pairs, terms: RatioTerms) -> Estimate | None:
     """Median over prompts of the ratio on each prompt, with its interval.
 
     None where nothing is common.
     """
-    sides = _sides(pairs, part)
+    sides = _sides(pairs, terms)
     if sides is None:
         return None
     ratios = (sides[0, :, 0] / sides[0, :, 1]) / (sides[1, :, 0] / sides[1, :, 1])
@@ -266,10 +264,8 @@ def median_ratio(pairs: Pairs, part: Part) -> Estimate | None:
 def mbsu(efficiency: float, draft_steps: int | None, ratio: float | None) -> float | None:
     """Memory-bound speed-up: tokens per read of the target's weights.
 
-    The draft model's reads are counted by size.
-
-    Block efficiency over (draft steps x size ratio + 1), as the tables of Jeon et al. 2024,
-    arXiv:2402.14160, have it.
+    The draft model's reads are counted by size. Block efficiency over (draft steps x size ratio +
+    1), as the tables of Jeon et al. 2024, arXiv:2402.14160, have it.
 
     Args:
         efficiency: block efficiency.
@@ -311,19 +307,19 @@ def mean_quality(records: Sequence[Record]) -> dict[str, float]:
     return {name: sum(values) / len(values) for name, values in scores.items()}
 
 
-def _by_prompt(records: Iterable[Record], part: Part) -> dict[str, tuple[float, float]]:
+def _by_prompt(records: Iterable[Record], terms: RatioTerms) -> dict[str, tuple[float, float]]:
     sums: dict[str, tuple[float, float]] = {}
     for record in records:
-        if found := part(record):
+        if found := terms(record):
             before = sums.get(record.prompt, (0.0, 0.0))
             sums[record.prompt] = (before[0] + found[0], before[1] + found[1])
     return sums
 
 
-def _sides(pairs: Pairs, part: Part) -> np.ndarray | None:
+def _sides(pairs: Pairs, terms: RatioTerms) -> np.ndarray | None:
     """Sums by prompt of both sides: [2 prompts 2]; None without a common prompt."""
-    both = [(one, other) for one, other in pairs if part(one) and part(other)]
-    sides = [_by_prompt([pair[side] for pair in both], part) for side in (0, 1)]
+    both = [(one, other) for one, other in pairs if terms(one) and terms(other)]
+    sides = [_by_prompt([pair[side] for pair in both], terms) for side in (0, 1)]
     prompts = list(sides[0])
     return np.array([[side[prompt] for prompt in prompts] for side in sides]) if prompts else None
 

@@ -22,10 +22,8 @@ def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] 
 def held_out(records: Sequence[Record], method: str, at: str) -> Estimate | None:
     """Block efficiency where the shape is chosen on other prompts than those that count.
 
-    None without a choice.
-
-    The prompts are halved, every other one in the order of the records. Each half counts with the
-    shape that was best on the other.
+    None without a choice. The prompts are halved, every other one in the order of the records. Each
+    half counts with the shape that was best on the other.
     """
     here = [record for record in records if (record.method, record.at) == (method, at)]
     if len({record.cell for record in here}) < 2:

@@ -113,7 +113,7 @@ def costs(
 
     Beside it, what methods yield at the nodes they use.
     """
-    with _plot(3.2, "nodes of a run (guesses + 1)", "times a run of one node") as plot:
+    with _plot(3.2, "nodes of a pass (draft tokens + 1)", "times a pass of one node") as plot:
         plot.axes.plot(
             nodes,
             ratios,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from draftwood.bench.records.files import Record
 from draftwood.bench.records.statistics import (
     Estimate,
-    Part,
+    RatioTerms,
     Summary,
     block_efficiency,
     estimate,
@@ -156,16 +156,17 @@ def _depths(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
         return []
     name = max(lines, key=lambda each: lines[each][0][1].value)
     far = lines[name][min(3, len(lines[name]) - 1)]
-    title = f"{name} keeps a guess in {lines[name][0][1].value:.0%} of runs"
+    title = f"{name} keeps a draft token in {lines[name][0][1].value:.0%} of passes"
     title += f", at least {far[0]:.0f} in {far[1].value:.0%}" if far[0] > 1 else ""
     drawing = figures.against(
-        lines, style, "accepted guesses, at least", "share of runs of the target"
+        lines, style, "accepted draft tokens, at least", "share of passes of the target"
     )
     return [
         Finding(
             title,
             drawing,
-            f"Share of the target's runs that accepted at least so many guesses in a row. {BARS}",
+            "Share of the target's passes that accepted at least so many draft tokens in a row."
+            f" {BARS}",
         )
     ]
 
@@ -195,7 +196,7 @@ def _phases(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
     return [Finding(title, figures.phases(bars), caption)]
 
 
-def accepted(depth: int) -> Part:
+def accepted(depth: int) -> RatioTerms:
     """Passes that accepted more than ``depth`` draft tokens, and all passes."""
 
     def part(record: Record) -> tuple[float, float] | None:
@@ -209,7 +210,7 @@ def accepted(depth: int) -> Part:
     return part
 
 
-def per_token(phase: str) -> Part:
+def per_token(phase: str) -> RatioTerms:
     """Seconds of a phase, and tokens after the first."""
 
     def part(record: Record) -> tuple[float, float] | None:

@@ -23,5 +23,5 @@ def _run(measured: MeasuredRun) -> str:
         f"## {table.title}\n\n{table.markdown()}"
         for table in dict.fromkeys((*shown, *tables(records, run)))
     ]
-    parts.append("\n".join(f"- {remark}" for remark in notes(records, run)))
+    parts.append("\n".join(f"- {note}" for note in notes(records, run)))
     return "\n\n".join(parts) + "\n"

@@ -6,7 +6,7 @@ from draftwood.bench.records.statistics import Estimate, Summary
 from draftwood.bench.report.best_shapes import held_out
 from draftwood.bench.report.overview import chosen, is_refused
 from draftwood.bench.report.reading import MeasuredRun
-from draftwood.bench.report.tables import Table, proof, speed_up, temperatures
+from draftwood.bench.report.tables import Table, identity, speed_up, temperatures
 
 HEAD = (
     *("method", "what it does", "T", "tokens per run [95 %]", "x plain, decoding alone [95 %]"),
@@ -17,11 +17,9 @@ HEAD = (
 def methods_table(runs: Sequence[MeasuredRun]) -> Table:
     """One row per method and setting, in the order of the methods.
 
-    Those that no run measured are left out.
-
-    A method is shown with the run that measured most methods beside it, at each of its
-    temperatures; of a run that timed nothing, at the highest one. Plain decoding is 1 everywhere
-    and has no row.
+    Those that no run measured are left out. A method is shown with the run that measured most
+    methods beside it, at each of its temperatures; of a run that timed nothing, at the highest one.
+    Plain decoding is 1 everywhere and has no row.
     """
     from draftwood import methods
 
@@ -67,7 +65,7 @@ def _figures(each: Summary, measured: MeasuredRun) -> tuple[str, str, str, str]:
     here = [record for record in measured.records if record.temperature == each.temperature]
     if other := held_out(here, each.method, each.at):
         efficiency += f"; held out {other.value:.2f}"
-    same = proof(each) if each.same is not None else ""
+    same = identity(each) if each.same is not None else ""
     return (efficiency, gain(each.speed_up), gain(each.speed_up_end_to_end), same)
 
 

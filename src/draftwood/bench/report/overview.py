@@ -7,11 +7,11 @@ from draftwood.bench.records.statistics import Summary, summaries
 from draftwood.bench.report.best_shapes import best_shape
 from draftwood.bench.report.tables import (
     Table,
+    identity,
     load_table,
     marked,
     name_of,
     number,
-    proof,
     speed_up,
 )
 
@@ -20,7 +20,7 @@ HEAD = (
     *("method", "tokens per run [95 %]", "tokens/s", "speed-up over plain, decoding alone [95 %]"),
     *("tokens/s, end to end", "speed-up, end to end [95 %]"),
 )
-BEHIND = ("of the roofline", "accepted at the root / alpha*")
+LAST = ("of the roofline", "accepted at the root / alpha*")
 
 
 def facts(run: RunInfo, records: Sequence[Record]) -> dict[str, str]:
@@ -55,7 +55,7 @@ def overview(records: Sequence[Record], run: RunInfo, temperature: float) -> Tab
     if run.protocol == "load":
         return marked(load_table(records, run, temperature), run)
     shown = [_row(each, temperature) for each in chosen(records, run, temperature)]
-    head = (*HEAD, "same text or law" if temperature else "same text", *BEHIND)
+    head = (*HEAD, "same text or distribution" if temperature else "same text", *LAST)
     kept = [place for place in range(len(head)) if any(row[place] for row in shown)]
     rows = tuple(tuple(row[place] for place in kept) for row in shown)
     where = (
@@ -120,7 +120,7 @@ def _row(each: Summary, temperature: float) -> tuple[str, ...]:
         refusal(each) if is_refused(each) else speed_up(each, each.speed_up),
         number(each.end_to_end, 1),
         "" if is_refused(each) else speed_up(each, each.speed_up_end_to_end),
-        proof(each),
+        identity(each),
         "" if each.roofline is None else f"{each.roofline:.0%}",
         bound,
     )

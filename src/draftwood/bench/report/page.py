@@ -17,15 +17,15 @@ from draftwood.bench.report.tables import Table, name_of, over_plain, tables, te
 
 WORDS = 40  # characters from which a cell is read as text
 COLUMNS = (
-    "Tokens per run: block efficiency, tokens emitted per run of the target, the prompt's run left"
-    " out. Speed-up: tokens per second over plain decoding's on the same prompt, median over"
+    "Tokens per run: block efficiency, tokens emitted per forward pass of the target, the prompt's"
+    " left out. Speed-up: tokens per second over plain decoding's on the same prompt, median over"
     " prompts; decoding alone counts from the first token on, end to end counts whole requests with"
     " their prompts. None is told where a text differs. Brackets are 95 % intervals from prompts"
-    " drawn anew. Same text: answers equal to plain decoding's, token by token: greedy ones, and"
+    " drawn again. Same text: answers equal to plain decoding's, token by token: greedy ones, and"
     " for the same seed drawn ones of methods that match; of others p tells whether the next token"
-    " follows the model's law. Of the roofline: tokens/s over memory bandwidth / bytes of the"
-    " weights. alpha*: the greatest share of runs in which any exact rule could accept a guess at"
-    " the root, beside the share that did."
+    " follows the model's distribution. Of the roofline: tokens/s over memory bandwidth / bytes of"
+    " the weights. alpha*: the greatest share of passes in which any exact rule could accept a"
+    " draft token at the root, beside the share that did."
 )
 LOAD_COLUMNS = (
     "Tokens/s of all: all tokens over the seconds from the first arrival to the last token, and the"
@@ -127,7 +127,7 @@ def _run(measured: MeasuredRun, head: str, place: int) -> str:
         ),
         *(_table(overview(records, run, temperature)) for temperature in kinds),
         f"<p><small>{escape(LOAD_COLUMNS if run.protocol == 'load' else COLUMNS)}</small></p>",
-        *(f"<p>{escape(remark)}.</p>" for remark in notes(records, run)[1:]),
+        *(f"<p>{escape(note)}.</p>" for note in notes(records, run)[1:]),
     ]
     for temperature in kinds:
         found = findings(measured, temperature)

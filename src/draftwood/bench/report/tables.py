@@ -53,7 +53,7 @@ def _tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
         return [load_table(records, run, temperature) for temperature in temperatures(records)]
     found = []
     for temperature in temperatures(records):
-        found += [speed_table(records, run, temperature), proof_table(records, run, temperature)]
+        found += [speed_table(records, run, temperature), identity_table(records, run, temperature)]
     categories = {record.category for record in records}
     if len(categories) > 1:
         found += [
@@ -76,7 +76,7 @@ def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
         "end to end",
         "in total",
         "tokens/run",
-        "guesses/run",
+        "drafted/run",
     )
     found = summaries([record for record in records if record.temperature == temperature], run)
     rows = tuple(
@@ -95,7 +95,7 @@ def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
     return Table(f"T = {temperature:g}: speed", head, rows)
 
 
-def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
+def identity_table(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:
     """One row per configuration: text, distance from the possible, quality.
 
     It says whether the text is the model's own, and how near the figures come to what is possible.
@@ -104,7 +104,7 @@ def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
     scores = list(dict.fromkeys(name for each in found for name in each.quality))
     head = (
         "method",
-        "same text or law" if temperature else "same text",
+        "same text or distribution" if temperature else "same text",
         "accepted",
         "alpha*",
         "of the roofline",
@@ -113,7 +113,7 @@ def proof_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
     rows = tuple(
         (
             name_of(each),
-            proof(each),
+            identity(each),
             number(each.acceptance),
             number(each.bound),
             "" if each.roofline is None else f"{each.roofline:.0%}",
@@ -211,7 +211,7 @@ def _other_figures(
         "accepted at the root / alpha*": lambda each: (
             f"{each.acceptance:.2f} / {each.bound:.2f}" if each.bound is not None else ""
         ),
-        "law or same text": proof,
+        "distribution or same text": identity,
     }
     head = ("method", *(f"{kind} {column}" for column in columns))
     for title, figure in figures.items():
@@ -261,7 +261,7 @@ def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> T
         gain = "texts differ" if each.failures else number(over_plain(each, here))
         times = (number(median(waits)), number(median(ends)), number(slow))
         row = (each.method, each.at, number(throughput(group), 1), gain, *times, efficiency)
-        rows.append(row if temperature else (*row, proof(each)))
+        rows.append(row if temperature else (*row, identity(each)))
     return Table(f"T = {temperature:g}: under load", head, tuple(rows))
 
 
@@ -281,7 +281,7 @@ def over_plain(each: Summary, records: Sequence[Record]) -> float | None:
     return mine / plain if mine and plain else None
 
 
-def proof(each: Summary) -> str:
+def identity(each: Summary) -> str:
     """How it is known that the text is the model's own."""
     if each.same is not None:
         return f"{each.same}/{each.compared}" + (f", {each.ties} ties" if each.ties else "")

@@ -14,16 +14,16 @@ FAN = 8  # children shown at once where none leads on
 
 def tree(drawn: Drawn) -> str:
     """The drawing of one step."""
-    return f'<ul class="tree">{_Drawing(drawn).line(0)}</ul>'
+    return f'<ul class="tree">{_TreeList(drawn).line(0)}</ul>'
 
 
 def count(drawn: Drawn) -> str:
     """How much was drafted and kept."""
-    kept, guesses = len(drawn["path"]), len(drawn["tokens"]) - 1
-    return f"step {drawn['step']}: {kept} of {guesses} guesses accepted"
+    kept, drafted = len(drawn["path"]), len(drawn["tokens"]) - 1
+    return f"step {drawn['step']}: {kept} of {drafted} draft tokens accepted"
 
 
-class _Drawing:
+class _TreeList:
     def __init__(self, drawn: Drawn) -> None:
         self.drawn = drawn
         self.path = {0, *drawn["path"]}

@@ -138,9 +138,8 @@ def digest(prompts: PromptSet) -> str:
 def matrix_sizes(folder: Path) -> int | None:
     """Numbers in the weights that one token needs.
 
-    Of an embedding that is no output layer too, only a row is read.
-
-    None for a folder without safetensors.
+    Of an embedding that is no output layer too, only a row is read. None for a folder without
+    safetensors.
     """
     shapes: dict[str, Any] = {}
     for path in sorted(folder.glob("*.safetensors")):

@@ -43,7 +43,7 @@ def divergence(
 
 
 @dataclass(frozen=True)
-class LawTest:
+class DistributionTest:
     """Two samples of the token that follows one context: by plain decoding and by another method.
 
     Attributes:
@@ -57,7 +57,7 @@ class LawTest:
     p_value: float
 
 
-def law_test(
+def distribution_test(
     model: Model,
     method: Method,
     sampling: Sampling,
@@ -66,14 +66,13 @@ def law_test(
     samples: int,
     seed: int,
     exact: bool = True,
-) -> LawTest | None:
+) -> DistributionTest | None:
     """Compare the distribution of the token after some place of an answer.
 
-    None where there is nothing to compare.
-
-    Of some places drawn at random the one with the most open next token is taken at which the
-    method drafts at all. The method decodes from there again for every sample: the token before the
-    place is made its root, so the sampled token is the first that the verifier decides about.
+    None where there is nothing to compare. Of some places drawn at random the one with the most
+    open next token is taken at which the method drafts at all. The method decodes from there again
+    for every sample: the token before the place is made its root, so the sampled token is the first
+    that the verifier decides about.
     """
     if len(answer) < 2:
         return None
@@ -84,9 +83,9 @@ def law_test(
         logits = session.extend([*prompt, *answer[:-1]]).logits[len(prompt) :]
     finally:
         session.close()
-    laws = sampling.probs(logits.cpu())
-    places = np.random.default_rng(seed).permutation(len(laws))[:CANDIDATES].tolist()
-    places.sort(key=lambda each: -float(torch.special.entr(laws[each]).sum()))
+    distributions = sampling.probs(logits.cpu())
+    places = np.random.default_rng(seed).permutation(len(distributions))[:CANDIDATES].tolist()
+    places.sort(key=lambda each: -float(torch.special.entr(distributions[each]).sum()))
 
     def draw(place: int, number: int) -> tuple[int, bool]:
         context = [*prompt, *answer[:place]]
@@ -97,9 +96,9 @@ def law_test(
     for place in places:
         first, drafted = draw(place, 0)
         if drafted:
-            plain = [rng.draw(laws[place]) for _ in range(samples)]
+            plain = [rng.draw(distributions[place]) for _ in range(samples)]
             drawn = [first, *(draw(place, number)[0] for number in range(1, samples))]
-            return LawTest(place + 1, samples, two_sample(plain, drawn, seed))
+            return DistributionTest(place + 1, samples, two_sample(plain, drawn, seed))
     return None
 
 
@@ -131,12 +130,10 @@ def _told(events: Sequence[Event]) -> Any:
 def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:
     """The greatest probability with which any exact rule could accept a child of the root.
 
-    This is alpha*.
-
-    For drawn children it is taken over the draws; children chosen by another rule are accepted with
-    what the target gives them at most. So are all where the target leaves no choice (temperature
-    0), for then nothing is drawn. None for drafts made with the noise of the target's draw in view:
-    if p were known right they would all be accepted.
+    This is alpha*. For drawn children it is taken over the draws; children chosen by another rule
+    are accepted with what the target gives them at most. So are all where the target leaves no
+    choice (temperature 0), for then nothing is drawn. None for drafts made with the noise of the
+    target's draw in view: if p were known right they would all be accepted.
     """
     children, p = tree.children[0], probs[0]
     if tree.draw == "coupled":

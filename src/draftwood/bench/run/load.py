@@ -105,17 +105,17 @@ def _in_batches(
 
 
 def _arriving(
-    decoding: Callable[[int], Decoding], times: Sequence[float], most: int, began: float
+    decoding: Callable[[int], Decoding], times: Sequence[float], requests: int, began: float
 ) -> list[Job]:
     """Requests join the batch as they arrive, while it has room."""
     jobs: list[Job] = []
-    with closing(Batch(Limits(requests=most))) as batch:
+    with closing(Batch(Limits(requests=requests))) as batch:
         while len(jobs) < len(times) or batch:
             now = time.perf_counter() - began
             if not batch and times[len(jobs)] > now:
                 time.sleep(times[len(jobs)] - now)
                 continue
-            while len(jobs) < len(times) and times[len(jobs)] <= now and len(batch) < most:
+            while len(jobs) < len(times) and times[len(jobs)] <= now and len(batch) < requests:
                 jobs.append(Job(decoding(len(jobs)), times[len(jobs)], now))
                 batch.add(jobs[-1].decoding)
             for event in batch.step():

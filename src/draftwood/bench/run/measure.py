@@ -11,7 +11,7 @@ from draftwood.bench.plan.configurations import PLAIN, Configuration
 from draftwood.bench.plan.prompts import Prompt
 from draftwood.bench.plan.units import Key, PeerSystem, Unit
 from draftwood.bench.records.files import Record
-from draftwood.bench.run.identity import law_test
+from draftwood.bench.run.identity import distribution_test
 from draftwood.bench.run.quality import quality
 from draftwood.bench.run.recording import identity, record
 from draftwood.bench.run.workbench import Answer, Workbench
@@ -31,7 +31,7 @@ def measure(
     if unit.kind == "turns":
         return _in_turns(bench, unit, peers, worker, done)
     if unit.kind == "thrifty":
-        return _thrifty(bench, unit, worker)
+        return _lazily(bench, unit, worker)
     from draftwood.bench.run.load import under_load
 
     return under_load(bench, unit, worker)
@@ -42,11 +42,9 @@ def _in_turns(
 ) -> list[Record]:
     """All configurations and peers answer a turn before the next one is asked.
 
-    Their order changes from turn to turn.
-
-    What plain decoding answered is the history of the next turn for all, so that all see the same
-    prompts. A peer that missed its turn is asked beside plain decoding once more, and its record
-    holds what that took.
+    Their order changes from turn to turn. What plain decoding answered is the history of the next
+    turn for all, so that all see the same prompts. A peer that missed its turn is asked beside
+    plain decoding once more, and its record holds what that took.
     """
     (number, prompt), found, said = unit.prompts[0], [], []
     limit = bench.room
@@ -60,11 +58,11 @@ def _in_turns(
         random.Random(f"{prompt.id} {turn} {unit.round} {unit.temperature}").shuffle(lineup)
         answers: dict[str, Answer] = {}
         others: dict[str, dict] = {}
-        for entrant in lineup:
-            if isinstance(entrant, Configuration):
-                answers[entrant.key] = bench.answer(entrant, tokens, unit.temperature, seed)
+        for each in lineup:
+            if isinstance(each, Configuration):
+                answers[each.key] = bench.answer(each, tokens, unit.temperature, seed)
             else:
-                others[entrant.key] = entrant.answer(tokens, unit.key(entrant.key, turn))
+                others[each.key] = each.answer(tokens, unit.key(each.key, turn))
         plain = answers[Configuration(PLAIN).key]
         late = unit.key(Configuration(PLAIN).key, turn) in done
         for cell in () if late else unit.cells:
@@ -119,7 +117,7 @@ def _judged(
             settings.law_samples,
             seed,
         )
-        tested = law_test(*args, exact=settings.exact)
+        tested = distribution_test(*args, exact=settings.exact)
         law = None if tested is None else asdict(tested)
     return {
         "token_ids": answer.token_ids,
@@ -165,7 +163,7 @@ def _peer_record(
     return Record(**{**known, **fields})
 
 
-def _thrifty(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
+def _lazily(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
     """One configuration on all prompts, in shared passes; stats without seconds."""
     (cell,) = unit.cells
     prompts = [bench.encode(prompt) for _, prompt in unit.prompts]

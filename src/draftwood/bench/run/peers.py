@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from draftwood.bench.plan.order import Order, Progress
 
 
-def invited_peers(order: "Order", bench: Workbench, info: RunInfo) -> list[System]:
+def named_peers(order: "Order", bench: Workbench, info: RunInfo) -> list[System]:
     """The systems that a run names, not started yet.
 
     Raises:

@@ -17,7 +17,7 @@ from draftwood.bench.plan.protocols import Load, Protocol, timed
 from draftwood.bench.plan.units import Key, PeerSystem, Unit
 from draftwood.bench.records.files import TREE, Record, RunInfo, read_run, writing
 from draftwood.bench.run.measure import measure
-from draftwood.bench.run.peers import asked, invited_peers, missed, under_way
+from draftwood.bench.run.peers import asked, missed, named_peers, under_way
 from draftwood.bench.run.resume import begin_or_go_on
 from draftwood.bench.run.trees import write_trees
 from draftwood.bench.run.workbench import Workbench
@@ -47,7 +47,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
         units = list(
             units_of(protocol, [(numbers[prompt.id], prompt) for prompt in fitting.prompts])
         )
-        peers = invited_peers(order, bench, info)
+        peers = named_peers(order, bench, info)
         writer.done |= info.given_up
         left = [unit for unit in units if not writer.done.issuperset(unit.keys)]
         left += missed([unit for unit in units if unit not in left], peers, writer.done)

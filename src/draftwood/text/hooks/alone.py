@@ -20,9 +20,8 @@ SHORTEST_REST, LONGEST_REST = 8, 64  # rounds
 class Rest:
     """When to stop drafting for a while.
 
-    In a batch draft tokens cost time, and in some texts none is ever kept.
-
-    Texts do not depend on it where a token's draw does not depend on what was drafted.
+    In a batch draft tokens cost time, and in some texts none is ever kept. Texts do not depend on
+    it where a token's draw does not depend on what was drafted.
     """
 
     runs: int = 0

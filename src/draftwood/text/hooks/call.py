@@ -35,10 +35,10 @@ class Call:
     seeds: Sequence[int]
 
     @property
-    def most(self) -> int:
+    def max_length(self) -> int:
         """Most tokens of an answer."""
-        most = self.criteria.max_length
-        return _UNBOUNDED if most is None else max(1, most - self.input_ids.shape[1])
+        limit = self.criteria.max_length
+        return _UNBOUNDED if limit is None else max(1, limit - self.input_ids.shape[1])
 
     @property
     def new(self) -> int:

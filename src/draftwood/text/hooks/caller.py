@@ -21,10 +21,9 @@ def arguments_of_generate() -> Mapping[str, Any]:
 def give_back_the_tokenizer() -> None:
     """Put ``tokenizer`` back among the arguments of ``generate``.
 
-    From them it is about to pick those of the custom loop.
-
-    To be called while ``generate`` reads the loop's signature: it has taken the tokenizer out by
-    then, and without it ``stop_strings`` and ``token_healing`` fail.
+    From them it is about to pick those of the custom loop. To be called while ``generate`` reads
+    the loop's signature: it has taken the tokenizer out by then, and without it ``stop_strings``
+    and ``token_healing`` fail.
     """
     found = _locals_of(GenerationMixin._extract_generation_mode_kwargs)
     tokenizer = found.get("generation_mode_kwargs", {}).get("tokenizer")

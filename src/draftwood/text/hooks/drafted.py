@@ -128,7 +128,7 @@ class Rows:
         ]
         options = Options(
             RowSampler(self.scores, number, len(known), self.greedy),
-            call.most,
+            call.max_length,
             frozenset(int(token) for tokens in ends for token in tokens.flatten()),
             call.seeds[number],
         )
@@ -296,7 +296,7 @@ class Rows:
             return tokens.flatten().tolist(), scores
         probs = scores.softmax(-1).cpu()
         self._require_numbers(numbers, logits, [value == value for value in probs[:, 0].tolist()])
-        return [row.rng.draw(law) for row, law in zip(rows, probs, strict=True)], scores
+        return [row.rng.draw(own) for row, own in zip(rows, probs, strict=True)], scores
 
     def _require_numbers(self, numbers: list[int], logits: Tensor, whole: Sequence[bool]) -> None:
         """Raise ValueError where a row's scores are not whole.

@@ -45,7 +45,7 @@ OPTIONS: Mapping[str, Option] = {
     "stop_strings": Option("right", "with `tokenizer`"),
     "early_stopping": _BEAMS,
     # strategy
-    "do_sample": Option("right", "the same law; other texts for a seed than Transformers'"),
+    "do_sample": Option("right", "the same distribution; for a seed other texts than there"),
     "num_beams": Option("refused", "above 1; trees are drafts of one text"),
     "num_beam_groups": Option("refused", "above 1"),
     "diversity_penalty": _BEAMS,
@@ -286,7 +286,7 @@ def _odd_batch(call: Call) -> str | None:
 
 
 def _past_the_context(call: Call, target: TransformersModel) -> str | None:
-    limit, longest = target.context_length, call.past + call.new + call.most
+    limit, longest = target.context_length, call.past + call.new + call.max_length
     if limit is None or longest <= limit or same_beyond_context(target.config):
         return None
     return f"it may write beyond {limit} tokens, where the model's positions end or change"

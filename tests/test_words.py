@@ -1,0 +1,190 @@
+"""One word for one thing: retired names stay away, class names are unique, prose uses the field's
+words.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "draftwood"
+
+# Old word and new. A word with an underscore, or in capitals, is a whole name; any other may also
+# be a part of one: ``draw_softened`` holds ``softened``.
+RETIRED = {
+    "softened": "softmax, draw_from_logits",
+    "first_to_arrive": "gumbel_argmax",
+    "haste": "race_score",
+    "raced": "coupled",
+    "places_of_shares": "sample_inverse_cdf",
+    "twins": "with_token",
+    "searchable": "native.rows chooses by itself",
+    "only_softens": "only_temperature",
+    "likeliest_probs": "topk_probs",
+    "shared_heads": "num_kv_heads",
+    "key_value_heads": "num_kv_heads",
+    "centred": "is_layer_norm",
+    "MergedSources": "PythonMerger",
+    "NativeSources": "NativeMerger",
+    "DraftLaws": "DraftDistributions",
+    "RowMemory": "ProbsBuffer",
+    "Combined": "MultiSource",
+    "Accepted": "VerifiedTree",
+    "News": "TargetUpdate",
+    "Opinion": "Candidates",
+    "Kind": "Evidence",
+    "Parts": "Resources",
+    "Part": "PackedInput",
+    "Place": "CacheSlice",
+    "Run": "ForwardInput",
+    "Cell": "Configuration",
+    "Thrifty": "LazyNodes",
+    "Rival": "PeerSystem",
+    "rival": "peer",
+    "rivals": "peers",
+    "entrant": "peer",
+    "entrants": "peers",
+    "invited": "peers",
+    "remarks": "notes",
+    "cautious": "default_cost",
+    "continuing": "resume",
+    "per_guess": "per_draft_token",
+    "per_place": "per_context_token",
+    "LawTest": "DistributionTest",
+}
+ALLOWED = {
+    ("methods/parts.py", "Parts"): "all parts that methods are made of, not what a build may use",
+    ("methods/__init__.py", "Parts"): "the same",
+    ("native/decoder.cpp", "Part"): "a struct inside the library, not the Python class",
+    ("native/decoder.cpp", "Run"): "likewise; Python calls it CForwardInput",
+    ("native/team.h", "invited"): "threads that a call wakes",
+    ("native/drafting.cpp", "Kind"): "a row of the table of native sources",
+}
+
+# Folders and files whose docstrings and comments have been read for these words.
+READ = [
+    *("engine", "text", "loading", "costs", "storage", "verifiers"),
+    *("bench/records", "bench/report", "bench/run"),
+    *("rng.py", "sampling.py", "stats.py", "tree.py", "validation.py"),
+    *("native/rows.py", "native/rows_torch.py"),
+]
+PAGES = ["README.md", "docs/how-it-works.md", "docs/glossary.md", "docs/benchmark.md"]
+# ``law:`` opens the entry of a record's field, whose name is stored
+OLD_PROSE = re.compile(r"\b(laws?(?!:)|guess(es|ed|ing)?|anew)\b", re.IGNORECASE)
+
+
+def is_retired(name: str) -> bool:
+    return name in RETIRED or any(word in RETIRED for word in name.split("_"))
+
+
+def names_in(path: Path) -> set[str]:
+    """The names that a file of Python uses; of C++ all words, comments included."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        return set(re.findall(r"\w+", text))
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.string for token in tokens if token.type == tokenize.NAME}
+
+
+def retired_names(folder: Path) -> set[tuple[str, str]]:
+    """(file, name) for every retired name in a folder."""
+    files = [path for ending in ("py", "h", "cpp") for path in folder.rglob(f"*.{ending}")]
+    return {
+        (path.relative_to(folder).as_posix(), name)
+        for path in files
+        for name in names_in(path)
+        if is_retired(name)
+    }
+
+
+def repeated_classes(folder: Path) -> dict[str, list[str]]:
+    """Names that several classes have, private and nested ones included, and their files."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(path.relative_to(folder).as_posix())
+    return {name: files for name, files in found.items() if len(files) > 1}
+
+
+def prose_of(text: str) -> Iterator[str]:
+    """Docstrings and comments of a file, without code in backquotes."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield re.sub(r"`+[^`]*`+", "", str(node.value.value))
+
+
+def old_words(parts: Iterable[str]) -> list[str]:
+    return [match.group() for part in parts for match in OLD_PROSE.finditer(part)]
+
+
+def read_files() -> list[Path]:
+    places = [SOURCE / name for name in READ]
+    return [
+        path
+        for place in places
+        for path in (sorted(place.rglob("*.py")) if place.is_dir() else [place])
+    ]
+
+
+def test_no_retired_name_is_used() -> None:
+    found = retired_names(SOURCE) - set(ALLOWED)
+    told = [f"{path}: {name} is {RETIRED.get(name, 'retired')} now" for path, name in sorted(found)]
+    assert not told
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "name"),
+    [
+        ("one.py", "def first_to_arrive() -> None: ...\n", "first_to_arrive"),
+        ("two.py", "rows = draw_softened(logits)\n", "draw_softened"),
+        ("three.py", "class News: ...\n", "News"),
+        ("four.h", "int32_t shared_heads;\n", "shared_heads"),
+        ("five.cpp", "float haste(float x);\n", "haste"),
+    ],
+)
+def test_a_planted_retired_name_is_found(tmp_path: Path, file: str, text: str, name: str) -> None:
+    (tmp_path / "healthy.py").write_text("# News: the softened laws of a cell\nnewest = 1\n")
+    assert not retired_names(tmp_path)
+    (tmp_path / file).write_text(text)
+    assert retired_names(tmp_path) == {(file, name)}
+
+
+def test_a_class_name_exists_once() -> None:
+    assert not repeated_classes(SOURCE)
+
+
+def test_a_planted_class_of_the_same_name_is_found(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "one.py").write_text("class _Drawing: ...\n")
+    (tmp_path / "two.py").write_text("class Drawing: ...\n")
+    assert not repeated_classes(tmp_path)
+    (tmp_path / "inner" / "three.py").write_text("def f():\n    class _Drawing: ...\n")
+    assert repeated_classes(tmp_path) == {"_Drawing": ["inner/three.py", "one.py"]}
+
+
+@pytest.mark.parametrize("path", read_files(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_prose_uses_the_words_of_the_field(path: Path) -> None:
+    assert not old_words(prose_of(path.read_text()))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_use_the_words_of_the_field(page: str) -> None:
+    assert not old_words([re.sub(r"`+[^`]*`+", "", (ROOT / page).read_text())])
+
+
+def test_planted_old_prose_is_found() -> None:
+    healthy = '"""law: a field. ``law`` and `guess` are code."""\nlaw = "guess"\n'
+    assert not old_words(prose_of(healthy))
+    assert old_words(prose_of("x = 1  # Guesses of the model\n")) == ["Guesses"]
+    assert old_words(prose_of('def f():\n    """Follows the law."""\n')) == ["law"]
+    assert old_words(prose_of('X = 1\n"""Measured anew."""\n')) == ["anew"]
