@@ -15,7 +15,7 @@ from draftwood.bench.plan.protocols import PROTOCOLS, Settings
 from draftwood.bench.records.files import Record, RunInfo
 from draftwood.cli.main import main
 from draftwood.cli.methods import describe
-from draftwood.methods import RECIPES
+from draftwood.methods import known
 from draftwood.stats import Stats
 from draftwood.text.stream import Generation
 
@@ -45,8 +45,8 @@ def interface() -> dict[str, object]:
     return {
         "flags": flags(main),
         "generation": sorted({*answer.as_json(), *several.as_json()}),
-        "method names": list(RECIPES),
-        "methods": sorted(describe(RECIPES["auto"])),
+        "method names": list(known()),
+        "methods": sorted(describe(known()["auto"])),
         "protocols": {
             name: sorted(each.name for each in fields(kind)) for name, kind in PROTOCOLS.items()
         },

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
+import torch
 
 from draftwood.drafters import DraftModel, LayerSkip, MultiSource, Nothing, PromptLookup, Stand
-from draftwood.engine import Batch, Decoding, Limits, Options, generate, run_all
+from draftwood.engine import Batch, Decoding, Event, Limits, Options, Task, generate, run_all
 from draftwood.interfaces.drafter import (
     Drafter,
     DraftRequest,
@@ -25,7 +26,7 @@ from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import StochasticBeam, Widths
-from draftwood.testing import tiny_llama
+from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
 
@@ -451,3 +452,21 @@ def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
     session.close()
     assert event.finish_reason == "stop"
     batch.close()
+
+
+def test_what_a_model_cannot_do_is_refused_by_name() -> None:
+    table = TableModel(torch.zeros(8, 8))
+    reading = Decoding(table, Acting(Nothing(), hidden=(1,), closed=[]), Match(), [1], Options())
+    (event,) = step_of(reading)
+    with pytest.raises(ValueError, match=r"acting needs a model that .* 'hidden'.* TableModel"):
+        raise event.error or AssertionError
+
+
+def step_of(task: Task) -> list[Event]:
+    """What the first step of a task brings."""
+    batch = Batch()
+    batch.add(task)
+    try:
+        return batch.step()
+    finally:
+        batch.close()

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import FinishReason
 from draftwood.engine.task import Input
-from draftwood.interfaces.model import Output
+from draftwood.interfaces.model import Output, require_ability
 from draftwood.stats import Step
 
 
@@ -30,6 +30,8 @@ class Answers:
         first = self.members[0]
         if any(each.prompt != first.prompt or each.target is not first.target for each in members):
             raise ValueError("answers share a prompt and a target; run other prompts on their own")
+        if len(members) > 1:
+            require_ability(first.target, "fork", "a prompt with several answers")
         self._asked: list[int] = []  # members whose inputs are being run
         self._counts: list[int] = []  # inputs of each of them
 

@@ -11,7 +11,15 @@ from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import Input, PromptChunk
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.model import ForwardInput, Keep, Model, ModelSession, Output, chunks
+from draftwood.interfaces.model import (
+    ForwardInput,
+    Keep,
+    Model,
+    ModelSession,
+    Output,
+    chunks,
+    require_ability,
+)
 from draftwood.interfaces.verifier import Verdict, Verifier
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, require_probs
@@ -73,6 +81,8 @@ class Decoding:
         self.draft = self._unclosed = self.drafter.start(
             DraftRequest(self.options.sampler, self.rng, session, self.sessions)
         )
+        if self.draft.reads.hidden:
+            require_ability(self.target, "hidden", self.drafter.name)
 
     def open(self) -> None:
         """Start sessions of the target and of what drafts."""

@@ -129,14 +129,14 @@ inline void score_pairs(const float* queries, const Seen<bfloat16>& keys, float*
     Pairs coarse[COUNT][DIM / TWICE], fine[COUNT][DIM / TWICE];
     for (int head = 0; head < COUNT; head++)
         for (int part = 0; part < DIM / TWICE; part++) {
-            bfloat16 is_bfloat16[2][TWICE];
+            bfloat16 split[2][TWICE];
             for (int i = 0; i < TWICE; i++) {
                 float query = queries[head * DIM + part * TWICE + i];
-                is_bfloat16[0][i] = to_bfloat16(query);
-                is_bfloat16[1][i] = to_bfloat16(query - to_float(is_bfloat16[0][i]));
+                split[0][i] = to_bfloat16(query);
+                split[1][i] = to_bfloat16(query - to_float(split[0][i]));
             }
-            coarse[head][part] = load_pairs(is_bfloat16[0]),
-            fine[head][part] = load_pairs(is_bfloat16[1]);
+            coarse[head][part] = load_pairs(split[0]),
+            fine[head][part] = load_pairs(split[1]);
         }
     for (size_t i = 0; i < keys.places.size(); i += 4) {
         Floats sums[COUNT][4]{};
@@ -179,7 +179,7 @@ inline void average_pairs(const float* weights, size_t padded, const Floats* tot
             sides[2 * part + 1] = (Pairs)_mm512_unpackhi_epi16(a, b);
         }
         for (int head = 0; head < COUNT; head++) {
-            uint32_t two[2];  // their lower is_bfloat16 are zero
+            uint32_t two[2];  // their lower halves are zero
             std::memcpy(two, weights + head * padded + i, sizeof two);
             Pairs weight =
                 (Pairs)_mm512_set1_epi32((int)(two[0] >> 16 | (i + 1 < width ? two[1] : 0)));

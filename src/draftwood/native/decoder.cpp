@@ -102,7 +102,7 @@ struct Scratch {
     std::vector<int> wanted;                    // rows whose logits are wanted
 
     void reserve(const Decoder& decoder, const Run& run) {
-        const Evidence kind = (Evidence)decoder.kind;
+        const WeightType kind = (WeightType)decoder.kind;
         auto grow = [&](std::vector<float>& values, int width) {
             if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
         };
@@ -492,7 +492,7 @@ void encode_for_head(const Decoder& decoder, const float* hidden, int rows, bool
                      Rows& encoded) {
     const int width = decoder.hidden;
     std::vector<float> row_normed(width);
-    encoded.reserve((Evidence)decoder.kind, rows, width);
+    encoded.reserve((WeightType)decoder.kind, rows, width);
     for (int row = 0; row < rows; row++) {
         const float* values = hidden + (size_t)row * width;
         if (norm) {
@@ -585,7 +585,7 @@ void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, in
                         float* results) {
     using namespace draftwood;
     Rows encoded;
-    encoded.reserve((Evidence)matrix->kind, rows, matrix->inputs);
+    encoded.reserve((WeightType)matrix->kind, rows, matrix->inputs);
     for (int row = 0; row < rows; row++)
         for (int from = 0; from < matrix->inputs; from += GROUP)
             encoded.encode(row, from, values + (size_t)row * matrix->inputs + from,

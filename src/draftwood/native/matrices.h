@@ -18,7 +18,7 @@ constexpr int MOST_ROWS = 8;   // rows whose sums fit into registers together
 // groups between what is read and what is fetched from memory; pages end the CPU's own guess
 constexpr int AHEAD = 16;    
 
-enum Evidence : int32_t {
+enum WeightType : int32_t {
     FLOAT32 = 0,
     BFLOAT16 = 1,
     INT8 = 2,  // weight = scale * (byte - 128), one scale per group
@@ -40,20 +40,20 @@ inline int tiles(const Matrix& matrix) { return ceil_div(matrix.outputs, LANES);
 inline int groups(const Matrix& matrix) { return ceil_div(matrix.inputs, GROUP); }
 
 // Inputs that the products of this kind read at a time, packed into one 32-bit word.
-inline int inputs_per_word(Evidence kind) { return kind == FLOAT32 ? 1 : kind == BFLOAT16 ? 2 : 4; }
+inline int inputs_per_word(WeightType kind) { return kind == FLOAT32 ? 1 : kind == BFLOAT16 ? 2 : 4; }
 
 // Rows of activations as the products want them: eight rows side by side, word by word, so that all
 // that is read of them lies at fixed distances. In the 8-bit formats each group of 32 inputs has a
 // scale of its own.
 struct Rows {
-    Evidence kind = FLOAT32;
+    WeightType kind = FLOAT32;
     int width = 0;  // inputs, rounded up to whole groups
     std::vector<uint32_t> words;   // [blocks][words of a row][8]
     std::vector<float> scales;     // [blocks][groups][8]
     std::vector<float> sums;       // the same: sum of a group's inputs
     std::vector<int32_t> centres;  // the same: what 128 times the bytes of a group come to, negated
 
-    void reserve(Evidence of, int rows, int inputs) {
+    void reserve(WeightType of, int rows, int inputs) {
         kind = of, width = ceil_div(inputs, GROUP) * GROUP;
         size_t size = (size_t)ceil_div(rows, MOST_ROWS) * MOST_ROWS * width;
         if (words.size() < size / inputs_per_word(kind)) words.resize(size / inputs_per_word(kind));
@@ -72,14 +72,14 @@ struct Rows {
         std::copy(values, values + count, group);
         union {
             float floats[GROUP];
-            bfloat16 is_bfloat16[GROUP];
+            bfloat16 halves[GROUP];
             int8_t bytes[GROUP];
             uint32_t all[GROUP];
         } coded;
         if (kind == FLOAT32) std::copy(group, group + GROUP, coded.floats);
         else if (kind == BFLOAT16)
-            store(coded.is_bfloat16, load(group)),
-                store(coded.is_bfloat16 + LANES, load(group + LANES));
+            store(coded.halves, load(group)),
+                store(coded.halves + LANES, load(group + LANES));
         else
             to_bytes(group, coded.bytes,
                      groups_of(row / MOST_ROWS) + from / GROUP * MOST_ROWS + row % MOST_ROWS);

@@ -54,7 +54,7 @@ inline bool fits_int4(const float* weights, int inputs) {
 }
 
 // Scales are stored as 16-bit floats in units that put the largest of them at about 1024.
-inline float unit_of_scales(const float* weights, int outputs, int inputs, Evidence kind) {
+inline float unit_of_scales(const float* weights, int outputs, int inputs, WeightType kind) {
     float most = largest(weights, (size_t)outputs * inputs);
     if (kind == INT8) most /= 127;
     return most > 0 ? std::exp2(std::ceil(std::log2(most)) - 10) : 1.0f;
@@ -91,7 +91,7 @@ inline void set_factor(const float* weights, Matrix& matrix) {
     matrix.factor = 1;
     if (matrix.kind == INT8 || matrix.kind == INT4)
         matrix.factor =
-            unit_of_scales(weights, matrix.outputs, matrix.inputs, (Evidence)matrix.kind);
+            unit_of_scales(weights, matrix.outputs, matrix.inputs, (WeightType)matrix.kind);
 }
 
 // Fill a tile of the memory that `matrix` points to.

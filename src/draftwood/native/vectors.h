@@ -35,9 +35,9 @@ inline Floats load(const float* from) {
 }
 
 inline Floats load(const bfloat16* from) {
-    Halves is_bfloat16;
-    std::memcpy(&is_bfloat16, from, sizeof is_bfloat16);
-    return (Floats)(__builtin_convertvector(is_bfloat16, Words) << 16);
+    Halves halves;
+    std::memcpy(&halves, from, sizeof halves);
+    return (Floats)(__builtin_convertvector(halves, Words) << 16);
 }
 
 inline Floats load(const float16* from) {
@@ -61,9 +61,9 @@ inline bfloat16 to_bfloat16(float value) {
 
 inline void store(bfloat16* to, Floats values) {
     Words bits = (Words)values;
-    Halves is_bfloat16 =
+    Halves halves =
         __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Halves);
-    std::memcpy(to, &is_bfloat16, sizeof is_bfloat16);
+    std::memcpy(to, &halves, sizeof halves);
 }
 
 inline float to_float(float value) { return value; }
