@@ -116,7 +116,10 @@ class Batch:
             outputs = _forward(inputs)
         except Exception as error:
             return [self._failed(number, error) for number in numbers]
-        share = (time.perf_counter() - since) / sum(map(_rows, inputs))
+        seconds = time.perf_counter() - since
+        if len(numbers) == 1:
+            return [self._take(numbers[0], outputs, seconds)]
+        share = seconds / sum(map(_rows, inputs))
         ends = accumulate(map(len, wanted), initial=0)
         return [
             self._take(number, outputs[first:last], share * sum(map(_rows, inputs[first:last])))

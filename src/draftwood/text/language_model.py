@@ -204,10 +204,14 @@ class LanguageModel(InProcess):
             require_whole("seed", seed, "a whole number or None")
         seeds = [None if seed is None else seed + number for number in range(n)]
         texts = [[self.stream(prompt, seed=own, **options) for own in seeds] for prompt in prompts]
-        tasks = [Answers([stream.decoding for stream in streams]) for streams in texts]
+        several = n > 1
+        tasks = [
+            Answers([each.decoding for each in streams]) if several else streams[0].decoding
+            for streams in texts
+        ]
         with closing(run_all(tasks, Limits())) as running:
-            for place, steps in running:
-                for answer, step in steps:
+            for place, told in running:
+                for answer, step in told if several else [(0, told)]:
                     texts[place][answer].take(step)
         found = [[stream.finish() for stream in streams] for streams in texts]
         return [replace(first, others=tuple(others)) for first, *others in found]
