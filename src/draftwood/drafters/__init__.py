@@ -1,4 +1,4 @@
-"""Where guesses come from: one file per published method."""
+"""Where draft tokens come from: one file per published method."""
 
 from draftwood.drafters.aded import Aded
 from draftwood.drafters.draft_model import DraftModel

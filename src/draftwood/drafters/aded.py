@@ -1,4 +1,4 @@
-"""Guess with an adaptive table of what followed each pair of tokens."""
+"""Draft with an adaptive table of what followed each pair of tokens."""
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -14,12 +14,11 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Aded(Drafter):
-    """A tri-gram table that is bent towards the newest text, searched for the likeliest
-    continuations.
+    """The likeliest continuations in a tri-gram table that is bent towards the newest text.
 
     Liu et al. 2024, arXiv:2407.12021. Weights of the tri-grams among the newest tokens rise with
-    every run and are clipped. The guesses are the nodes whose path has the largest product of
-    weights, each divided by the sum of weights of its pair.
+    every forward pass and are clipped. The draft tokens are the nodes whose path has the largest
+    product of weights, each divided by the sum of weights of its pair.
 
     Differs from the paper: no table from a text collection unless ``table`` gives one, the prompt
     is read instead; each tri-gram rises once as it is written, by what overlapping windows of 16
@@ -27,8 +26,8 @@ class Aded(Drafter):
     tree search approximates.
 
     Args:
-        nodes: most guesses.
-        depth: most guesses in a row.
+        nodes: most draft tokens.
+        depth: most draft tokens in a row.
         rise: added to a tri-gram's weight when it is written.
         largest: weights are clipped here.
         successors: heaviest successors of a pair that are considered.
@@ -81,8 +80,9 @@ class _AdedSession(DraftSession):
     def _offer(
         self, heap: list[tuple[float, int, int, int]], chance: float, pair: Pair, node: int
     ) -> None:
-        """Put what may follow ``node`` on the heap; of equal chances the earlier node's wins, then
-        the heavier's.
+        """Put what may follow ``node`` on the heap.
+
+        Of equal chances the earlier node's wins, then the heavier's.
         """
         row = self._row(pair)
         total = sum(row.values())

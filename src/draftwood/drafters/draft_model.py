@@ -1,4 +1,4 @@
-"""Guess what a smaller model would say."""
+"""Draft what a smaller model would say."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ STAND_IN = (
 
 @dataclass(frozen=True, eq=False)
 class DraftModel(Drafter):
-    """A tree of a smaller model's guesses, one batched run of it per level.
+    """A tree that a smaller model drafts, with one batched forward pass per level.
 
     Speculative decoding (Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023,
     arXiv:2302.01318).
@@ -65,12 +65,12 @@ class _DraftModelSession(DraftSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         room, limit = context.room, self.session.model.context_length
-        if limit is not None:  # past its own context a draft model only guesses wildly
+        if limit is not None:  # past its own context a draft model only drafts wildly
             room = min(room, limit - self.session.length - len(self.late))
         if room < 1:
             return DraftTree.of([root], [-1])
-        # The newest tokens and the root run together; the root then serves as the tree's first
-        # node.
+        # The newest tokens and the root share a forward pass; the root then serves as the tree's
+        # first node.
         first_logits = extend_in_chunks(self.session, self._known([*self.late, root])).logits
         self.session.rewind(1)
         self.late = []
@@ -95,7 +95,9 @@ class _DraftModelSession(DraftSession):
         return [token if token < known else STAND_IN for token in tokens]
 
     def _known_tree(self, tree: DraftTree) -> DraftTree:
-        """Likewise; a token without any probability may fill a tree up, or a grammar may ask for
+        """The tree as the draft model reads it.
+
+        A token that it lacks may fill a tree up without any probability, or a grammar may ask for
         one.
         """
         known = self.session.model.vocab_size
@@ -139,12 +141,11 @@ class ProbsBuffer:
 
 
 class DraftDistributions:
-    """What follows the nodes of one tree, over the target's vocabulary, with each node's own path
-    as its context.
+    """The distributions after the nodes of one tree, over the target's vocabulary.
 
-    The rows lie one behind the other in memory, so that the tree keeps them without a copy. Models
-    of one family pad their vocabularies to different sizes; a token that one of them lacks has
-    probability 0.
+    Each node's context is its own path. The rows lie one after the other in memory, so that the
+    tree keeps them without a copy. Models of one family pad their vocabularies to different sizes;
+    a token that one of them lacks has probability 0.
 
     Args:
         sampler: how the draft's logits become probabilities.
@@ -160,8 +161,7 @@ class DraftDistributions:
     def after(
         self, logits: Float[Tensor, "nodes draft_vocab"], tree: DraftTree, first: int
     ) -> Float[Tensor, "nodes vocab"]:
-        """The laws after the nodes of ``tree`` from ``first`` on, given the draft's logits
-        there."""
+        """The distributions after the nodes from ``first`` on, given the draft's logits there."""
         contexts: Sequence[Context] = ()
         if self.sampler.reads_context:
             paths = [[0, *tree.path_to(node)] for node in range(first, len(tree))]

@@ -1,4 +1,4 @@
-"""Guess with some of the target's own layers."""
+"""Draft with some of the target's own layers."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -24,12 +24,12 @@ def middle_layers(count: int) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class LayerSkip(Drafter):
-    """The target without some layers drafts, reading the target's own cache of the prefix in the
-    layers it keeps.
+    """The target drafts without some of its layers.
 
     Draft & Verify (Zhang et al. 2024, arXiv:2309.08168), SWIFT (Xia et al. 2025, arXiv:2410.06916).
-    No second model, no second cache: what the draft writes behind the committed tokens is
-    overwritten when the target runs the tree.
+    The layers that are kept read the target's own cache of the prefix. There is no second model and
+    no second cache: what the draft writes after the committed tokens is overwritten when the tree
+    goes through the whole target.
 
     Differs from the papers: whole layers are left out, not attention and MLP separately, and the
     set is given.

@@ -1,4 +1,4 @@
-"""Guess with several sources at once, in one tree that is as large as pays."""
+"""Draft with several sources at once, in one tree that is as large as pays."""
 
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -34,31 +34,30 @@ FORGETTING = 0.9  # what a step leaves of the gains of earlier ones
 
 @dataclass(frozen=True)
 class MultiSource(Drafter):
-    """The best guesses of several sources merged in one tree, whose size is chosen anew for every
-    run.
+    """The best candidates of several sources in one tree, sized again for every forward pass.
 
-    Sources state opinions on what follows a text; ``Estimator`` makes them one estimate of
+    Sources name candidates for what follows a text; ``Estimator`` makes them one estimate of
     acceptance, learnt online. The tree grows best first over the product of the estimates along
     each path, and ``Budget`` keeps the part of it that emits most tokens per second: all of a long
-    copy, a bush of alternatives, or nothing where no guess pays. Merging exact copies with what the
-    target held likely was done by SAM-Decoding (Hu et al. 2024, arXiv:2411.10666) and RACER (2026,
-    arXiv:2604.14885).
+    copy, a bush of alternatives, or nothing where no draft token pays. Merging exact copies with
+    what the target held likely was done by SAM-Decoding (Hu et al. 2024, arXiv:2411.10666) and
+    RACER (2026, arXiv:2604.14885).
 
-    Texts that are drawn are guessed with the noise of the draw in view (``Rng.exponential_noise``),
+    Texts that are drawn are drafted with the noise of the draw in view (``Rng.exponential_noise``),
     as Daliri et al. 2024 (arXiv:2408.07978) couple draft and target: a token is likely where its
     probability is large or its number small.
 
-    Where guesses gain less than drafting costs, the drafter rests for some steps, longer each time:
-    it guesses nothing and reads no logits, so that decoding is as fast as without it.
+    Where draft tokens gain less than drafting costs, the drafter rests for some steps, longer each
+    time: it drafts nothing and reads no logits, so that decoding is as fast as without it.
 
-    Differs from the papers: no rule chooses between the sources; a guess that several propose
-    stands once, with the evidence of all of them.
+    Differs from the papers: no rule chooses between the sources; a draft token that several propose
+    is in the tree once, with the evidence of all of them.
 
     Args:
         sources: what proposes.
-        budget: what a run costs on this machine.
-        estimator: how opinions become estimates; None takes the one learnt for greedy or for drawn
-            texts.
+        budget: what a forward pass costs on this machine.
+        estimator: how candidates become estimates; None takes the one learnt for greedy or for
+            drawn texts.
     """
 
     name: ClassVar[str] = "combined"

@@ -1,4 +1,4 @@
-"""No guesses: plain decoding."""
+"""No draft tokens: plain decoding."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,9 @@ from draftwood.tree import DraftTree
 
 @dataclass(frozen=True)
 class Nothing(Drafter, DraftSession):
-    """Draft nothing, so that every run of the target gives one token. The base line of every
-    comparison.
+    """Draft nothing, so that every forward pass of the target gives one token.
+
+    This is the base line of every comparison.
     """
 
     name: ClassVar[str] = "nothing"

@@ -1,4 +1,4 @@
-"""Guess that the text goes on as it did before."""
+"""Draft that the text goes on as it did before."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,8 +11,7 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class PromptLookup(Drafter):
-    """Copy what followed the newest tokens where they occurred before, in the prompt or in the
-    answer.
+    """Copy what followed the newest tokens where they occurred in the prompt or the answer.
 
     Prompt lookup decoding (Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding).
 
@@ -66,8 +65,9 @@ class _PromptLookupSession(DraftSession):
                 self.ends.setdefault(tuple(self.tokens[end - n : end]), []).append(end)
 
     def _matches(self, text: list[int]) -> list[int]:
-        """Positions after earlier occurrences of the newest tokens: longest match first, then most
-        recent.
+        """Positions after earlier occurrences of the newest tokens.
+
+        The longest match comes first, then the most recent.
         """
         found: list[int] = []
         for n in range(min(self.config.ngram, len(text)), 0, -1):

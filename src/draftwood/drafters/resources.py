@@ -1,5 +1,6 @@
-"""What drafters are built of, measured or loaded when one asks; and the refusal of parts that are
-missing or would not be used.
+"""What drafters are built of, measured or loaded when one asks.
+
+Parts that are missing, or that would not be used, are refused here.
 """
 
 from collections.abc import Mapping
@@ -22,8 +23,9 @@ def needs_draft_model(drafter: type[Drafter]) -> bool:
 def require(
     drafters: Mapping[str, type[Drafter]], draft_model: bool, shape: Shape | None = None
 ) -> None:
-    """Refuse methods that lack a part, and parts that no method uses. Called before weights are
-    loaded.
+    """Refuse methods that lack a part, and parts that no method uses.
+
+    Called before weights are loaded.
 
     Args:
         drafters: by method.

@@ -1,4 +1,4 @@
-"""Guess by drawing from what the target held likely after the same few tokens."""
+"""Draft by drawing from what the target held likely after the same few tokens."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -20,22 +20,22 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class Stand(Drafter):
-    """Tables from the newest tokens to the target's likeliest successors with probabilities;
-    children are drawn.
+    """Draw children from tables of the target's likeliest successors of the newest tokens.
 
-    Stochastic adaptive n-gram drafting (Song et al. 2025, arXiv:2506.04708). The children of a node
-    are drawn without replacement from the row of the longest context known, which has the law of
-    the paper's Gumbel-Top-k, so that rejection sampling keeps the target's law. At temperature 0
-    the likeliest tokens stand in for drawn ones.
+    Stochastic adaptive n-gram drafting (Song et al. 2025, arXiv:2506.04708). The tables hold
+    probabilities. The children of a node are drawn without replacement from the row of the longest
+    context known. They have the distribution of the paper's Gumbel-Top-k, so rejection sampling
+    keeps the target's distribution. At temperature 0 the likeliest tokens take the place of drawn
+    ones.
 
     Differs from the paper: the tree is not learnt from data; the i-th child drawn of a node gets
     1/2**i of what the node may spend, so that early draws have the large subtrees. The prompt fills
     the tables too. Rows hold 8 tokens.
 
     Args:
-        nodes: most guesses.
+        nodes: most draft tokens.
         order: most tokens of context.
-        fresh: weight of the newest run where a context was seen before.
+        fresh: weight of the newest forward pass where a context was seen before.
         width: most children of a node.
         max_contexts: contexts kept of each length.
     """
@@ -89,8 +89,9 @@ class _StandSession(DraftSession):
         return DraftTree(torch.tensor(grown.tokens), torch.tensor(grown.parents), probs, "distinct")
 
     def _branch(self, grown: "_Drawn", node: int) -> None:
-        """Draw the children of a node. How many depends on counts alone, never on a drawn token's
-        identity.
+        """Draw the children of a node.
+
+        How many depends on counts alone, never on a drawn token's identity.
         """
         share = grown.shares[node]
         known = self.tables.rows(grown.tails[node])
@@ -124,7 +125,9 @@ class _StandSession(DraftSession):
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """A tree under way: for each node its token, parent, depth, context and the guesses it may
+    """A tree that still grows.
+
+    For each node it holds token, parent, depth, context and the draft tokens that the node may
     spend below itself.
     """
 
@@ -149,8 +152,9 @@ def normalised(row: dict[int, float]) -> dict[int, float]:
 
 
 def halves(share: int, limit: int) -> list[int]:
-    """What each of at most ``limit`` children gets of ``share`` nodes, itself included:
-    half, then half of the rest.
+    """What each of at most ``limit`` children gets of ``share`` nodes, itself included.
+
+    The first gets half, each further one half of the rest.
     """
     given: list[int] = []
     while share > 0 and len(given) < limit:

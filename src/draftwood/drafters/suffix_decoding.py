@@ -1,4 +1,4 @@
-"""Guess that the text goes on as it did before, with copies as long as their matches deserve."""
+"""Draft that the text goes on as it did before, with copies as long as their matches deserve."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -23,12 +23,12 @@ class SuffixDecoding(Drafter):
 
     Differs from the papers: one automaton instead of suffix trees of limited depth; how far a match
     is trusted is learnt from what became of earlier copies, and the tree's size follows from the
-    cost of a run, not from the match.
+    cost of a forward pass, not from the match.
 
     Args:
         suffix: how the request's own text is searched.
         earlier: how texts of earlier requests are searched; None forgets them.
-        budget: what a run costs on this machine.
+        budget: what a forward pass costs on this machine.
         estimator: how far matches are trusted; None takes what was learnt for greedy or for drawn
             texts.
     """

@@ -1,4 +1,4 @@
-"""Guess with what the target itself thought likely after each token, the last time it saw it."""
+"""Draft with what the target itself thought likely after each token, the last time it saw it."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -48,8 +48,7 @@ def published_tree() -> Paths:
 
 
 class Adjacency:
-    """For every token the likeliest successors, best first; -1 where the token has not been
-    seen."""
+    """For every token the likeliest successors, best first; -1 where the token was not seen."""
 
     def __init__(self, vocab: int, ranks: int, prior: Prior | None = None) -> None:
         self.table = torch.full((vocab, ranks), -1)
@@ -68,13 +67,12 @@ class Adjacency:
 
 @dataclass(frozen=True, eq=False)
 class TokenRecycling(Drafter):
-    """A fixed tree filled from a table of the likeliest successors of each token, renewed at every
-    node of every run.
+    """A fixed tree filled from a table of the likeliest successors of each token.
 
-    Luo et al. 2024, arXiv:2408.08696.
+    Luo et al. 2024, arXiv:2408.08696. Every node of every forward pass renews the table.
 
     Differs from the paper: the prompt's logits fill the table too, tokens not seen yet draft
-    nothing instead of token 0, and where a token stands twice in a tree the accepted node's logits
+    nothing instead of token 0, and where a token is twice in a tree the accepted node's logits
     win, then the later node's.
 
     Args:
