@@ -1,4 +1,4 @@
-"""Draft that the text goes on as it did before."""
+"""Draft copies of what followed the newest tokens before."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -154,7 +154,8 @@ def normalised(row: dict[int, float]) -> dict[int, float]:
 def halves(share: int, limit: int) -> list[int]:
     """What each of at most ``limit`` children gets of ``share`` nodes, itself included.
 
-    The first gets half, each further one half of the rest.
+    The first gets half, the next half of the rest, and so on; the last that the limit allows gets
+    all that is left.
     """
     given: list[int] = []
     while share > 0 and len(given) < limit:

@@ -1,4 +1,4 @@
-"""Draft that the text goes on as it did before, with copies as long as their matches deserve."""
+"""Draft copies of what followed earlier, as long as their matches deserve."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -72,8 +72,8 @@ class TokenRecycling(Drafter):
     Luo et al. 2024, arXiv:2408.08696. Every node of every forward pass renews the table.
 
     Differs from the paper: the prompt's logits fill the table too, tokens not seen yet draft
-    nothing instead of token 0, and where a token is twice in a tree the accepted node's logits
-    win, then the later node's.
+    nothing instead of token 0, and where a token is twice in a tree the accepted node's logits win,
+    then the later node's.
 
     Args:
         shape: the tree of ranks.

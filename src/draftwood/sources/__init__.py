@@ -1,4 +1,4 @@
-"""What `auto` merges: one file per source, their merging, and how much each is trusted."""
+"""What `auto` merges: one file per source, their merging, and how much each weighs."""
 
 from draftwood.sources.bigram_prior import BigramPrior
 from draftwood.sources.earlier_texts import EarlierTexts

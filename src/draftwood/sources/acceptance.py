@@ -1,5 +1,6 @@
-"""How likely the target is to accept a guess: opinions of several sources made one estimate, and
-learnt online.
+"""How likely the target is to accept a draft token.
+
+Candidates of several sources become one estimate, which is learnt online.
 """
 
 import math
@@ -13,9 +14,9 @@ FINE = 4  # buckets per doubling of the odds
 BUCKETS = 10 * FINE + 1
 LEAST_NOISE = 1e-12  # smaller exponential numbers count as this
 
-# What the defaults of this file hold was learnt by its own rules, starting from equal trust, over
-# 26 texts of 128 tokens that SmolLM2-135M-Instruct wrote to Spec-Bench prompts which no benchmark
-# here uses, at temperatures 0 and 1.
+# What the defaults of this file hold was learnt by its own rules, starting from equal log-weights,
+# over 26 texts of 128 tokens that SmolLM2-135M-Instruct wrote to Spec-Bench prompts which no
+# benchmark here uses, at temperatures 0 and 1.
 LOG_WEIGHTS = {
     Evidence("bigram-prior", 1): -2.1,
     **{
@@ -33,8 +34,9 @@ Noise = Callable[[Sequence[int]], Sequence[float]]
 """Exponential numbers of tokens; see ``Rng.exponential_noise``."""
 
 Line = tuple[float, float]
-"""Acceptance before evidence: its log odds are the first number plus the second times the log odds
-of the mean.
+"""Acceptance before evidence, as a line between log odds.
+
+Its log odds are the first number plus the second times the log odds of the mean.
 """
 
 
@@ -42,12 +44,12 @@ class Prediction(NamedTuple):
     """What was expected after one text.
 
     Attributes:
-        opinions: with the weight each had.
+        candidates: with the weight each had.
         mixed: weighted mean of the probabilities, by token.
         means: of the likelier tokens what their acceptance is estimated by: this mean, or what it
             came to once the noise of the draw was known.
         estimates: estimated acceptance of these.
-        deep: whether guesses led here.
+        deep: whether draft tokens led here.
     """
 
     candidates: list[tuple[Evidence, dict[int, float], float]]
@@ -65,27 +67,28 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimator:
-    """A weighted mean of opinions, then what such means turned out to be worth.
+    """A weighted mean of candidates, then what such means turned out to be worth.
 
-    An opinion weighs the exponential of its kind's trust, relative to the other opinions on the
-    same text. Trust is learnt by exponentiated gradient (Kivinen and Warmuth 1997) on the
+    Candidates weigh the exponential of their kind's log-weight, relative to the others on the same
+    text. Log-weights are learnt by exponentiated gradient (Kivinen and Warmuth 1997) on the
     likelihood of the tokens that came. The mean falls into a bucket, and the estimate is the share
-    of accepted guesses in this bucket so far, with a prior: (strength * prior + hits) / (strength +
-    trials), both counts fading with each trial.
+    of accepted candidates in this bucket so far, with a prior: (strength * prior + hits) /
+    (strength + trials), both counts fading with each trial.
 
-    Trials are counted given that the parent was accepted: every guess considered at a node that the
-    text went through is one, whether it was run or not. So a source that was given up recovers by
-    itself once its guesses come true. Buckets at the root are apart from those below it: the root
-    is the token that earlier guesses missed, and text goes on less predictably after a surprise.
+    Trials are counted given that the parent was accepted: every candidate considered at a node that
+    the text went through is one, whether it was in the forward pass or not. So a source that was
+    given up recovers by itself once its candidates come true. Buckets at the root are apart from
+    those below it: the root is the token that earlier drafts missed, and text goes on less
+    predictably after a surprise.
 
     Args:
-        trust: of each kind before evidence; kinds that are not named start at 0.
+        log_weight: of each kind before evidence; kinds that are not named start at 0.
         root: line of the prior at the root.
-        deep: line of the prior below guesses.
-        rate: of learning trust.
+        deep: line of the prior below draft tokens.
+        rate: of learning log-weights.
         strength: trials that the prior is worth.
         decay: what a trial leaves of the earlier ones.
-        floor: guesses of a smaller mean are not considered.
+        floor: candidates of a smaller mean are not considered.
     """
 
     log_weight: Mapping[Evidence, float] = field(default_factory=lambda: LOG_WEIGHTS)
@@ -105,8 +108,9 @@ class Estimator:
 
     @classmethod
     def for_sampling(cls) -> "Estimator":
-        """For texts that are drawn: the likeliest token comes less often than where it is always
-        taken.
+        """For texts that are drawn.
+
+        There the likeliest token comes less often than where it is always taken.
         """
         return cls(root=(-1.29, 0.69), deep=(-0.85, 0.85))
 
@@ -135,12 +139,11 @@ def middle_of(bucket: int) -> float:
 
 
 def coupled(mixed: Mapping[int, float], noise: Noise) -> dict[int, float]:
-    """Each token's share of the haste with which all come: its probability over its exponential
-    number.
+    """Each token's share of all race scores: its probability over its exponential number.
 
-    The token of greatest haste is drawn, so where the probabilities are the target's own the
-    largest share is right. All that is not expected comes with the haste of one token that holds
-    what is left of the probability.
+    The token of the largest score is drawn, so where the probabilities are the target's own the
+    largest share is right. All that is not expected has the score of one token that holds what is
+    left of the probability.
     """
     times = noise(list(mixed))
     race_score = {
@@ -158,8 +161,9 @@ def before_evidence(line: Line) -> list[float]:
 
 
 class Estimates:
-    """What one request has shown. Entry 0 of each pair of lists is for the root, entry 1 for nodes
-    below it.
+    """What one request has shown.
+
+    Entry 0 of each pair of lists is for the root, entry 1 for nodes below it.
     """
 
     def __init__(self, config: Estimator) -> None:
@@ -173,11 +177,11 @@ class Estimates:
     def predict(
         self, candidates: Sequence[Candidates], deep: bool, noise: Noise | None = None
     ) -> Prediction:
-        """What comes next, and how likely each guess is to be accepted.
+        """What comes next, and how likely each candidate is to be accepted.
 
         Args:
-            opinions: of all sources.
-            deep: whether guesses led here.
+            candidates: of all sources.
+            deep: whether draft tokens led here.
             noise: exponential numbers of tokens in the draw that decides; None for greedy texts.
         """
         log_weight = self.log_weight

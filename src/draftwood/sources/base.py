@@ -1,5 +1,6 @@
-"""Where a merged tree takes its guesses from: the rules for sources, which learn from every run and
-state opinions.
+"""What the sources of a merged tree have in common.
+
+They learn from every forward pass and name candidates.
 """
 
 from dataclasses import replace

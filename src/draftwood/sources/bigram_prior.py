@@ -1,4 +1,4 @@
-"""Guess with what the target says after a single token, whatever text the token stands in."""
+"""Draft with what the target says after a single token, whatever text the token is in."""
 
 import ctypes
 import time
@@ -25,8 +25,8 @@ from draftwood.interfaces.source import (
 from draftwood.native.rows import topk_probs
 from draftwood.tree import DraftTree
 
-PRIOR_RANKS = 24  # successors of a token; drawn guesses need more of them than chosen ones
-LEAST_STAR, STAR = 8, 256  # tokens run at once when a prior is measured, at first and at most
+PRIOR_RANKS = 24  # successors of a token; drawn draft tokens need more of them than chosen ones
+LEAST_STAR, STAR = 8, 256  # tokens of a pass that measures a prior, at first and at most
 
 
 class CBigramPriorSettings(ctypes.Structure):
@@ -40,12 +40,11 @@ class CBigramPriorSettings(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class BigramPrior:
-    """A table of the target's likeliest successors of every token, computed once per model and
-    never changed.
+    """A table of the target's likeliest successors of every token, computed once per model.
 
-    The bigrams of N-Grammys (Stewart et al. 2024, arXiv:2411.03786): where nothing was learnt yet
-    of a token, what the model says after it in no context at all is right more often than silence.
-    ``BigramPrior.of`` measures it.
+    It never changes. The bigrams of N-Grammys (Stewart et al. 2024, arXiv:2411.03786): where
+    nothing was learnt yet of a token, what the model says after it in no context at all is right
+    more often than silence. ``BigramPrior.of`` measures it.
 
     Args:
         tokens: successors of each token, likeliest first; -1 where there is none. Tokens beyond the
@@ -79,18 +78,19 @@ class BigramPrior:
         ranks: int = PRIOR_RANKS,
         seconds: float = float("inf"),
     ) -> "BigramPrior":
-        """Run the model on single tokens; takes as long as a prompt of so many tokens.
+        """Measure the prior on single tokens; takes as long as a prompt of so many tokens.
 
-        The tokens hang side by side behind one text, as a tree in which none sees another. A text
-        such as the model usually writes makes better guesses than none.
+        The tokens hang side by side after one text, as a tree in which none sees another. A text
+        such as the model usually writes makes better draft tokens than none.
 
         Args:
             model: whose prior.
             before: the tokens before each, at least one.
-            known: only for the first so many tokens; vocabularies made by merging stand in order of
+            known: only for the first so many tokens; vocabularies made by merging are in order of
                 frequency.
             ranks: successors of each token.
-            seconds: stop before this time is over; a few tokens are run however long they take.
+            seconds: stop before this time is over; a few tokens are measured however long they
+                take.
         """
         known, ranks = (
             min(known or model.vocab_size, model.vocab_size),
@@ -147,8 +147,7 @@ class BigramPrior:
 def _successors(
     session: ModelSession, before: Sequence[int], known: int, ranks: int, seconds: float
 ) -> tuple[Int[Tensor, "known ranks"], Float[Tensor, "known ranks"]]:
-    """The likeliest successors of the first ``known`` tokens, or of as many as there is time
-    for."""
+    """The likeliest successors of the first ``known`` tokens, or of as many as time allows."""
     tokens, probs = [], []
     *earlier, root = before
     if earlier:

@@ -1,4 +1,4 @@
-"""Guess that the text goes on as texts of earlier requests did."""
+"""Draft copies of what followed in texts of earlier requests."""
 
 import ctypes
 import threading
@@ -23,12 +23,13 @@ from draftwood.validation import positive
 
 
 class Memory:
-    """Texts of requests in one automaton. Each request reads the one that was there when the
-    request started.
+    """Texts of requests in one automaton.
+
+    Each request reads the automaton that was there when the request started.
 
     Args:
-        max_tokens: tokens remembered; beyond, the automaton is built anew of the newest half, about
-            3 s per million tokens.
+        max_tokens: tokens remembered; beyond, the automaton is built again of the newest half,
+            about 3 s per million tokens.
         deepest: tokens of the longest match.
 
     Attributes:
@@ -40,7 +41,7 @@ class Memory:
         self.max_tokens, self.deepest = max_tokens, deepest
         self.lock = threading.Lock()
         self.automaton = SuffixAutomaton(deepest)
-        self.texts: list[list[int]] = []  # they grow while their requests run
+        self.texts: list[list[int]] = []  # they grow while their requests are served
         self.read: list[int] = []  # how much of each is in the automaton
 
     def open(self) -> tuple[list[int], SuffixAutomaton]:
@@ -91,17 +92,16 @@ class CEarlierTextsSettings(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class EarlierTexts:
-    """What followed the longest match of the newest tokens in prompts and answers of earlier
-    requests.
+    """What followed the longest match of the newest tokens in texts of earlier requests.
 
-    The global tree of SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975). Tokens stay exact, but
-    how fast they come then depends on earlier requests; and their texts stay in memory, so give
-    each user a drafter of their own.
+    Both prompts and answers are searched. The global tree of SuffixDecoding (Oliaro et al. 2024,
+    arXiv:2411.04975). Tokens stay exact, but how fast they come then depends on earlier requests;
+    and their texts stay in memory, so give each user a drafter of their own.
 
     Args:
         max_tokens: tokens remembered, about 1 kB each.
         longest: matches of so many tokens and more count alike.
-        shortest: shorter matches guess nothing.
+        shortest: shorter matches draft nothing.
     """
 
     name: ClassVar[str] = "earlier-texts"

@@ -1,4 +1,4 @@
-"""Guess with what the target held likely after the same one or two tokens."""
+"""Draft with what the target held likely after the same one or two tokens."""
 
 import ctypes
 from dataclasses import dataclass, field
@@ -17,8 +17,9 @@ Tail = tuple[int, ...]
 
 
 class NGramTables:
-    """For every context of 1, 2, ... tokens its successors and their probabilities, averaged over
-    runs that saw it.
+    """For every context of 1, 2, ... tokens its successors and their probabilities.
+
+    Probabilities are averaged over the forward passes that saw the context.
 
     Args:
         order: most tokens of context.
@@ -68,16 +69,16 @@ class CNGramsSettings(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class NGrams:
-    """Tables from the newest tokens to the target's own likeliest successors, filled at every node
-    of every run.
+    """Tables from the newest tokens to the target's own likeliest successors.
 
-    Each context length states an opinion of its own. One token of context is the table of Token
-    Recycling (Luo et al. 2024, arXiv:2408.08696) with probabilities; longer ones are those of STAND
-    (Song et al. 2025, arXiv:2506.04708).
+    Every node of every forward pass fills them. Each context length names candidates of its own.
+    One token of context is the table of Token Recycling (Luo et al. 2024, arXiv:2408.08696) with
+    probabilities; longer ones are those of STAND (Song et al. 2025, arXiv:2506.04708).
 
     Args:
         order: most tokens of context.
-        fresh: weight of the newest run where a context was seen before; 1 forgets what was there.
+        fresh: weight of the newest forward pass where a context was seen before; 1 forgets what was
+            there.
         max_contexts: contexts kept of each length.
         keep: carry the tables over from request to request. Faster on like texts; the tokens stay
             exact, but how fast they come then depends on earlier requests.

@@ -1,7 +1,7 @@
 """The tree of ``PythonMerger`` grown in C++.
 
-Python's objects lie all over memory, and a run of the target has just pushed them out of the
-caches; in C++ the same guesses take a third of the time.
+Python's objects lie all over memory, and a forward pass of the target has just pushed them out of
+the caches; in C++ the same draft tokens take a third of the time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,10 @@ from draftwood.tree import UNBOUNDED
 
 
 class NativeMerger:
-    """Implements ``Merged`` where the library can be had; the arguments are those of
-    ``PythonMerger``.
+    """Implements ``Merged`` in C++ where the library is available.
 
-    A source that the library does not have (``native_of``) is asked by callback, and alone: the
-    others stay in C++.
+    The arguments are those of ``PythonMerger``. A source that the library does not have
+    (``native_of``) is asked by callback, and alone: the others stay in C++.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Guesses of several sources, grown into one tree best first."""
+"""Candidates of several sources, grown into one tree best first."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,13 +13,14 @@ from draftwood.sources.acceptance import Estimator, Prediction
 from draftwood.sources.base import sampling_of_rows
 from draftwood.tree import UNBOUNDED
 
-# a node is expanded once a child of this acceptance would be the best guess left
+# a node is expanded once a child of this acceptance would be the best candidate left
 LIKELIEST_CHILD = 0.95
 
 
 class Grown(NamedTuple):
-    """A tree in falling order of its nodes' chances of being accepted, all their ancestors
-    included; the root first.
+    """A tree in falling order of its nodes' chances of being accepted, the root first.
+
+    A node's chance includes that all its ancestors are accepted.
     """
 
     tokens: list[int]
@@ -28,7 +29,7 @@ class Grown(NamedTuple):
 
 
 class Merged(Protocol):
-    """What several sources of one request guess together.
+    """What several sources of one request draft together.
 
     Attributes:
         in_python: whether Python searches any of the sources, which takes longer.
@@ -37,30 +38,31 @@ class Merged(Protocol):
     in_python: bool
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
-        """Guesses below ``root``, the newest token, until no further one could pay by this budget;
-        at most ``room`` of them in a row."""
-        ...
+        """Draft tokens below ``root``, the newest token, at most ``room`` of them in a row.
 
-    def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
-        """For the first ``size`` nodes of the last tree the names of the sources that proposed
-        them.
+        The tree grows until no further token could pay by this budget.
         """
         ...
 
+    def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
+        """For the first ``size`` nodes of the last tree the sources that proposed them, by name."""
+        ...
+
     def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
-        """Take in what became of the tree; only its accepted tokens where ``quiet``, since nobody
-        guesses then.
+        """Take in what became of the tree.
+
+        Where ``quiet`` only its accepted tokens count, since nothing is drafted then.
         """
         ...
 
 
 class PythonMerger:
-    """All in Python: what ``NativeMerger`` must do, and what stands in for it without a compiler.
+    """All in Python: what ``NativeMerger`` must do, and what takes its place without a compiler.
 
     Args:
         sources: what proposes.
-        estimator: how opinions become estimates.
-        request: whose text it is; texts that are drawn are guessed with the noise of the draw in
+        estimator: how candidates become estimates.
+        request: whose text it is; texts that are drawn are drafted with the noise of the draw in
             view.
     """
 
@@ -85,8 +87,11 @@ class PythonMerger:
         self.expected: dict[int, Prediction] = {}  # by node
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
-        """See ``Merged``. The heap holds guesses, and nodes to expand as token -1: a guess that
-        barely enters is never expanded."""
+        """See ``Merged``.
+
+        The heap holds candidates, and nodes to expand as token -1: a candidate that barely enters
+        is never expanded.
+        """
         if self.open is not None:
             self.estimates.learn(self.open, root)
         self._clear()

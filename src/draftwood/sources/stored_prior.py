@@ -22,12 +22,12 @@ PASSING_SECONDS = 1.0  # for one that is forgotten with the process
 class StoredPrior:
     """A model's bigram prior, made when it is first asked for: read from disk or measured.
 
-    Nothing but time depends on it, so a file that cannot be read is measured anew and one that
-    cannot be written is not.
+    Nothing but time depends on it, so a prior whose file cannot be read is measured again, and one
+    whose file cannot be written is not stored.
 
     Args:
         model: whose prior.
-        before: tokens that stand before each token whose successors are asked for.
+        before: tokens before each token whose successors are asked for.
         folder: of the weights; None for a model that came from memory, whose prior is not stored.
     """
 
@@ -52,13 +52,14 @@ class StoredPrior:
             if path is not None and path.exists():
                 return BigramPrior.load(path)
         except (ValueError, OSError):
-            pass  # damaged: written anew below
+            pass  # damaged: written again below
         return self.measure(PASSING_SECONDS if path is None else STORED_SECONDS)
 
     @property
     def path(self) -> Path | None:
-        """Where the prior lies, if there is one; other weights in the same folder give another
-        path.
+        """Where the prior lies on disk; None where it is not stored.
+
+        Other weights in the same folder give another path.
         """
         if self.folder is None:
             return None
@@ -75,8 +76,9 @@ class StoredPrior:
         )
 
     def measure(self, seconds: float = float("inf")) -> BigramPrior:
-        """Take the prior from the model, the first tokens first, and store it; from now on this one
-        is used.
+        """Take the prior from the model, the first tokens first, and store it.
+
+        From now on this one is used.
         """
         with progress(f"asking the model what follows each token, at most {seconds:.0f} s"):
             table = BigramPrior.of(self.model, self.before, seconds=seconds)

@@ -1,6 +1,4 @@
-"""Guess that the text goes on as it did where its newest tokens occurred before, however many they
-are.
-"""
+"""Draft copies of what followed earlier occurrences of the newest tokens, however many."""
 
 import ctypes
 from collections.abc import Sequence
@@ -20,9 +18,9 @@ from draftwood.validation import positive
 
 # tokens of a match; longer ones count as their last so many, as in SuffixDecoding's trees
 DEEPEST = 64
-BREAK = -1  # stands between texts that do not follow each other; never guessed
+BREAK = -1  # between texts that do not follow each other; never drafted
 VARIED = 32  # a match followed by more different tokens than this says nothing
-WIDEST = 4  # continuations of a match that are guessed
+WIDEST = 4  # continuations of a match that are drafted
 RECENT = 1.0  # occurrences that the newest one is worth besides its own
 UNSEEN = 0.2  # occurrences that all the continuations not seen are worth
 INDEXED = 16  # where more tokens follow a state, C++ finds them by a table
@@ -31,7 +29,7 @@ INDEXED = 16  # where more tokens follow a state, C++ finds them by a table
 class SuffixAutomaton:
     """All substrings of a text that grows at its end, each with the number of places where it ends.
 
-    A state stands for substrings that end in the same places; ``links`` leads to the longest
+    A state represents the substrings that end in the same places; ``links`` leads to the longest
     shorter suffix that ends in more places. Appending a token takes constant time on average
     (Blumer et al. 1985) plus a walk along the links that counts the new place, of at most
     ``deepest`` + 1 steps: places are counted of the substrings that a match and its continuation
@@ -74,14 +72,14 @@ class SuffixAutomaton:
             state = self.links[state]
 
     def repeated(self) -> "Match":
-        """The longest end of the text that also stands elsewhere in it."""
+        """The longest end of the text that also occurs elsewhere in it."""
         earlier = max(self.links[self.last], 0)
         if self.lengths[earlier] <= self.deepest:
             return earlier, self.lengths[earlier]
         return self._cut(self._counted, self.deepest), self.deepest
 
     def _cut(self, state: int, length: int) -> int:
-        """The state of the last so many tokens of what ``state`` stands for."""
+        """The state of the last so many tokens of what ``state`` represents."""
         while self.lengths[self.links[state]] >= length:
             state = self.links[state]
         return state
@@ -124,20 +122,20 @@ class SuffixAutomaton:
 
 
 Match = tuple[int, int]
-"""A state of the automaton and how many of the newest tokens it stands for."""
+"""A state of the automaton and how many of the newest tokens it represents."""
 
 
 @dataclass(frozen=True)
 class Suffix:
-    """What followed the longest match of the newest tokens in prompt and answer, by how often and
-    how recently it did.
+    """What followed the longest match of the newest tokens in prompt and answer.
 
-    The search of SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975) with the automaton of
-    SAM-Decoding (Hu et al. 2024, arXiv:2411.10666).
+    Continuations weigh by how often and how recently they followed. The search of SuffixDecoding
+    (Oliaro et al. 2024, arXiv:2411.04975) with the automaton of SAM-Decoding (Hu et al. 2024,
+    arXiv:2411.10666).
 
     Args:
         longest: matches of so many tokens and more count alike.
-        shortest: shorter matches guess nothing.
+        shortest: shorter matches draft nothing.
     """
 
     name: ClassVar[str] = "suffix"
@@ -212,8 +210,9 @@ def deepest(longest: int) -> int:
 def opinions_on(
     automaton: SuffixAutomaton, match: Match, kinds: Sequence[Evidence], shortest: int
 ) -> list[Candidates]:
-    """The likeliest continuations of a match; none of one that is too short, or that nearly
-    anything follows.
+    """The likeliest continuations of a match.
+
+    There are none of a match that is too short, or that nearly anything follows.
     """
     state, matched = match
     following = automaton.following[state]
