@@ -1,4 +1,4 @@
-"""Draft copies of what followed earlier, as long as their matches deserve."""
+"""Draft copies of what followed the newest tokens before, as long as their matches deserve."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -21,15 +21,15 @@ class SuffixDecoding(Drafter):
     SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975), SAM-Decoding (Hu et al. 2024,
     arXiv:2411.10666).
 
-    Differs from the papers: one automaton instead of suffix trees of limited depth; how far a match
-    is trusted is learnt from what became of earlier copies, and the tree's size follows from the
+    Differs from the papers: one automaton instead of suffix trees of limited depth; how much a
+    match weighs is learnt from what became of earlier copies, and the tree's size follows from the
     cost of a forward pass, not from the match.
 
     Args:
         suffix: how the request's own text is searched.
         earlier: how texts of earlier requests are searched; None forgets them.
         budget: what a forward pass costs on this machine.
-        estimator: how far matches are trusted; None takes what was learnt for greedy or for drawn
+        estimator: how matches become estimates; None takes what was learnt for greedy or for drawn
             texts.
     """
 

@@ -1,4 +1,4 @@
-"""Where guesses come from: the rules of the game."""
+"""What the engine needs of a drafter: a tree of draft tokens."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class VerifiedTree:
-    """News for a drafter: what the target made of a tree. The first news is the prompt, as a chain
-    that is all kept.
+    """What the target made of a tree, as drafters learn it.
+
+    The first one is the prompt, as a chain that is all kept.
 
     Attributes:
-        tree: what was run.
+        tree: what the forward pass read.
         path: nodes that are now part of the sequence, root included, in order.
-        output: logits (and hidden states, where asked for) of every node that was run, kept or not;
-            None where the drafter said that it reads neither.
+        output: logits (and hidden states, where asked for) of every node of the forward pass, kept
+            or not; None where the drafter said that it reads neither.
     """
 
     tree: DraftTree
@@ -109,8 +110,9 @@ class DraftSession(ABC):
         """Learn what became of the last tree."""
 
     def close(self) -> None:  # noqa: B027
-        """Called once, when the request ends, however it does. Sessions of other models that
-        ``DraftRequest.start`` gave are closed by themselves.
+        """Called once, when the request ends, however it does.
+
+        Sessions of other models that ``DraftRequest.start`` gave are closed by themselves.
         """
 
 
@@ -144,17 +146,18 @@ class Drafter(ABC):
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
-        """How the siblings of its trees may be drawn in this shape, known before anything is
-        loaded.
+        """How the siblings of its trees may be drawn in this shape.
 
-        A drafter that draws siblings itself overrides this.
+        This is known before anything is loaded. A drafter that draws siblings itself overrides the
+        method.
         """
         return frozenset({"chosen" if shape is None else shape.draw})
 
     @property
     def draws(self) -> frozenset[Draw]:
-        """How the siblings of its trees may be drawn. With a verifier that is exact for all of
-        these the text is the target's own.
+        """How the siblings of its trees may be drawn.
+
+        With a verifier that is exact for all of these the text is the target's own.
         """
         return self.labels(getattr(self, "shape", None))
 

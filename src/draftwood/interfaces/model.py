@@ -1,4 +1,4 @@
-"""What the engine needs of a model: run a tree, keep a path."""
+"""What the engine needs of a model: forward passes over trees, and a cache that keeps a path."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from draftwood.tree import DraftTree
 Keep = Literal["all", "last"]
 
 Ability = Literal["hidden", "partial", "resume", "window", "ends", "fork"]
-"""What a model can do beyond running trees."""
+"""What a model can do beyond a forward pass over a tree."""
 
 _DOING: dict[Ability, str] = {
     "hidden": "gives hidden states",
@@ -87,10 +87,10 @@ class ModelEnds(Protocol):
         """Logits after hidden states: final norm, output head, and what the model does to logits.
 
         Args:
-            hidden: what comes out of the last layer, or stands for it.
+            hidden: what comes out of the last layer, or takes its place.
             tokens: the part of the vocabulary that is wanted, in this order; None wants all.
             normed: whether the hidden states went through the final norm already, as those that an
-                ``Output`` numbers behind the last layer.
+                ``Output`` numbers after the last layer.
         """
         ...
 
@@ -100,8 +100,9 @@ class ModelEnds(Protocol):
 
 
 class InProcess:
-    """What lives in the memory of one process: it is neither pickled nor copied with all that it
-    holds.
+    """What lives in the memory of one process.
+
+    It is neither pickled nor copied with all that it holds.
     """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -125,10 +126,10 @@ class InProcess:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """What a run of the model gave.
+    """What a forward pass of the model gave.
 
     Attributes:
-        logits: one row per node that was run, or a single row for the last one where only that was
+        logits: one row per node of the pass, or a single row for the last one where only that was
             asked for.
         hidden: hidden states at these nodes for the layers asked for; layer i is the input of
             decoder layer i.
@@ -142,8 +143,8 @@ class Output:
 class ModelSession(Protocol):
     """One sequence on one model, used for targets and for draft models.
 
-    The KV cache holds ``length`` committed tokens and behind them the nodes run since the last
-    commit.
+    The KV cache holds ``length`` committed tokens and after them the nodes of the forward passes
+    since the last commit.
     """
 
     @property
@@ -159,31 +160,32 @@ class ModelSession(Protocol):
         ...
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
-        """Run the nodes from ``first`` on; each sees the committed tokens, its ancestors and
-        itself.
+        """A forward pass over the nodes from ``first`` on.
 
-        Nodes before ``first`` must have been run since the last commit.
+        Each node sees the committed tokens, its ancestors and itself. Nodes before ``first`` must
+        have had their forward pass since the last commit.
         """
         ...
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the tree as the newest tokens, in this order, and drop the other
-        nodes.
-        """
+        """Keep these nodes of the tree as the newest tokens, in this order, and drop the others."""
         ...
 
     def rewind(self, count: int) -> None:
-        """Take back the newest ``count`` tokens. They count as run: a tree may start with them."""
+        """Take back the newest ``count`` tokens.
+
+        Their forward pass still counts: a tree may start with them.
+        """
         ...
 
     def fork(self, into: "ModelSession | None" = None) -> "ModelSession":
-        """Another session with the same committed tokens, without running them again.
+        """Another session with the same committed tokens, without a second forward pass.
 
         Args:
             into: an empty session of the same model that takes the copy; None starts one.
 
-        Nodes run since the last commit are not copied, nor are tokens that were taken back. From
-        then on both sessions write texts of their own, and closing one leaves the other as it is.
+        Nodes since the last commit are not copied, nor are tokens that were taken back. From then
+        on both sessions write texts of their own, and closing one leaves the other as it is.
         """
         ...
 
@@ -212,7 +214,7 @@ class ForwardInput:
 
 @runtime_checkable
 class Model(Protocol):
-    """Weights that can run trees."""
+    """Weights that make forward passes over trees."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -247,14 +249,16 @@ class Model(Protocol):
 
     @property
     def abilities(self) -> frozenset[Ability]:
-        """What it can do beyond running trees; ``require_ability`` asks for it by name."""
+        """What it can do beyond forward passes; ``require_ability`` asks for it by name."""
         ...
 
     def start(self) -> ModelSession: ...
 
     def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
-        """Run several sequences at once, of different lengths and with different trees, padded to
-        one batch. Inputs that run different layers are computed in a pass each.
+        """A forward pass over several sequences, padded to one batch.
+
+        They may have different lengths and different trees. Inputs that run different layers are
+        computed in a pass each.
         """
         ...
 
@@ -310,8 +314,9 @@ def require_layers(model: Model, layers: Layers, who: str = "a forward pass") ->
 
 
 CHUNK = 512
-"""Tokens of a prompt run at once: long enough to be efficient, short enough that logits and masks
-stay small.
+"""Tokens of a prompt in one forward pass.
+
+Long enough to be efficient, short enough that logits and masks stay small.
 """
 
 

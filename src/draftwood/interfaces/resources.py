@@ -1,6 +1,4 @@
-"""What a drafter is built of: a model, a shape, what this machine and this model were measured
-for.
-"""
+"""What a drafter is built of: models, a shape, and what was measured of machine and model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,11 +9,10 @@ from draftwood.interfaces.source import Prior
 
 
 class Resources(ABC):
-    """Everything that ``Drafter.build`` may ask for, each measured or loaded when it is first asked
-    for.
+    """Everything that ``Drafter.build`` may ask for.
 
-    A drafter asks only for what its ``needs`` and ``uses`` name, so that no other method pays for
-    it.
+    Each is measured or loaded when it is first asked for. A drafter asks only for what its
+    ``needs`` and ``uses`` name, so that no other method pays for it.
     """
 
     @property

@@ -14,8 +14,9 @@ Expand = Callable[[DraftTree, int], Float[Tensor, "nodes vocab"]]
 
 @runtime_checkable
 class Shape(Protocol):
-    """Settings of a tree, and what they come to. ``check_shape`` compares this statement with
-    trees.
+    """Settings of a tree, and what they come to.
+
+    ``check_shape`` compares this statement with trees.
     """
 
     name: ClassVar[str]
@@ -32,7 +33,7 @@ class Shape(Protocol):
 
     @property
     def depth(self) -> int:
-        """Levels that the drafter runs for one tree, each a call of ``expand``."""
+        """Levels that the drafter expands for one tree, each by a call of ``expand``."""
         ...
 
     @property

@@ -18,10 +18,10 @@ RANKS = 8
 
 
 class Evidence(NamedTuple):
-    """What sort of evidence an opinion rests on; how far it is trusted is learnt for each kind.
+    """What sort of evidence candidates rest on; each kind has a log-weight that is learnt.
 
     Attributes:
-        source: name of the source, as it stands in reports.
+        source: name of the source, as reports call it.
         strength: how much evidence there is, for instance how many tokens of context agree.
     """
 
@@ -35,12 +35,13 @@ Candidates = tuple[Evidence, dict[int, float]]
 
 @dataclass(frozen=True, eq=False)
 class TargetUpdate:
-    """What a run of the target said, in the form in which sources read it.
+    """What a forward pass of the target said, in the form in which sources read it.
 
     Attributes:
         accepted: the tree, its accepted path and, where a source reads them, the target's logits.
         sampling: how the few likeliest logits of a row become probabilities.
-        quiet: whether only the accepted tokens are to be taken in, since nobody guesses at present.
+        quiet: whether only the accepted tokens are to be taken in, since nothing is drafted at
+            present.
     """
 
     accepted: VerifiedTree
@@ -49,8 +50,7 @@ class TargetUpdate:
 
     @cached_property
     def likeliest(self) -> tuple[Int[Tensor, "nodes ranks"], Float[Tensor, "nodes ranks"]]:
-        """For each node the target's likeliest next tokens, likeliest first, and their
-        probabilities.
+        """For each node the target's likeliest next tokens, likeliest first, with probabilities.
 
         Where a request cuts off unlikely tokens these are left out of the sum, and with them all
         others but the few: sorting dozens of whole rows costs more than all other drafting, and
@@ -74,13 +74,14 @@ class TargetUpdate:
 class SourceSession(Protocol):
     """A source's state for one request.
 
-    A ``state`` stands for a text that ends in some token: what the source needs to know of it, and
+    A ``state`` represents a text that ends in some token: what the source needs to know of it, and
     nothing else.
     """
 
     def learn(self, news: TargetUpdate) -> None:
-        """Take in what a run of the target said. The first news is the prompt, as a chain that is
-        all kept.
+        """Take in what a forward pass of the target said.
+
+        The first one is the prompt, as a chain that is all kept.
         """
         ...
 
@@ -131,8 +132,9 @@ class Source(Protocol):
 
 
 class CompiledSource(Source, Protocol):
-    """A source that the library may have in C++ too. It gives the same candidates there; see
-    ``native_of``.
+    """A source that the library may have in C++ too.
+
+    It gives the same candidates there; see ``native_of``.
     """
 
     def native(self) -> NativeSource | None:

@@ -38,11 +38,10 @@ class Verdict:
 
 @runtime_checkable
 class Verifier(Protocol):
-    """A pure function from a tree and the target's probabilities to a verdict, with printable
-    settings.
+    """A pure function from a tree and the target's probabilities to a verdict.
 
-    ``exact_for`` lists the draws on which the law of the emitted tokens is the target's; empty
-    means lossy.
+    Its settings are printable. ``exact_for`` lists the draws on which the distribution of the
+    emitted tokens is the target's; empty means lossy.
     """
 
     name: ClassVar[str]

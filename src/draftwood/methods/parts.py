@@ -1,5 +1,4 @@
-"""Everything that methods are made of: found in the folders of the axes, and outside by entry
-points.
+"""All that methods are made of: found in the folders of the axes, and outside by entry points.
 
 An installed package adds parts with one entry point of the group ``draftwood`` that names a module.
 Its classes with a ``name``, and the recipes in its ``RECIPES``, are found as those of draftwood

@@ -79,8 +79,8 @@ def build(
         shape: a tree other than the recipe's, for drafters that take one.
         verifier: a verifier other than the recipe's.
         curve: seconds of a forward pass by nodes, for methods that weigh it, or what measures them
-            when such a method asks; None assumes a machine where guesses are dear.
-        prior: the model's bigrams, or what measures them, for methods that guess with them; they do
+            when such a method asks; None assumes a machine where draft tokens are dear.
+        prior: the model's bigrams, or what measures them, for methods that draft with them; they do
             without where it is None.
 
     Raises:

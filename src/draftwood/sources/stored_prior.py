@@ -57,7 +57,7 @@ class StoredPrior:
 
     @property
     def path(self) -> Path | None:
-        """Where the prior lies on disk; None where it is not stored.
+        """Where the prior lies once it is stored; None for a model that came from memory.
 
         Other weights in the same folder give another path.
         """

@@ -1,4 +1,4 @@
-"""Draft copies of what followed earlier occurrences of the newest tokens, however many."""
+"""Draft copies of what followed the longest earlier match of the newest tokens."""
 
 import ctypes
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ INDEXED = 16  # where more tokens follow a state, C++ finds them by a table
 class SuffixAutomaton:
     """All substrings of a text that grows at its end, each with the number of places where it ends.
 
-    A state represents the substrings that end in the same places; ``links`` leads to the longest
+    A state represents substrings that end in the same places; ``links`` leads to the longest
     shorter suffix that ends in more places. Appending a token takes constant time on average
     (Blumer et al. 1985) plus a walk along the links that counts the new place, of at most
     ``deepest`` + 1 steps: places are counted of the substrings that a match and its continuation
