@@ -41,7 +41,7 @@ def max_new_tokens(default: int) -> Callable[[Command], Command]:
 
 
 def model_options(command: Command) -> Command:
-    """Which weights, and how they are computed."""
+    """Which weights, and how they are run."""
     for option in (
         click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]"),
         click.option(

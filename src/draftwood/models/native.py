@@ -72,9 +72,7 @@ class NativeModel(DecoderModel):
         decoder = read_decoder(hf_model)
         super().__init__(hf_model, decoder, cache=half_type)
         self.library = library.library()
-        self.weight_bytes = (
-            0  # of the matrices with their scales, all of which a forward pass reads
-        )
+        self.weight_bytes = 0  # of the matrices with their scales; a forward pass reads them all
         self._memory: list[Tensor] = []  # what the structure points to
         self._embedding, self._norms = decoder.embedding.to(half_type), decoder.norm
         self._head_bias = decoder.lm_head.bias

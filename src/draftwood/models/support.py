@@ -128,7 +128,7 @@ def context_length(config: object) -> int | None:
 def same_beyond_context(config: object) -> bool:
     """Whether positions beyond the context length are computed as those before.
 
-    They are where rotary angles never change.
+    They are if the rotary angles never change.
     """
     rope = getattr(config, "rope_parameters", None) or {}
     scalings = [

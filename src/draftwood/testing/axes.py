@@ -52,7 +52,7 @@ def check_shape(shape: Shape) -> None:
 
 
 def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
-    """Check that a drafter keeps the text, its seed, its stated draws, and requests apart.
+    """Check that a drafter leaves the text alone and keeps what it states.
 
     It must not change a text, must draft the same from the same seed, must state the draws of its
     trees, and must not let requests disturb each other.

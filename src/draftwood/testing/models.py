@@ -96,7 +96,7 @@ class TableSession:
 
     Attributes:
         tokens: committed so far.
-        run: (token, parent) of each node passed through the model since the last commit.
+        run: (token, parent) of each node of a forward pass since the last commit.
     """
 
     model: TableModel

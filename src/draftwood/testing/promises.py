@@ -220,11 +220,12 @@ def tables() -> tuple[TableModel, TableModel]:
 
 
 def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
-    """P-value of a method's texts: of a distance this large if the method changes nothing.
+    """P-value of a method's texts under the target's distribution.
 
-    Given the token before, a token of a table's text depends on nothing else; so for every pair of
-    tokens, what follows it is a sample of a known distribution, whatever blocks the text was
-    written in. The pairs' chi-square values are joined by Fisher's rule.
+    It is the probability of texts at least this far from that distribution, if the method changes
+    nothing. Given the token before, a token of a table's text depends on nothing else; so for every
+    pair of tokens, what follows it is a sample of a known distribution, whatever blocks the text
+    was written in. The pairs' chi-square values are joined by Fisher's rule.
     """
     followers: dict[tuple[int, int], Counter[Hashable]] = {}
     for text in range(TEXTS):

@@ -18,10 +18,8 @@ BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 def gguf_file(model: str, digest: str | None) -> Path:
     """The GGUF file that a model was converted from, fetched when it is not there.
 
-    It is kept under `home()/peers/weights`.
-
-    `digest` is that of the weights which draftwood runs. Raises OSError, and ValueError where there
-    is no such file or it holds other weights.
+    It is kept under `home()/peers/weights`. `digest` is that of the weights which draftwood
+    runs. Raises OSError, and ValueError where there is no such file or it holds other weights.
     """
     known = {name: builtin for name, builtin in packages.builtins().items() if builtin.quantisation}
     if model not in known:
