@@ -136,8 +136,8 @@ def rsd(
 def axes(
     context: click.Context, methods: tuple[str, ...], vary: Any, budget: int, **given: Any
 ) -> None:
-    """Vary one question at a time: where guesses come from, which deserve a place, or which are
-    kept.
+    """Vary one question at a time: where draft tokens come from, which deserve a place, or which
+    are kept.
 
     Verifiers, and how siblings are drawn, differ above temperature 0 alone: greedy, one token has
     all the probability.

@@ -26,7 +26,7 @@ class Cost:
     """What a method's steps took on a few short texts.
 
     Attributes:
-        steps: after the prompts' runs.
+        steps: after the prompts' forward passes.
     """
 
     steps: list["Step"] = field(default_factory=list)
@@ -75,7 +75,7 @@ def write(
 
 
 def _write_one(lm: "LanguageModel", prompt: str, tokens: int, end: float) -> list["Step"]:
-    """The steps of one text after the prompt's run, until the time is up."""
+    """The steps of one text after the prompt's forward pass, until the time is up."""
     limit = lm.model.context_length
     encoded = lm.encode(prompt)
     stream = lm.stream(

@@ -17,7 +17,7 @@ LINE, AXIS = "bold cyan", "dim"
 def draw_curve(
     curve: "Curve", width: int = 60, height: int = 10, encoding: str | None = "utf-8"
 ) -> "Text":
-    """Milliseconds per run against nodes, from 0 upwards; nodes double from mark to mark.
+    """Milliseconds per forward pass against nodes, from 0 upwards; nodes double from mark to mark.
 
     Args:
         width: columns of the drawing without its labels.
@@ -74,8 +74,9 @@ def _character(cell: int, fine: bool) -> str:
 
 
 def _at(curve: "Curve", share: float) -> float:
-    """Seconds at a share of the way along the axis, on which numbers of nodes double at equal
-    steps.
+    """Seconds at a share of the way along the axis.
+
+    On it numbers of nodes double at equal steps.
     """
     nodes = curve.nodes[-1] ** share
     low = min(math.floor(nodes + 1e-9), curve.nodes[-1])

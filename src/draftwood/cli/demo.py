@@ -62,9 +62,7 @@ def demo(
 def _run(
     plain: "LanguageModel", drafted: "LanguageModel", prompt: str, max_new_tokens: int
 ) -> tuple["Generation", "Generation", list["Step"]]:
-    """The plain text, the same with drafts, and the steps of the latter: the fastest of some runs
-    of each.
-    """
+    """The plain text, the same with drafts, and its steps: the fastest of some runs of each."""
     best: dict[LanguageModel, tuple[Generation, list[Step]]] = {}
     with progress() as bar:
         task = bar.add_task("warming up", total=2 * RUNS + 2)

@@ -31,8 +31,10 @@ EXPECTED = (ValueError, TypeError, OSError, ImportError)
 
 
 class ErrorPolicy(click.Group):
-    """One clear line for what a user can mend, a traceback only with ``--debug``, 130 after
-    Ctrl-C."""
+    """One clear line for what a user can mend, a traceback only with ``--debug``.
+
+    The exit code after Ctrl-C is 130.
+    """
 
     def main(  # type: ignore[override]
         self,

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 @click.command(short_help="List the methods and where they come from.")
 @options.as_json
 def methods(as_json: bool) -> None:
-    """List the methods: where each takes its guesses from, the shape of its tree, and what keeps
-    the text the same.
+    """List the methods: where each takes its draft tokens from, the shape of its tree, and what
+    keeps the text the same.
 
     \b
     Examples:

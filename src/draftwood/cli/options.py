@@ -41,7 +41,7 @@ def max_new_tokens(default: int) -> Callable[[Command], Command]:
 
 
 def model_options(command: Command) -> Command:
-    """Which weights, and how they run."""
+    """Which weights, and how they are run."""
     for option in (
         click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]"),
         click.option(
@@ -127,8 +127,9 @@ def method_names(
 
 
 def check_methods(names: Sequence[str], draft_model: str | None, inexact: bool = False) -> None:
-    """Refuse unknown and lossy methods, missing and unused draft models before any weights are
-    loaded.
+    """Refuse unknown and lossy methods, missing and unused draft models.
+
+    This comes before any weights are loaded.
 
     Raises:
         ValueError: with what is wrong and how to mend it.

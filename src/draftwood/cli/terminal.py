@@ -35,7 +35,7 @@ def _piped_width(width: int = 120) -> int | None:
 
 
 def progress(remaining: bool = False) -> "Progress":
-    """A progress bar on stderr that shows itself on a terminal only and leaves nothing behind."""
+    """A progress bar on stderr that shows itself on a terminal only and leaves no trace."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -73,7 +73,7 @@ def say_summary(stats: "Stats", method: str) -> None:
 
 
 def depths(stats: "Stats", shown: int = 5) -> str:
-    """How often at least one, two, three ... guesses were accepted, as shares of the runs."""
+    """How often at least one, two, three ... draft tokens were accepted, as shares of passes."""
     shares = (
         [count / stats.target_runs for count in stats.accepted_by_depth[:shown]]
         if stats.target_runs

@@ -22,9 +22,7 @@ def best_step(steps: Sequence["Step"]) -> "Step | None":
 
 
 def visible(token: int, tokenizer: "PreTrainedTokenizerBase") -> str:
-    """A token's text with its spaces and line breaks to be seen, and without anything a terminal
-    would obey.
-    """
+    """A token's text with visible spaces and line breaks, and nothing a terminal would obey."""
     piece = str(tokenizer.convert_ids_to_tokens(token))
     if piece.startswith("▁"):  # SentencePiece; decoding a token alone would drop its space
         text = piece.replace("▁", " ")
@@ -36,7 +34,7 @@ def visible(token: int, tokenizer: "PreTrainedTokenizerBase") -> str:
 
 
 def draw_step(step: "Step", tokenizer: "PreTrainedTokenizerBase", limit: int = 24) -> "Tree":
-    """The tree of a step; behind the accepted path stands the token that the model added itself.
+    """The tree of a step; the token that the model added itself is after the accepted path.
 
     Args:
         step: one that drafted.
@@ -44,7 +42,7 @@ def draw_step(step: "Step", tokenizer: "PreTrainedTokenizerBase", limit: int = 2
         limit: a tree of more nodes shows the children of the accepted path alone, and counts the
             rest.
     """
-    assert step.tree is not None  # not the prompt's run
+    assert step.tree is not None  # not the prompt's forward pass
     own = visible(step.tokens[-1], tokenizer) if len(step.tokens) > step.accepted else None
     return _Drawing(step.tree, step.path, tokenizer, own, limit).draw()
 

@@ -68,8 +68,8 @@ def tune(
     seconds: float,
     as_json: bool,
 ) -> None:
-    """Measure T(n), the time of one run of the model over a tree of n nodes, and what each method's
-    drafts cost.
+    """Measure T(n), the time of one forward pass of the model over a tree of n nodes, and what
+    each method's drafts cost.
 
     The curve is stored under $DRAFTWOOD_HOME for this model, dtype, device and number of threads.
     Methods that choose the size of their trees find it there; without it the first load makes a
@@ -112,7 +112,7 @@ def _command(**given: object) -> str:
 
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """Run with this many CPU threads, then with as many as before."""
+    """Work with this many CPU threads, then with as many as before."""
     import torch
 
     before = torch.get_num_threads()

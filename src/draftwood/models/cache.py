@@ -1,6 +1,4 @@
-"""A preallocated KV cache that holds several sequences, a tree behind each of them, and keeps one
-path of it.
-"""
+"""A preallocated KV cache for several sequences, each with a tree of which one path is kept."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -37,16 +35,16 @@ class CachePool:
 
     Tensors of equal shape live in one block [tensors slots capacity heads dim], so that keeping a
     path moves the tail of all layers with one operation and a sequence's keys in one layer lie side
-    by side. Slots and capacity grow geometrically; unused places are zero, since what a padded run
-    reads by accident must be finite. What two times of use in a row did not need goes back to the
-    system (see ``_tidy``).
+    by side. Slots and capacity grow geometrically; unused places are zero, since what a padded
+    forward pass reads by accident must be finite. What two times of use in a row did not need goes
+    back to the system (see ``_tidy``).
 
     Threads take turns: who reads or writes the memory, or makes room in it, holds ``lock``. Nobody
     waits for anything else while holding it. A slot belongs to its owner until this gives it back
     or is no more.
 
     Attributes:
-        lock: for a run and all that prepares it; not re-entrant.
+        lock: for a forward pass and all that prepares it; not re-entrant.
         when_moved: called when the memory has new addresses, to drop what was made of the old ones.
     """
 
@@ -103,8 +101,9 @@ class CachePool:
         return slot
 
     def release(self, owner: object) -> None:
-        """Take the owner's slot back. Never waits, as the garbage collector may call this in the
-        midst of a run.
+        """Take the owner's slot back.
+
+        Never waits, as the garbage collector may call this in the midst of a forward pass.
         """
         if self._owners.pop(ref(owner), None) is None:
             return
@@ -127,7 +126,7 @@ class CachePool:
             self._grow([(self.slots, max(128, 2 * self.capacity, length)), (self.slots, length)])
 
     def cover(self, places: "Sequence[CacheSlice]") -> None:
-        """Make room for the new tokens of a run; errors as for ``reserve``."""
+        """Make room for the new tokens of a forward pass; errors as for ``reserve``."""
         for place in places:
             self._ends[place.slot] = max(self._ends[place.slot], place.start + place.count)
         self.reserve(max(place.start + place.count for place in places))
@@ -138,15 +137,14 @@ class CachePool:
         return self._blocks[key_shape][key], self._blocks[value_shape][value]
 
     def places(self, slot: int, start: int, end: int) -> list[tuple[Tensor, Tensor]]:
-        """Keys and values of every layer from one place of a slot to another, each [places heads
-        dim].
-        """
+        """Keys and values of each layer from place to place of a slot, each [places heads dim]."""
         parts = {shape: block[:, slot, start:end].unbind() for shape, block in self._blocks.items()}
         return [(parts[key[0]][key[1]], parts[value[0]][value[1]]) for key, value in self._where]
 
     def keep(self, slot: int, start: int, path: Sequence[int]) -> None:
-        """Move the tokens at ``start + path`` to ``start``, in order. Whatever lies behind them is
-        garbage.
+        """Move the tokens at ``start + path`` to ``start``, in order.
+
+        Whatever lies after them is garbage.
         """
         if list(path) == list(range(len(path))):
             return
@@ -220,8 +218,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class CacheSlice:
-    """Where one sequence's part of a run goes: ``count`` new tokens in ``slot`` from ``start``
-    on."""
+    """Where one sequence's new tokens go: ``count`` of them in ``slot`` from ``start`` on."""
 
     slot: int
     start: int
@@ -229,7 +226,7 @@ class CacheSlice:
 
 
 class RunCache(Cache):
-    """What Transformers sees of the pool during one run."""
+    """What Transformers sees of the pool during one forward pass."""
 
     def __init__(self, pool: CachePool, places: Sequence[CacheSlice]) -> None:
         super().__init__(layers=[])
@@ -247,8 +244,9 @@ class RunCache(Cache):
         *args: object,
         **kwargs: object,
     ) -> tuple[Tensor, Tensor]:
-        """Store the new tokens' keys and values [batch heads tokens dim]; give back all of the
-        sequences so far.
+        """Store the new tokens' keys and values; give back all of the sequences so far.
+
+        Each is [batch heads tokens dim].
         """
         keys, values = self.pool.layer(layer_idx)
         for row, place in enumerate(self.places):

@@ -57,7 +57,7 @@ class Projection:
 
     @classmethod
     def joined(cls, modules: list[nn.Linear]) -> "Projection":
-        """Several layers over the same inputs as one; their outputs stand side by side."""
+        """Several layers over the same inputs as one; their outputs are side by side."""
         weights = [module.weight.detach() for module in modules]
         biases = [module.bias.detach() for module in modules if module.bias is not None]
         return cls(
@@ -68,8 +68,9 @@ class Projection:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One decoder layer: attention, then a gated network, each behind a norm and added to what came
-    in.
+    """One decoder layer: attention, then a gated network.
+
+    Each comes after a norm and is added to what came in.
 
     Attributes:
         query_norm, key_norm: norms of each head's query and key, where the model has them (Qwen3).

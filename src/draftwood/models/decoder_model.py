@@ -46,8 +46,9 @@ class DecoderModel(PoolOfSequences):
 def outputs(
     logits: torch.Tensor, states: dict[int, torch.Tensor], counts: Sequence[int], keep: Keep
 ) -> list[Output]:
-    """What each part gets of logits [rows vocab] (its last row's alone where only that was kept)
-    and hidden states.
+    """What each part gets of logits [rows vocab] and hidden states.
+
+    Where only the logits of a part's last row were kept, it gets those alone.
     """
     if len(counts) == 1:
         return [Output(logits, states)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from draftwood.models.lean import LeanModel
 
 FINAL_NORMS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "layer_norm", "layernorm")
-"""What the classes of Transformers call the norm behind their last layer."""
+"""What the classes of Transformers call the norm after their last layer."""
 
 
 def require_part(tokens: Tensor, vocabulary: int) -> None:
@@ -75,9 +75,10 @@ def as_saved(norm: Norm, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
 
 
 class ModuleEnds:
-    """Of any model of Transformers. The model's own code runs, with hidden states in the place of
-    what its layers give, so that whatever it does to logits is done. Its weights are the module's
-    own and cost nothing.
+    """The ends of any model of Transformers.
+
+    The model's own code runs, with hidden states in the place of what its layers give, so that
+    whatever it does to logits is done. Its weights are the module's own and cost nothing.
     """
 
     def __init__(self, hf_model: PreTrainedModel) -> None:
@@ -124,8 +125,9 @@ class ModuleEnds:
 
 
 def final_norm(hf_model: PreTrainedModel) -> nn.Module | None:
-    """The norm between the last layer and the output head, where the model is known to have just
-    that there.
+    """The norm between the last layer and the output head.
+
+    None unless the model is known to have just that there.
     """
     decoder: Any = hf_model.get_decoder()
     projects = getattr(decoder, "project_in", None) or getattr(decoder, "project_out", None)

@@ -1,9 +1,9 @@
-"""Runs over a few rows with fixed shapes in fixed memory: a GPU repeats them without the host.
+"""Forward passes over a few rows, in fixed shapes and memory: a GPU repeats them without the host.
 
 A step of decoding starts hundreds of small operations, and a fast GPU waits for the host to name
-them. Here runs over up to ``MOST_ROWS`` rows of one sequence are sorted into buckets of rows and
-context. The first run of a bucket records its operations as a CUDA graph; every further one copies
-a few numbers to the device and plays the graph back.
+them. Here forward passes over up to ``MOST_ROWS`` rows of one sequence are sorted into buckets of
+rows and context. The first pass of a bucket records its operations as a CUDA graph; every further
+one copies a few numbers to the device and plays the graph back.
 
 Apart from recording itself, everything runs on any device, and tests record on the CPU.
 """
@@ -38,19 +38,20 @@ MOST_GRAPHS = 64
 _MASKED = -30000.0
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
-"""Runs work on fixed memory, or prepares to, and gives back what does the same again on what is in
-the memory then.
+"""Runs work on fixed memory, or prepares to, and gives back what does the same again.
+
+What is given back works on what is in the memory then.
 """
 
 Decoded = tuple[Float[Tensor, "rows hidden"], dict[int, Tensor]]
-"""What comes out of the layers: rows behind the last norm, hidden states of the layers asked
-for."""
+"""What the layers give: rows after the last norm, hidden states of the layers asked for."""
 
 
 @runtime_checkable
 class Attend(Protocol):
-    """Attention of one run: stores the new keys and values of a layer, and mixes the values that
-    each row sees.
+    """Attention of one forward pass.
+
+    It stores the new keys and values of a layer, and mixes the values that each row sees.
     """
 
     def __call__(
@@ -61,21 +62,20 @@ class Attend(Protocol):
         key: Float[Tensor, "rows shared dim"],
         value: Float[Tensor, "rows shared dim"],
     ) -> Float[Tensor, "shared stacked dim"]:
-        """Args: the layer, how far it looks back, and queries of which those that share a key stand
-        side by side.
+        """The attention's result for each query.
+
+        Args: the layer, how far it looks back, and queries, those that share a key side by side.
         """
         ...
 
 
 Decode = Callable[[Tensor, Tensor, Attend, Layers, tuple[int, ...]], Decoded]
-"""Runs tokens [rows] at positions [rows] through these layers; gives the hidden states of the
-layers named.
-"""
+"""Runs tokens [rows] at positions [rows] through layers; gives hidden states of those named."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """What a recorded run is good for: so many rows, or fewer, of the sequence in a slot.
+    """What a recorded forward pass is good for: so many rows, or fewer, of the sequence in a slot.
 
     Attributes:
         context: places of the cache that are looked at, the new rows' own among them; a power of
@@ -99,7 +99,7 @@ class Bucket:
 
 
 class Graphs:
-    """A model's recorded runs, by bucket.
+    """A model's recorded forward passes, by bucket.
 
     Args:
         record: what records.
@@ -113,9 +113,10 @@ class Graphs:
     def run(
         self, model: DecoderModel, decode: Decode, part: PackedInput, hidden: tuple[int, ...]
     ) -> Decoded | None:
-        """A part's run, with rows behind it that nobody asked for; None once recording has failed.
+        """A part's forward pass; None once recording has failed.
 
-        The rows stay as they are until the next run, hidden states for good.
+        Rows that nobody asked for follow the part's own. The rows stay as they are until the next
+        pass, hidden states for good.
         """
         if self.failed:
             return None
@@ -137,15 +138,16 @@ class Graphs:
         model.pool.when_moved = self.recorded.clear  # the cache's addresses are in the graphs
         model.pool.reserve(bucket.context)
         run = self.recorded.pop(bucket, None) or _FixedRun(model, decode, bucket, part, self.record)
-        self.recorded[bucket] = run  # behind all that were used before
+        self.recorded[bucket] = run  # after all that were used before
         if len(self.recorded) > MOST_GRAPHS:
             del self.recorded[next(iter(self.recorded))]
         return run
 
 
 class CudaRecord:
-    """Records what is run on a CUDA device as graphs, which share the memory of what they compute
-    on the way.
+    """Records what is run on a CUDA device as graphs.
+
+    They share the memory of what they compute on the way.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -180,10 +182,10 @@ class CudaRecord:
 
 
 class _FixedRun:
-    """One bucket's run: where its numbers come in, and what does it again.
+    """One bucket's forward pass: where its numbers come in, and what does it again.
 
-    Rows that the bucket has too many repeat the last one behind it. They see what it sees, write
-    where the next run writes anyway, and are seen by nobody.
+    Rows that the bucket has too many repeat the last one after it. They see what it sees, write
+    where the next pass writes anyway, and are seen by nobody.
     """
 
     def __init__(
@@ -215,7 +217,7 @@ class _FixedRun:
 
 @dataclass(frozen=True, eq=False)
 class _Numbers:
-    """What is different from one run of a bucket to the next, as views of one tensor.
+    """What is different from one forward pass of a bucket to the next, as views of one tensor.
 
     Attributes:
         before: committed tokens.
@@ -245,8 +247,9 @@ class _Numbers:
 
 
 def packed(part: PackedInput, rows: int) -> Int[Tensor, " numbers"]:
-    """A part's numbers behind each other, where its tree is; its last row is repeated until there
-    are ``rows``.
+    """A part's numbers one after the other, where its tree is.
+
+    Its last row is repeated until there are ``rows``.
     """
     before, start = (
         torch.full((1,), number, device=part.tokens.device)
@@ -264,7 +267,7 @@ def packed(part: PackedInput, rows: int) -> Int[Tensor, " numbers"]:
 
 
 class _FixedAttention:
-    """Attention of a bucket's run, over as much of the cache as the bucket has."""
+    """Attention of a bucket's forward pass, over as much of the cache as the bucket has."""
 
     def __init__(self, model: DecoderModel, bucket: Bucket) -> None:
         layers = (model.pool.layer(index) for index in range(model.depth))
@@ -336,8 +339,9 @@ def _fused(
     values: Float[Tensor, "stretches heads stretch dim"],
     bias: Float[Tensor, "stretches heads rows stretch"],
 ) -> tuple[Float[Tensor, "stretches heads rows dim"], Float[Tensor, "stretches heads rows"]]:
-    """Attention within each stretch, and the logarithm of the sum of its exponentials, which
-    PyTorch's own front hides.
+    """Attention within each stretch, and the logarithm of the sum of its exponentials.
+
+    PyTorch's own front hides the latter.
 
     On CUDA rows of ``bias`` must begin at multiples of 16 bytes, and it must have the type of the
     others.

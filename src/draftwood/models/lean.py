@@ -27,15 +27,15 @@ class LeanModel(DecoderModel):
     """Runs on CUDA devices, and on CPUs without a C++ compiler; ``NativeModel`` is faster on CPUs.
 
     Neighbouring projections are one product, weights are laid out for the CPU once, heads that
-    share keys are attended to together, and rows of different sequences stand below each other
-    without padding. On CUDA devices small runs of one sequence are recorded as graphs and played
-    back (``draftwood.models.graphs``); prompts and runs over several sequences are not.
+    share keys are attended to together, and rows of different sequences are below each other
+    without padding. On CUDA devices small forward passes of one sequence are recorded as graphs and
+    played back (``draftwood.models.graphs``); prompts and passes over several sequences are not.
 
     Args:
         hf_model: a Llama-shaped model.
 
     Attributes:
-        graphs: the recorded runs; None where there are to be none.
+        graphs: the recorded forward passes; None where there are to be none.
 
     Raises:
         ValueError: for architectures of another shape; the message says why.
@@ -78,13 +78,13 @@ class LeanModel(DecoderModel):
         return outputs(self.lm_head(rows), states, counts, keep)
 
     def _recorded(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Decoded | None:
-        """The run played back; None for what is not recorded."""
+        """The forward pass played back; None for what is not recorded."""
         if self.graphs is None or len(parts) > 1 or len(parts[0].tree_positions) > MOST_ROWS:
             return None
         return self.graphs.run(self, self._decode, parts[0], hidden)
 
     def _at_once(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Decoded:
-        """The run, operation by operation, in just the shapes it has."""
+        """The forward pass, operation by operation, in just the shapes it has."""
         missing = LEAST_ROWS - sum(part.place.count for part in parts)
         if self.padded and missing > 0:
             parts = [*parts[:-1], parts[-1].padded(missing)]
@@ -116,7 +116,7 @@ class LeanModel(DecoderModel):
                 gate, up = products.gate_up(self.normed(stream, layer.mlp_norm)).chunk(2, dim=-1)
                 stream = stream + products.down(functional.silu(gate) * up)
         rows = self.normed(stream, self.decoder.norm)
-        if self.depth in hidden:  # as Transformers has it: the last hidden state is behind the norm
+        if self.depth in hidden:  # as Transformers has it: the last hidden state is after the norm
             states[self.depth] = rows.to(self.dtype)
         return rows, states
 
@@ -138,7 +138,7 @@ class LeanModel(DecoderModel):
         key = key if layer.key_norm is None else normed(key, layer.key_norm, sizes.epsilon)
         query, key = (_rotated(part, *rotation, sizes.rotary_dim) for part in (query, key))
         query, key, value = (part.to(self.dtype) for part in (query, key, value))
-        # The heads that share a key stand side by side, as if they were more rows.
+        # The heads that share a key are side by side, as if they were more rows.
         group = sizes.heads // sizes.num_kv_heads
         stacked = query.unflatten(1, (-1, group)).transpose(0, 1).flatten(1, 2)
         attended = attend(index, layer.window, stacked, key, value)
@@ -162,7 +162,7 @@ class _Product:
 class _Prepacked:
     """oneDNN with weights laid out once in the order in which the CPU reads them.
 
-    PyTorch's own linear layer lays bfloat16 weights out anew for every call, which for few rows
+    PyTorch's own linear layer lays bfloat16 weights out again for every call, which for few rows
     costs more than the product.
     """
 
@@ -211,7 +211,7 @@ def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class _Attention:
-    """Attention of one run: masks and places in the cache are prepared once for all layers."""
+    """Attention of one forward pass: masks and cache places are prepared once for all layers."""
 
     def __init__(self, model: LeanModel, parts: Sequence[PackedInput]) -> None:
         self.group = model.sizes.heads // model.sizes.num_kv_heads

@@ -45,8 +45,8 @@ def require_int8(device: torch.device) -> None:
 class NativeModel(DecoderModel):
     """All layers in C++, over rows that do not touch each other's results.
 
-    A row gives the same bits whatever is run beside it: alone, in a chain or within a tree. Greedy
-    texts with drafts therefore equal plain ones in every type.
+    A row gives the same bits whatever is computed beside it: alone, in a chain or within a tree.
+    Greedy texts with drafts therefore equal plain ones in every type.
 
     Args:
         hf_model: a Llama-shaped model on the CPU.
@@ -72,7 +72,7 @@ class NativeModel(DecoderModel):
         decoder = read_decoder(hf_model)
         super().__init__(hf_model, decoder, cache=half_type)
         self.library = library.library()
-        self.weight_bytes = 0  # of the matrices with their scales, all of which a run reads
+        self.weight_bytes = 0  # of the matrices with their scales; a forward pass reads them all
         self._memory: list[Tensor] = []  # what the structure points to
         self._embedding, self._norms = decoder.embedding.to(half_type), decoder.norm
         self._head_bias = decoder.lm_head.bias
@@ -205,8 +205,10 @@ class NativeModel(DecoderModel):
 
 
 class NativeEnds:
-    """Of a ``NativeModel``. A part of the vocabulary costs 16 products for each of its tokens that
-    has no other of its 16 neighbours in the part.
+    """The ends of a ``NativeModel``.
+
+    A part of the vocabulary costs 16 products for each of its tokens that has no other of its 16
+    neighbours in the part.
     """
 
     def __init__(self, model: NativeModel) -> None:
@@ -240,10 +242,11 @@ class NativeEnds:
         return logits
 
     def weights(self) -> EndWeights:
-        """Embedding, norms and a tied head are kept. Another head is read from the Transformers
-        model while that is in use elsewhere; afterwards it is made again of what products read,
-        which takes as long as one copy and as much memory as in float32. What was rounded to 8 bits
-        then stays rounded.
+        """The weights of both ends; embedding, norms and a tied head are kept.
+
+        Another head is read from the Transformers model while that is in use elsewhere; afterwards
+        it is made again of what products read, which takes as long as one copy and as much memory
+        as in float32. What was rounded to 8 bits then stays rounded.
         """
         model = self.model
         embedding = model._embedding.to(model.dtype)

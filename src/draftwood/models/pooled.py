@@ -20,9 +20,9 @@ from draftwood.models.support import context_length
 
 
 class PoolOfSequences(InProcess, ABC):
-    """The part of ``PooledModel`` that does not depend on how a run is computed.
+    """The part of ``PooledModel`` that does not depend on how a forward pass is computed.
 
-    Several threads may use a model, each with sessions of its own; their runs take turns.
+    Several threads may use a model, each with sessions of its own; their forward passes take turns.
 
     Args:
         config: of the Transformers model.
@@ -61,8 +61,10 @@ class PoolOfSequences(InProcess, ABC):
     def run(
         self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> list[Output]:
-        """Run the parts of several sequences together and write their keys and values to the
-        pool. All of them run the same layers."""
+        """Run the parts of several sequences together; write their keys and values to the pool.
+
+        All of them run the same layers.
+        """
         if any(part.layers != parts[0].layers for part in parts[1:]):
             raise ValueError(
                 "parts of one run go through the same layers; run others by themselves"
@@ -79,8 +81,9 @@ class PoolOfSequences(InProcess, ABC):
     def compute(
         self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
     ) -> list[Output]:
-        """The pass, for which there is room in the pool and which has the pool to itself, through
-        the layers of the first part.
+        """The forward pass, through the layers of the first part.
+
+        There is room for it in the pool, and it has the pool to itself.
         """
 
 

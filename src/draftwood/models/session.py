@@ -25,12 +25,13 @@ from draftwood.tree import DraftTree
 
 @dataclass(frozen=True, eq=False)
 class PackedInput:
-    """One sequence's share of a run: which tokens, at which positions, where in the cache, seeing
-    what.
+    """One sequence's share of a forward pass: its tokens, positions and places in the cache.
+
+    It also says what each token sees.
 
     Attributes:
         before: committed tokens, at positions from 0 on; every node sees them.
-        sees: which nodes of the tree behind them each node sees, itself included.
+        sees: which nodes of the tree after them each node sees, itself included.
         tree_positions: of the nodes of the tree.
         layers: the layers to run.
     """
@@ -44,8 +45,9 @@ class PackedInput:
     layers: Layers = ALL_LAYERS
 
     def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
-        """What each node sees of the cache if attention reaches back ``window`` positions, itself
-        included.
+        """What each node sees of the cache if attention reaches back ``window`` positions.
+
+        The node's own position is one of them.
         """
         sees = functional.pad(self.sees, (self.before, 0), value=True)
         if window is None:
@@ -56,7 +58,7 @@ class PackedInput:
         )
 
     def padded(self, rows: int) -> "PackedInput":
-        """The same with so many copies of the last row behind it, which nothing sees."""
+        """The same with so many copies of the last row after it, which nothing sees."""
         tokens, positions, tree_positions = (
             torch.cat([values, values[-1:].expand(rows)])
             for values in (self.tokens, self.positions, self.tree_positions)
@@ -83,8 +85,10 @@ class PooledModel(Model, Protocol):
     def run(
         self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> list[Output]:
-        """Run the parts of several sequences together and write their keys and values to the
-        pool. All of them run the same layers."""
+        """Run the parts of several sequences together; write their keys and values to the pool.
+
+        All of them run the same layers.
+        """
         ...
 
     def check(self, layers: Layers) -> None:
@@ -101,7 +105,7 @@ class PooledSession(InProcess):
     def __init__(self, model: PooledModel) -> None:
         self.model = model
         self._length = 0
-        self._ran = 0  # nodes behind the committed tokens whose keys and values are in the cache
+        self._ran = 0  # nodes after the committed tokens whose keys and values are in the cache
         self._layers = ALL_LAYERS  # which these nodes ran through
         self._closed = False
         self.slot = model.pool.acquire(self)
@@ -132,7 +136,7 @@ class PooledSession(InProcess):
         return output
 
     def adopt(self, layers: Sequence[tuple[Tensor, Tensor]], length: int) -> None:
-        """Become a sequence of ``length`` tokens that was run elsewhere.
+        """Become a sequence of ``length`` tokens that was computed elsewhere.
 
         Args:
             layers: keys and values of each layer, each [heads tokens dim]: of all tokens, or of the
@@ -154,7 +158,7 @@ class PooledSession(InProcess):
         return self.model.run([self.part(tree, first)], hidden=hidden)[0]
 
     def part(self, tree: DraftTree, first: int, layers: Layers = ALL_LAYERS) -> PackedInput:
-        """This sequence's share of a run over ``tree`` from node ``first`` on."""
+        """This sequence's share of a forward pass over ``tree`` from node ``first`` on."""
         self._require_open("forward")
         self.model.check(layers)
         ran = self._ran_through(layers)
@@ -207,7 +211,7 @@ class PooledSession(InProcess):
         self.model.pool.release(self)
 
     def _ran_through(self, layers: Layers) -> int:
-        """How many nodes behind the committed tokens ran through just these layers."""
+        """How many nodes after the committed tokens ran through just these layers."""
         return self._ran if layers == self._layers else 0
 
     def _require_open(self, act: str) -> None:
@@ -216,7 +220,7 @@ class PooledSession(InProcess):
 
 
 def parts_of(runs: Sequence[ForwardInput], pool: CachePool) -> list[PackedInput]:
-    """The parts of a run over several sequences, all of which must live in ``pool``."""
+    """The parts of a forward pass over several sequences, all of which must live in ``pool``."""
     parts = []
     for run in runs:
         if not isinstance(run.session, PooledSession) or run.session.model.pool is not pool:

@@ -15,8 +15,9 @@ def list_of_layers(hf_model: PreTrainedModel) -> tuple[str, nn.ModuleList] | Non
 
 
 def without_layers(hf_model: PreTrainedModel, skipped: frozenset[int]) -> PreTrainedModel:
-    """A shallow copy of the model whose decoder leaves some layers out; weights and layer numbers
-    stay shared.
+    """A shallow copy of the model whose decoder leaves some layers out.
+
+    Weights and layer numbers stay shared.
     """
     decoder, found = hf_model.get_decoder(), list_of_layers(hf_model)
     assert found is not None  # or it lacks the ability
@@ -39,9 +40,7 @@ def _shallow(module: nn.Module) -> nn.Module:
 
 
 def replaced(module: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """A shallow copy of ``module`` with the submodule ``old`` replaced by ``new``, however deep it
-    sits.
-    """
+    """A shallow copy of ``module`` with the submodule ``old`` replaced by ``new``, at any depth."""
     if module is old:
         return new
     double = _shallow(module)

@@ -9,8 +9,9 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def require_tree_support(hf_model: object) -> None:
-    """Raise ValueError, saying which architecture and why, unless this model can run trees and drop
-    their nodes.
+    """Raise ValueError unless this model can run trees and drop their nodes.
+
+    The error says which architecture and why.
     """
     reason = (
         _why_not(hf_model) if isinstance(hf_model, PreTrainedModel) else _why_no_model(hf_model)
@@ -69,8 +70,9 @@ def _why_not(hf_model: PreTrainedModel) -> str | None:
 
 
 def attention_windows(hf_model: PreTrainedModel) -> dict[str, int | None]:
-    """The kinds of attention that the layers have, each with the length of its window; None sees
-    everything.
+    """The kinds of attention that the layers have, each with the length of its window.
+
+    None sees everything.
 
     A configuration may name a window that its class ignores: one without code that makes such masks
     sees everything.
@@ -93,15 +95,14 @@ def layer_windows(hf_model: PreTrainedModel) -> list[int | None]:
 
 
 def _makes_windows(hf_model: PreTrainedModel) -> bool:
-    """Whether one of the files that the model's classes are written in builds masks with a
-    window."""
+    """Whether a file that one of the model's classes is written in builds masks with a window."""
     classes = {kind for module in hf_model.modules() for kind in type(module).__mro__}
     files = {sys.modules.get(kind.__module__) for kind in classes}
     return any(hasattr(file, "create_sliding_window_causal_mask") for file in files)
 
 
 def _counts_positions(hf_model: PreTrainedModel) -> bool:
-    """Whether positions begin behind the padding token's number, as RoBERTa and its kin have it."""
+    """Whether positions begin after the padding token's number, as RoBERTa and its kin have it."""
     return any(
         hasattr(module, "create_position_ids_from_input_ids") for module in hf_model.modules()
     )
@@ -125,8 +126,9 @@ def context_length(config: object) -> int | None:
 
 
 def same_beyond_context(config: object) -> bool:
-    """Whether positions beyond the context length are computed as those before, by rotary angles
-    that never change.
+    """Whether positions beyond the context length are computed as those before.
+
+    They are if the rotary angles never change.
     """
     rope = getattr(config, "rope_parameters", None) or {}
     scalings = [

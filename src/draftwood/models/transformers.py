@@ -1,5 +1,4 @@
-"""Any causal language model of Transformers, unmodified: a 4-D mask and a cache that holds
-trees."""
+"""Any causal language model of Transformers, unmodified: a 4-D mask and a cache of trees."""
 
 import inspect
 from collections.abc import Sequence
@@ -79,9 +78,9 @@ class TransformersModel(PoolOfSequences):
     def compute(
         self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
     ) -> list[Output]:
-        """One padded run of Transformers over the parts."""
+        """One padded forward pass of Transformers over the parts."""
         skipped = parts[0].layers.without_mlp
-        if skipped and hidden:  # Transformers would count layers anew, and record twice afterwards
+        if skipped and hidden:  # Transformers would count layers again, and record twice afterwards
             raise ValueError(
                 "the general path gives no hidden states of passes that leave out layers, asked for"
                 f" {list(hidden)}; take those of a pass through all layers, or a Llama-shaped model"

@@ -1,4 +1,4 @@
-"""Which guesses deserve a place in the tree: one file per published method."""
+"""Which draft tokens deserve a place in the tree: one file per published method."""
 
 from draftwood.interfaces.shape import Expand, Shape
 from draftwood.shapes.best_first import BestFirst

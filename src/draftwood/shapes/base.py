@@ -1,9 +1,9 @@
-"""Which guesses deserve a place in the tree: the rules of the game.
+"""Which draft tokens deserve a place in the tree: the rules of the game.
 
 A shape grows a tree by asking ``expand(tree, first)`` for the distribution after each node from
 ``first`` on. It draws from exactly those probabilities and stores exactly those. Which children
 exist may depend on counts, on perturbed values and on other branches, never on a drawn child's
-identity, or the output law breaks.
+identity, or the output distribution changes.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,8 +56,7 @@ def grow_by_levels(
 
 
 def joined(blocks: Sequence[Float[Tensor, "_ vocab"]]) -> Float[Tensor, "rows vocab"]:
-    """The rows of all blocks, without a copy where the blocks lie one behind the other in
-    memory."""
+    """The rows of all blocks, without a copy where blocks follow each other in memory."""
     first, rows = blocks[0], 0
     for block in blocks:
         place = first.storage_offset() + rows * first.shape[1]
@@ -75,8 +74,9 @@ def within(budget: int | None) -> str:
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a fixed tree: for each node the position of its parent in the level above, and
-    its rank there.
+    """One level of a fixed tree: each node's parent and its rank among the parent's children.
+
+    A parent is named by its position in the level above.
     """
 
     parents: tuple[int, ...]
@@ -84,11 +84,12 @@ class Level:
 
 
 def levels_of(paths: Sequence[Sequence[int]]) -> list[Level]:
-    """Levels of a tree given by rank paths: (0, 2) is the third child of the first child of the
-    root.
+    """Levels of a tree given by rank paths.
+
+    (0, 2) is the third child of the root's first child.
 
     Raises:
-        ValueError: if a path's parent or an earlier sibling is missing, or a path stands twice.
+        ValueError: if a path's parent or an earlier sibling is missing, or a path is given twice.
     """
     known = {tuple(path) for path in paths}
     if len(known) != len(paths) or () in known:

@@ -13,8 +13,7 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class BestFirst:
-    """Expand the ``width`` likeliest leaves ``depth`` times, then keep the ``size`` likeliest nodes
-    of all.
+    """Expand the ``width`` likeliest leaves ``depth`` times; keep the ``size`` likeliest nodes.
 
     EAGLE-2 (Li et al. 2024, arXiv:2406.16858). A node's likelihood is the product of its path's
     probabilities under the drafter, never above its parent's, so what is kept is connected.
@@ -42,9 +41,9 @@ class BestFirst:
 
     def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         candidates = DraftTree.of([root], [-1])  # every node seen
-        expanded = candidates  # those the drafter ran
+        expanded = candidates  # those the drafter expanded
         scores = torch.zeros(1, dtype=torch.float32)  # of all candidates
-        # candidates at the frontier, in the order in which they stand in `expanded`
+        # candidates at the frontier, in their order in `expanded`
         leaves = torch.tensor([0])
         depth = min(self.depth, room)
         for level in range(depth):

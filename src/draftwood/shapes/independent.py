@@ -13,8 +13,7 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class Independent:
-    """``chains`` chains of ``length`` tokens, each drawn on its own from the root: the drafts of
-    SpecTr.
+    """``chains`` chains of ``length`` tokens, each drawn independently from the root (SpecTr).
 
     Sun et al. 2023, arXiv:2310.15141. Chains that begin alike stay separate nodes; verifiers treat
     them as one place in the sequence.

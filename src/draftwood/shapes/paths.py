@@ -17,8 +17,9 @@ from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 @dataclass(frozen=True)
 class Paths:
-    """The same tree every time; a node is a path of ranks, (0, 2) being the third likeliest after
-    the likeliest.
+    """The same tree every time, given by a path of ranks for each node.
+
+    (0, 2) is the third likeliest token after the likeliest.
 
     Medusa (Cai et al. 2024, arXiv:2401.10774) and Token Recycling (Luo et al. 2024,
     arXiv:2408.08696) use such trees.
@@ -88,7 +89,7 @@ class Paths:
         Args:
             root: token of the root.
             successors: for tokens [nodes], the tokens that may follow each, best first, -1 where
-                none is known; nodes without a token are left out, and so is what would stand below
+                none is known; nodes without a token are left out, and so is what would be below
                 them.
             room: most nodes in a row.
         """

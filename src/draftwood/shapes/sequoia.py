@@ -30,9 +30,9 @@ class Sequoia:
         budget: most nodes to draft.
         max_depth: most levels.
         draft_cost: seconds (or any unit) to draft one level.
-        target_cost: cost of a target run by number of nodes, the root included: entry n - 1 for n
-            nodes. The size with the best expected tokens per cost is taken; empty takes the whole
-            budget.
+        target_cost: cost of a forward pass of the target by number of nodes, the root included:
+            entry n - 1 for n nodes. The size with the best expected tokens per cost is taken;
+            empty takes the whole budget.
     """
 
     name: ClassVar[str] = "sequoia"
@@ -104,8 +104,7 @@ def plan(
     draft_cost: float = 0.0,
     target_cost: Sequence[float] = (),
 ) -> list[tuple[int, ...]]:
-    """Rank paths of the tree with the most expected emitted tokens, per cost where costs are
-    given."""
+    """Rank paths of the tree with the most expected tokens, per cost where costs are given."""
     table = _Table(acceptance, budget + 1, depth)
     sizes = [(nodes, levels) for nodes in range(2, budget + 2) for levels in range(1, depth + 1)]
     costed = bool(target_cost) or draft_cost > 0
@@ -123,11 +122,10 @@ def plan(
 
 
 class _Table:
-    """Best subtrees by nodes (their top included), levels below the top, and exact number of
-    children of the top.
+    """Best subtrees by number of nodes, levels below the top, and exact children of the top.
 
-    A subtree with b children is one with b - 1 children and fewer nodes, plus a last child that
-    takes the others.
+    The number of nodes includes the top. A subtree with b children is one with b - 1 children and
+    fewer nodes, plus a last child that takes the others.
     """
 
     def __init__(self, acceptance: Sequence[float], nodes: int, depth: int) -> None:
@@ -150,8 +148,9 @@ class _Table:
                     )
 
     def best(self, nodes: int, levels: int) -> tuple[float, int]:
-        """Most expected tokens and the number of children that give them; minus infinity for too
-        flat a tree.
+        """Most expected tokens and the number of children that give them.
+
+        Minus infinity for too flat a tree.
         """
         values = self.cells[levels][nodes]
         children = max(range(self.ranks + 1), key=lambda count: values[count][0])

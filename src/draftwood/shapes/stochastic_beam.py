@@ -16,18 +16,17 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class StochasticBeam:
-    """Keep at each level the ``width`` continuations of largest perturbed log-probability: the tree
-    of RSD-S.
+    """Keep at each level the ``width`` largest perturbed log-probabilities: the tree of RSD-S.
 
     Jeon et al. 2024, arXiv:2402.14160; Stochastic Beam Search by Kool et al. 2019,
     arXiv:1903.06059. A beam may end with 0 to ``width`` children; beams that lose stay in the tree
-    as leaves. Siblings stand in falling perturbed value, which is their drawing order, so recursive
+    as leaves. Siblings have falling perturbed values, which is their drawing order, so recursive
     rejection stays exact although their number is random.
 
     Differs from the paper: perturbed values are drawn from the largest downwards, each a Gumbel
     truncated at the one before, instead of one for every vocabulary entry that is then shifted to
-    its parent's maximum. The law is the same and a beam needs ``width`` random numbers instead of
-    two per vocabulary entry.
+    its parent's maximum. The distribution is the same and a beam needs ``width`` random numbers
+    instead of two per vocabulary entry.
 
     Args:
         width: beams kept at each level.

@@ -1,5 +1,7 @@
-"""For people who add methods: exact laws by enumeration, models of known law, and the checks every
-method must pass.
+"""For people who add methods: exact distributions, table models and checks.
+
+Distributions are exact by enumeration. The distribution of a table model's text is known. Every
+method must pass the checks.
 """
 
 from draftwood.testing.axes import check_drafter, check_shape

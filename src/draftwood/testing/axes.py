@@ -26,8 +26,8 @@ WORDS = 64  # tokens, more than any shape gives one node as children
 def check_shape(shape: Shape) -> None:
     """Prove on small tables that a shape's trees are what the shape and they themselves say.
 
-    Structure, draw, nodes, depth and stored rows are looked at; then the law of the text that an
-    exact verifier makes of the trees is compared with the target's: by enumeration, or by
+    Structure, draw, nodes, depth and stored rows are looked at; then the distribution of the text
+    that an exact verifier makes of the trees is compared with the target's: by enumeration, or by
     chi-square where the shape draws continuous noise. A statement that the trees do not keep fails,
     and so does a tree whose label, order or rows do not tell the truth.
 
@@ -52,8 +52,10 @@ def check_shape(shape: Shape) -> None:
 
 
 def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
-    """Check that a drafter cannot change a text, reproduces from a seed, states the draws of its
-    trees, and keeps requests apart.
+    """Check that a drafter leaves the text alone and keeps what it states.
+
+    It must not change a text, must draft the same from the same seed, must state the draws of its
+    trees, and must not let requests disturb each other.
 
     Args:
         target: a model to draft for; None takes a tiny random Llama of 64 tokens.
@@ -106,9 +108,7 @@ def _check_law(verifier: Verifier, shape: Shape, target: torch.Tensor, draft: to
 
 
 def _check_statement(shape: Shape) -> None:
-    """Compare what a shape says of its trees with trees over a vocabulary that has room for
-    them.
-    """
+    """Compare what a shape says of its trees with trees over a large enough vocabulary."""
     rng = torch.Generator().manual_seed(8)
     table = torch.randn(WORDS, WORDS, generator=rng).softmax(-1)
     levels, nodes = set(), set()

@@ -20,10 +20,11 @@ LARGE = ((2, 2), (3, 1), (1, 1, 1))
 def check_verifier(verifier: Verifier) -> None:
     """Prove on small tables that a verifier loses nothing on the draws it is exact for.
 
-    Chains and trees are drafted in every possible way and verified in every possible way; the law
-    of the emitted tokens must be the target's to 1e-9. The tables include zeros, rows where target
-    and draft agree or have nothing in common, and certain rows. A verifier may refuse trees that
-    branch, with ValueError. A lossy one, exact for no draw, is only held to walk properly.
+    Chains and trees are drafted in every possible way and verified in every possible way; the
+    distribution of the emitted tokens must be the target's to 1e-9. The tables include zeros, rows
+    where target and draft agree or have nothing in common, and certain rows. A verifier may refuse
+    trees that branch, with ValueError. A lossy one, exact for no draw, is only held to walk
+    properly.
 
     Raises:
         AssertionError: naming the draw, the tree's widths, the tables and what went wrong.
@@ -103,8 +104,9 @@ def _law(seed: int, vocab: int = 3) -> Float[Tensor, " vocab"]:
 
 
 def _tables() -> dict[str, list[tuple[Float[Tensor, " vocab"], Float[Tensor, " vocab"]]]]:
-    """By kind, (target, draft) after each of three tokens. The root is token 0, so its row counts
-    most.
+    """By kind, (target, draft) after each of three tokens.
+
+    The root is token 0, so its row counts most.
     """
     certain, same = torch.eye(3, dtype=torch.float64), _law(1)
     random = [(_law(seed), _law(seed + 1)) for seed in range(20, 26, 2)]

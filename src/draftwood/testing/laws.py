@@ -1,4 +1,4 @@
-"""Exact laws of emitted text, for targets and drafts that are small tables."""
+"""Exact distributions of emitted text, for targets and drafts that are small tables."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Table = Float[Tensor, "vocab vocab"] | Float[Tensor, "vocab vocab vocab"]
 Law = dict[tuple[int, ...], float]
 Grow = Callable[[Rng], DraftTree]
 Rule = Callable[[DraftTree, NodeProbs, Rng], Verdict]
-"""A verifier, or any function that stands in for one."""
+"""A verifier, or any function that takes the place of one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +41,7 @@ class Walk:
 
 
 def after(table: Table, tokens: tuple[int, ...]) -> Float[Tensor, " vocab"]:
-    """The table's row after these tokens; before the first of them the same token is taken to
-    stand.
-    """
+    """The table's row after these tokens; before the first, the same token is assumed."""
     order = table.ndim - 1
     return table[((tokens[0],) * order + tokens)[-order:]]
 
@@ -67,8 +65,9 @@ def drafting(shape: Shape, draft: Table, root: int = 0) -> Grow:
 
 
 def plain_tree(widths: tuple[int, ...], draw: Draw, draft: Table, root: int = 0) -> Grow:
-    """The plainest way to grow a tree of given widths, with any draw; what is not drawn is the
-    likeliest.
+    """The plainest way to grow a tree of given widths, with any draw.
+
+    What is not drawn is the likeliest.
     """
 
     def grow(rng: Rng) -> DraftTree:
@@ -112,7 +111,7 @@ def walks(verifier: Rule, grow: Grow, target: Table) -> list[Walk]:
 
 
 def target_law(target: Table, length: int, start: tuple[int, ...] = (0,)) -> Law:
-    """Exact law of the next ``length`` tokens of the target itself."""
+    """Exact distribution of the next ``length`` tokens of the target itself."""
     law: Law = {(): 1.0}
     for _ in range(length):
         law = {
@@ -125,10 +124,9 @@ def target_law(target: Table, length: int, start: tuple[int, ...] = (0,)) -> Law
 
 
 def sampled_law(model: Model, sampler: Sampler, context: Context, length: int) -> Law:
-    """Exact law of the ``length`` tokens that a model writes behind a context under sampling
-    options.
+    """Exact distribution of the next ``length`` tokens of a model under sampling options.
 
-    The model reads each text anew and as a whole, and each text is a context of its own, so that
+    The model reads each text again and as a whole, and each text is a context of its own, so that
     penalties are counted as in plain decoding.
     """
     law: Law = {(): 1.0}
@@ -148,7 +146,7 @@ def sampled_law(model: Model, sampler: Sampler, context: Context, length: int) -
 
 
 def emitted_law(verifier: Rule, grow: Grow, target: Table, length: int) -> Law:
-    """Exact law of the first ``length`` tokens after the root: one block, then the target itself.
+    """Exact distribution of the first ``length`` tokens after the root: one block, then the target.
 
     Equals ``target_law`` for every length exactly if the verifier loses nothing. Lengths up to one
     more than the tree is deep see all of the verifier's work.

@@ -27,15 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A language model whose next token depends on the last few alone: ``logits[..., i, j]`` are
-    the logits after i, j.
+    """A language model whose next token depends on the last few tokens alone.
 
-    It has no layers and no cache, but its sessions insist on the order of calls that models with a
-    cache need.
+    ``logits[..., i, j]`` are the logits after i, j. It has no layers and no cache, but its
+    sessions insist on the order of calls that models with a cache need.
 
     Args:
         logits: one axis for each token that is looked at, the newest last, then one for the next
-            token. Where a text is shorter, its first token is taken to stand before it too.
+            token. Where a text is shorter, its first token is assumed before it too.
     """
 
     logits: Float[Tensor, "*before vocab"]
@@ -97,7 +96,7 @@ class TableSession:
 
     Attributes:
         tokens: committed so far.
-        run: (token, parent) of each node run since the last commit.
+        run: (token, parent) of each node of a forward pass since the last commit.
     """
 
     model: TableModel
@@ -178,9 +177,7 @@ def tiny_llama(
     heads: int = 4,
     context: int = 512,
 ) -> "LlamaForCausalLM":
-    """A random Llama that runs in a millisecond and writes varied text, for tests. Nothing ends its
-    text.
-    """
+    """A random Llama for tests: a pass takes a millisecond, its text varies and never ends."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(

@@ -15,7 +15,7 @@ Choice = TypeVar("Choice")
 
 
 def outcomes(act: Callable[[Rng], T]) -> list[tuple[float, T]]:
-    """Run ``act`` once for every way its random choices can fall.
+    """Call ``act`` once for every way its random choices can fall.
 
     Args:
         act: anything that takes all its randomness from ``accept``, ``draw``, ``draw_distinct`` and
@@ -44,8 +44,7 @@ def outcomes(act: Callable[[Rng], T]) -> list[tuple[float, T]]:
 
 
 class ScriptedRng(Rng):
-    """Falls as the script says, then takes the first choice each time, and remembers what else was
-    possible.
+    """Follows the script, then takes each first choice and remembers what else was possible.
 
     Attributes:
         probability: of all that happened so far.

@@ -1,10 +1,9 @@
-"""Does a method really leave the text alone? On a real model by identity, on a known law by
-chi-square.
+"""Does a method really leave the text alone? By identity and by chi-square.
 
-* Greedy identity: every method must write exactly what plain decoding writes.
-* Output law: on a model that is a small table the law of the text is known. Long texts are written
-  by the whole engine, and the law of every token given the two before it is compared with the
-  table's.
+* Greedy identity: on a real model every method must write exactly what plain decoding writes.
+* Output distribution: on a model that is a small table the distribution of the text is known. Long
+  texts are written by the whole engine, and the distribution of every token given the two before
+  it is compared with the table's, by chi-square.
 * Controls: rules known to be wrong must be caught by the same comparison, or it proves nothing.
 """
 
@@ -69,8 +68,9 @@ class Divergence:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The outcome of one check; ``passed`` is None where it could not be made, and ``detail`` says
-    why.
+    """The outcome of one check.
+
+    ``passed`` is None where the check could not be made, and ``detail`` says why.
     """
 
     check: Literal["identity", "law", "control"]
@@ -85,13 +85,13 @@ class CheckResult:
 
 
 def tie_tolerance(logit: float, dtype: torch.dtype) -> float:
-    """How far apart two logits of this size may stand and still change places by rounding.
+    """How far apart two logits of this size may be and still change places by rounding.
 
-    A run over many tokens adds up in another order than a run over one. In 8- and 11-bit precision
-    every layer's result is rounded to the type once more, so two such runs disagree about the
-    distance of two logits by a few spacings of the type at the logit's size: for SmolLM2-135M in
-    bfloat16 by 0.7 in the mean and 4 at most. float32 has so many digits that no difference is
-    excused: the tolerance is zero.
+    A forward pass over many tokens adds up in another order than one over a single token. In 8- and
+    11-bit precision every layer's result is rounded to the type once more, so two such passes
+    disagree about the distance of two logits by a few spacings of the type at the logit's size: for
+    SmolLM2-135M in bfloat16 by 0.7 in the mean and 4 at most. float32 has so many digits that no
+    difference is excused: the tolerance is zero.
     """
     if dtype not in (torch.bfloat16, torch.float16):
         return 0.0
@@ -102,9 +102,7 @@ def tie_tolerance(logit: float, dtype: torch.dtype) -> float:
 def first_divergence(
     model: Model, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]
 ) -> Divergence | None:
-    """Where two greedy texts part, and how sure the target is of the token there; None if they are
-    the same.
-    """
+    """Where two greedy texts part, and how sure the target is there; None if they are equal."""
     if list(plain) == list(other):
         return None
     shorter = min(len(plain), len(other))
@@ -130,8 +128,9 @@ def check_identity(
     max_new_tokens: int,
     prompts: Sequence[str] = (),
 ) -> Iterator[CheckResult]:
-    """Greedy texts of every method against plain decoding, prompt by prompt; a method ends at its
-    first failure.
+    """Greedy texts of every method against plain decoding, prompt by prompt.
+
+    A method ends at its first failure.
     """
     encoded = [plain.encode(prompt) for prompt in prompts or PROMPTS]
     wanted = [plain.generate(tokens, max_new_tokens=max_new_tokens).token_ids for tokens in encoded]
@@ -178,7 +177,7 @@ def describe(found: Divergence) -> str:
 
 
 def check_law(recipe: Recipe) -> CheckResult:
-    """The law of a method's text on the table model, decoded by the whole engine."""
+    """The distribution of a method's text on the table model, decoded by the whole engine."""
     target, draft = tables()
     p_value = law_p_value(_on_table(recipe, target, draft), target)
     return CheckResult(
@@ -209,8 +208,9 @@ CONTROLS = 3
 
 
 def tables() -> tuple[TableModel, TableModel]:
-    """A target and a draft model of known laws: far apart, so that a wrong rule shows soon, and no
-    pair is rare.
+    """A target and a draft model of known distributions.
+
+    They are far apart, so that a wrong rule shows soon, and no pair of tokens is rare.
     """
     laws = torch.tensor([[0.5, 0.2, 0.2, 0.1], [0.05, 0.65, 0.15, 0.15]])
     target, draft = (
@@ -220,11 +220,12 @@ def tables() -> tuple[TableModel, TableModel]:
 
 
 def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
-    """Probability of a text at least this far from the target's law, if the method changes nothing.
+    """P-value of a method's texts under the target's distribution.
 
-    Given the token before, a token of a table's text depends on nothing else; so for every pair of
-    tokens, what follows it is a sample of a known law, whatever blocks the text was written in. The
-    pairs' chi-square values are joined by Fisher's rule.
+    It is the probability of texts at least this far from that distribution, if the method changes
+    nothing. Given the token before, a token of a table's text depends on nothing else; so for every
+    pair of tokens, what follows it is a sample of a known distribution, whatever blocks the text
+    was written in. The pairs' chi-square values are joined by Fisher's rule.
     """
     followers: dict[tuple[int, int], Counter[Hashable]] = {}
     for text in range(TEXTS):
@@ -245,8 +246,9 @@ def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
 
 
 def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
-    """The method on the table; one that skips layers, which a table lacks, drafts with the second
-    table instead.
+    """The method on the table.
+
+    A table has no layers to skip, so a method that skips layers drafts with the second table.
     """
     if recipe.drafter is TokenRecycling:
         return Method(TokenRecycling(Paths(), ranks=VOCABULARY), recipe.verifier, recipe.name)
@@ -257,9 +259,7 @@ def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
 
 @dataclass(frozen=True)
 class ProbabilityOrder:
-    """A wrong rule: drawn siblings stand in order of probability instead of drawing order. One
-    level only.
-    """
+    """A wrong rule: drawn siblings are in order of probability, not of drawing. One level only."""
 
     name: ClassVar[str] = "probability-order"
     shape: Widths

@@ -1,4 +1,4 @@
-"""Does a sample follow a law?"""
+"""Does a sample follow a distribution?"""
 
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -12,7 +12,9 @@ Amounts = Mapping[Any, float] | Shaped[Tensor, " outcomes"]
 
 
 def chi_square(counts: Amounts, law: Amounts) -> float:
-    """Probability that a sample from ``law`` is at least this far from it, by Pearson's chi-square.
+    """P-value of a sample from a distribution, by Pearson's chi-square.
+
+    It is the probability that a sample from the distribution is at least this far from it.
 
     Cells that expect fewer than 5 are merged. A sample holding something of probability 0 gives 0.
     A correct program gives any value below x with probability x, so tests compare with something
@@ -40,17 +42,17 @@ def chi_square(counts: Amounts, law: Amounts) -> float:
 
 
 def ranked_chi_square(tokens: Int[Tensor, " tokens"], laws: Float[Tensor, "tokens vocab"]) -> float:
-    """Probability that tokens, each drawn from a law of its own, are at least this far from their
-    laws.
+    """P-value of tokens that were each drawn from a distribution of their own.
 
-    What is counted is how often the likeliest token of its law was drawn, the second likeliest, and
-    so on: a rule that takes what is likely or what was guessed too often shows there, in whatever
-    contexts it does so. Each law may depend on all tokens before, as it does in a text. Ranks that
-    expect fewer than 5 are merged.
+    It is the probability that such tokens are at least this far from their distributions. What is
+    counted is how often the likeliest token of its distribution was drawn, the second likeliest,
+    and so on: a rule that takes what is likely or what was drafted too often shows there, in
+    whatever contexts it does so. Each distribution may depend on all tokens before, as it does in a
+    text. Ranks that expect fewer than 5 are merged.
 
     Args:
         tokens: drawn.
-        laws: of each.
+        laws: the distribution of each.
 
     Raises:
         ValueError: for no tokens.
@@ -61,7 +63,7 @@ def ranked_chi_square(tokens: Int[Tensor, " tokens"], laws: Float[Tensor, "token
     drawn = (order == tokens[:, None]).double()
     if bool((chances[drawn > 0] <= 0.0).any()):
         return 0.0
-    expected_from = chances.sum(0).flip(0).cumsum(0).flip(0)  # of each rank and those behind it
+    expected_from = chances.sum(0).flip(0).cumsum(0).flip(0)  # of each rank and those after it
     ranks = max(1, int((expected_from >= 5.0).sum()))
     drawn, chances = (
         torch.cat([t[:, : ranks - 1], t[:, ranks - 1 :].sum(-1, keepdim=True)], -1)

@@ -1,5 +1,6 @@
-"""Environments for peers: made on demand under `home()/peers/NAME` from pinned packages, with pip
-alone.
+"""Environments for peers: made on demand under `home()/peers/NAME`.
+
+They hold pinned packages, installed with pip alone.
 """
 
 import os
@@ -66,7 +67,7 @@ def prepare(name: str) -> Path:
     """Make the environment of a peer, or find it there; returns its Python.
 
     A peer without a recipe runs in this environment. Raises OSError with the reason when a package
-    cannot be had or compiled; the log stands beside the environment.
+    cannot be had or compiled; the log is beside the environment.
     """
     if name not in RECIPES:
         return Path(sys.executable)
@@ -110,8 +111,10 @@ def _compile_llama_cpp(place: Path, log: Path) -> None:
 
 
 def _command(command: Sequence[str], log: Path) -> None:
-    """Run politely, with all output in the log. Raises OSError that ends with the log's last
-    error."""
+    """Run politely, with all output in the log.
+
+    Raises OSError that ends with the log's last error.
+    """
     # cmake must find ninja
     path = f"{Path(command[0]).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     parallel = {"CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}

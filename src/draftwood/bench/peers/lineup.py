@@ -1,5 +1,4 @@
-"""Peers as the runner sees them: systems that answer the same prompts, or are absent for a
-reason."""
+"""Peers as the runner sees them: they answer the same prompts, or are absent for a reason."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +17,9 @@ WARM_UP_TOKENS = 16
 
 @dataclass(eq=False)
 class Peer:
-    """One mode of a system under way. ``answer`` gives fields of a record, none from the moment it
-    failed.
+    """One mode of a system under way.
+
+    ``answer`` gives fields of a record, none from the moment it failed.
     """
 
     system: System
@@ -38,9 +38,7 @@ class Peer:
         return self.adapter.process.poll() is None
 
     def answer(self, tokens: Sequence[int], key: Key) -> dict[str, Any]:
-        """What it answered, for the record of this key; nothing where it failed or had failed
-        before.
-        """
+        """What it answered, for the record of this key; nothing once it has failed."""
         if not self.alive:
             return {}
         try:

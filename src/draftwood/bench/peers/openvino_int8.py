@@ -1,5 +1,6 @@
-"""A model in 8-bit integers for OpenVINO: the graph of its GGUF reader with matrices of a model
-folder's own values.
+"""A model in 8-bit integers for OpenVINO.
+
+It is the graph of OpenVINO's GGUF reader with matrices of a model folder's own values.
 
 The reader rounds the minimum of every Q4_1 block to a whole zero point, an error as large as that
 of the four bits. Integers with one scale per row keep the values to a 254th of the row's greatest,
@@ -18,8 +19,9 @@ STORED = {"BF16": np.uint16, "F32": np.float32}
 
 
 def convert(read: Path, folder: Path, destination: Path) -> None:
-    """Write the graph `read` (an .xml file) with matrices from the model `folder` to `destination`
-    (an .xml file).
+    """Write the graph `read` with matrices from the model `folder` to `destination`.
+
+    Both graphs are .xml files.
 
     Raises ValueError when a matrix of the graph is none of the folder's.
     """
@@ -76,8 +78,9 @@ def matrices(file: Path) -> dict[str, np.ndarray]:
 
 
 def grouped_weights(product: openvino.Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """A product's matrix as the reader rounded it, and the greatest error of every row; None for
-    other products.
+    """A product's matrix as the reader rounded it, and the greatest error of every row.
+
+    None for other products.
 
     The reader writes (integers - zero point) x scale in groups of 32, then a reshape.
     """
@@ -110,7 +113,7 @@ def _float(stored: np.ndarray) -> np.ndarray:
 
 
 def _constants(node: openvino.Node) -> list[openvino.Node]:
-    """The constants behind a product's input; none where it is computed from the text."""
+    """The constants that a product's input comes from; none where it is computed from the text."""
     if node.get_type_name() == "Constant":
         return [node]
     if node.get_type_name() not in ("Convert", "Reshape", "Multiply", "Subtract"):
@@ -125,8 +128,9 @@ def _sources(node: openvino.Node) -> Iterator[openvino.Node]:
 
 
 def _constant(node: openvino.Node) -> np.ndarray:
-    """The values of a constant behind conversions; 4-bit ones are stored two to a byte, the low one
-    first.
+    """The values of a constant before its conversions.
+
+    4-bit ones are stored two to a byte, the low one first.
     """
     while node.get_type_name() != "Constant":
         node = node.input_value(0).get_node()

@@ -1,6 +1,4 @@
-"""An adapter as the benchmark sees it: a process that answers lines, and that stands still unless
-it is asked.
-"""
+"""An adapter as the benchmark sees it: a process that answers lines, idle unless asked."""
 
 import contextlib
 import json
@@ -69,8 +67,9 @@ class Adapter:
         self._signal(signal.SIGSTOP)
 
     def ask(self, request: PeerRequest) -> Reply:
-        """The answer to one request. Raises AdapterError when none comes, and then the adapter is
-        ended.
+        """The answer to one request.
+
+        Raises AdapterError when none comes, and then the adapter is ended.
         """
         try:
             answer = self._answer(request)

@@ -1,5 +1,6 @@
-"""What the benchmark and an adapter say to each other: one JSON object per line. Needs nothing but
-Python.
+"""What the benchmark and an adapter say to each other: one JSON object per line.
+
+Needs nothing but Python.
 
 An adapter is started with ``--weights PATH --threads N`` and options of its own. Its first line
 describes it: ``{"weights": "...", "weight_bytes": n, "versions": {...}}``. Then every request
@@ -66,9 +67,9 @@ class Reply:
         token_ids: what was emitted, an end-of-text token included.
         prefill_seconds: until the first token was known.
         decode_seconds: from then to the end.
-        target_runs: runs of the model after that, where the peer tells.
-        first_tokens: tokens known when ``decode_seconds`` begins; more than 1 where guesses ride on
-            the prompt's run.
+        target_runs: forward passes of the model after that, where the peer tells.
+        first_tokens: tokens known when ``decode_seconds`` begins; more than 1 where draft tokens
+            ride on the prompt's forward pass.
     """
 
     token_ids: list[int]
@@ -79,8 +80,10 @@ class Reply:
 
     @classmethod
     def read(cls, line: str) -> "Reply":
-        """Raises ValueError for what is no answer, and RuntimeError with the adapter's own words
-        for an error.
+        """The reply that a line holds.
+
+        Raises ValueError for what is no answer, and RuntimeError with the adapter's own words for
+        an error.
         """
         try:
             fields = json.loads(line)
@@ -145,8 +148,9 @@ def serve(load: Callable[[], LoadedPeer]) -> None:
 
 
 def _claim_stdout() -> TextIO:
-    """The real stdout, for the protocol alone; whatever libraries print there goes to stderr from
-    now on.
+    """The real stdout, for the protocol alone.
+
+    Whatever libraries print there goes to stderr from now on.
     """
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -1,5 +1,6 @@
-"""Adapter for llama.cpp's server, one per mode; speculation is one of its n-gram methods. Needs
-nothing but Python.
+"""Adapter for llama.cpp's server, one per mode; speculation is one of its n-gram methods.
+
+Needs nothing but Python.
 """
 
 import argparse

@@ -55,8 +55,9 @@ def load(arguments: argparse.Namespace) -> LoadedPeer:
 
 
 def converted(gguf: Path, folder: Path, values: str | None) -> Path:
-    """The model as OpenVINO saves it after reading the GGUF file, with other matrices where asked;
-    made once.
+    """The model as OpenVINO saves it after reading the GGUF file; made once.
+
+    It has other matrices where asked.
     """
     if not (folder / ".ready").is_file():
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from draftwood.bench.peers.environments import LLAMA_CPP_SOURCE
 
 HERE = Path(__file__).parent
 PEERS = ("transformers", "llama.cpp", "llama.cpp-lookup", "openvino", "openvino-int8", "vllm")
-# Its own default guesses 48 or more tokens after 24 that match, the other eight after three,
+# Its own default drafts 48 or more tokens after 24 that match, the other eight after three,
 # nearest to prompt lookup.
 NGRAM_DEFAULT = "--spec-type ngram-mod"
 NGRAM_LOOKUP = "--spec-type ngram-map-k --spec-ngram-map-k-size-n 3 --spec-ngram-map-k-size-m 8"

@@ -1,5 +1,4 @@
-"""The same weights for every peer: the GGUF file itself, and the folder that draftwood made of
-it."""
+"""The same weights for every peer: the GGUF file, and the folder draftwood made of it."""
 
 import shutil
 from math import prod
@@ -17,11 +16,10 @@ BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 
 def gguf_file(model: str, digest: str | None) -> Path:
-    """The GGUF file under `home()/peers/weights` that a model was converted from, fetched when it
-    is not there.
+    """The GGUF file that a model was converted from, fetched when it is not there.
 
-    `digest` is that of the weights which draftwood runs. Raises OSError, and ValueError where there
-    is no such file or it holds other weights.
+    It is kept under `home()/peers/weights`. `digest` is that of the weights which draftwood
+    runs. Raises OSError, and ValueError where there is no such file or it holds other weights.
     """
     known = {name: builtin for name, builtin in packages.builtins().items() if builtin.quantisation}
     if model not in known:
@@ -54,8 +52,9 @@ def gguf_bytes_read_per_token(file: Path) -> int:
 
 
 def bytes_read_per_token(folder: Path, dtype: str) -> int:
-    """Bytes of a model's weights in `dtype` that one token needs: an embedding of its own is not
-    read, only one row.
+    """Bytes of a model's weights in `dtype` that one token needs.
+
+    An embedding of its own is not read, only one row.
     """
     if dtype not in BYTES:
         raise ValueError(

@@ -27,7 +27,7 @@ class Configuration:
 
     Attributes:
         method: its label.
-        at: where it stands, for instance ``length 3``.
+        at: where it is, for instance ``length 3``.
         recipe: name of the method it is made of.
         shape: other than the recipe's.
         verifier: other than the recipe's.
@@ -85,7 +85,7 @@ class Configuration:
 
     @property
     def draft_steps(self) -> int | None:
-        """Runs of the draft model per tree; None where there is no draft model."""
+        """Forward passes of the draft model per tree; None where there is no draft model."""
         if self.tree is None or not methods.needs_draft_model(self.varied):
             return None
         return self.tree.depth
@@ -221,15 +221,15 @@ def other_drafters(recipe: methods.Recipe) -> list[Configuration]:
 
 
 def _grows_a_shape(recipe: methods.Recipe) -> bool:
-    """Whether the method's tree is a shape that other drafters can grow: a tree of ranks is only
-    filled.
-    """
+    """Whether other drafters can grow the method's tree; a tree of ranks is only filled."""
     return "shape" in recipe.drafter.uses and not isinstance(recipe.shape, Paths)
 
 
 def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
-    """Whether a drafter can make trees for a method: in its shape, or else of like draws and with
-    no part that the method has not got.
+    """Whether a drafter can make trees for a method.
+
+    It makes them in the method's shape, or else of like draws and with no part that the method
+    has not got.
     """
     if "shape" in drafter.uses:
         return recipe.shape is None or isinstance(recipe.shape, drafter.shape_type)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Models:
-    """Which weights, and how they run.
+    """Which weights, and how they are run.
 
     Attributes:
         model: as ``draftwood.load`` takes it.

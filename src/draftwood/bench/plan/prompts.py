@@ -1,6 +1,4 @@
-"""What is asked: a set of prompts that comes with draftwood, data sets where they are present, and
-any JSONL file.
-"""
+"""What is asked: draftwood's own prompts, data sets where present, and any JSONL file."""
 
 import gzip
 import json
@@ -30,7 +28,7 @@ class Prompt:
         reference: an answer by hand, which the quality score compares with.
         answer: the number that a right answer ends with.
         first_tokens: not a question but the beginning of a text, cut to so many tokens and
-            continued as it stands.
+            continued as it is.
     """
 
     id: str

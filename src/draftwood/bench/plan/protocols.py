@@ -1,5 +1,6 @@
-"""What is measured: each protocol is a small frozen dataclass that goes to JSON and back, and lists
-its cells.
+"""What is measured: each protocol lists its cells.
+
+A protocol is a small frozen dataclass that goes to JSON and back.
 """
 
 from collections.abc import Sequence
@@ -34,8 +35,8 @@ class Settings:
         ignore_eos: go on after the model's own end of text.
         prompts: see ``prompts.load_prompts``; so are the next three.
         max_prompt_tokens: longer prompts are left out; None leaves out what does not fit the model.
-        law_prompts: at a temperature above 0, on how many prompts the law of the next token is
-            tested, of methods that do not match.
+        law_prompts: at a temperature above 0, on how many prompts the distribution of the next
+            token is tested, of methods that do not match.
         law_samples: how many tokens are drawn for that at each place; of fewer than 1,000 no
             p-value is told.
         bound_prompts: on how many prompts the greatest possible acceptance is computed.
@@ -111,7 +112,8 @@ class Rsd:
         lengths: draft lengths, in levels.
         budgets: drafted tokens; of ``BUDGET_SHAPES``.
         breadth: siblings at the root, chains or beams at fixed length.
-        thrifty: run only the nodes that are read, many prompts in one run; nothing is timed then.
+        thrifty: compute only the nodes that are read, many prompts in one forward pass; nothing is
+            timed then.
     """
 
     name: ClassVar[str] = "rsd"
@@ -142,15 +144,14 @@ class Rsd:
 
     @property
     def growing(self) -> frozenset[str]:
-        """Options that may change when a run goes on: what is not timed need not be measured at one
-        moment.
+        """Options that may change when a run goes on.
+
+        What is not timed need not be measured at one moment.
         """
         return frozenset({"methods", "lengths", "budgets", "temperatures"} if self.thrifty else ())
 
     def cells(self) -> list[Configuration]:
-        """What fills the tables comes first: fixed lengths, then budgets, broad trees before narrow
-        ones.
-        """
+        """What fills the tables comes first: fixed lengths, then budgets, broad trees first."""
         found: dict[str, Configuration] = {}
         for length in self.lengths:
             vector = (self.breadth,) + (1,) * (length - 1)
@@ -173,8 +174,7 @@ class Rsd:
 
 @dataclass(frozen=True)
 class Axes:
-    """One question at a time: another drafter, another shape or another verifier, everything else
-    as it was.
+    """One question at a time: another drafter, shape or verifier, everything else as it was.
 
     Args:
         methods: the methods to start from.

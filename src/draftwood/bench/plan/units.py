@@ -19,7 +19,7 @@ class Unit:
 
     Attributes:
         kind: ``turns``: every cell on one prompt, in turns; ``thrifty``: one cell on all prompts in
-            shared runs, not timed; ``load``: one cell on all prompts, several at once.
+            shared forward passes, not timed; ``load``: one cell on all prompts, several at once.
         cells: what is measured.
         prompts: on what, each with its number in the set.
         temperature: 0 is greedy.
@@ -46,9 +46,7 @@ class Unit:
         return (cell, self.temperature, self.prompts[0][1].id, turn, self.round)
 
     def lacks(self, cell: str, done: Container[Key]) -> bool:
-        """Whether a cell has not answered the first prompt, with all turns that plain decoding has
-        answered.
-        """
+        """Whether a cell lacks turns of the first prompt that plain decoding has answered."""
         turns = range(len(self.prompts[0][1].turns))
         answered = [turn for turn in turns if self.key(Configuration(PLAIN).key, turn) in done]
         return any(self.key(cell, turn) not in done for turn in answered or [0])
@@ -59,8 +57,9 @@ class Unit:
 
 
 class PeerSystem(Protocol):
-    """Another system that answers the same prompts; ``answer`` gives the fields in which a key's
-    record differs.
+    """Another system that answers the same prompts.
+
+    ``answer`` gives the fields in which a key's record differs.
     """
 
     @property
