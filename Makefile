@@ -27,7 +27,7 @@ test: $(READY)  ## style, types and the whole test suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-core: $(READY)  ## the tests of the core alone, in under 90 seconds
-	$(BIN)/python -m pytest -m "not slow and not model"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not slow and not model"
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

@@ -57,6 +57,7 @@ class NGramsInPython(NGrams):
     """A subclass, of which the library knows nothing."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

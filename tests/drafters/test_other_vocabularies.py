@@ -49,6 +49,7 @@ def text_of(
     return [token for step in steps for token in step.tokens], Stats.of(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draft_vocab", [FEWER, MORE])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
@@ -90,6 +91,7 @@ def table(seed: int, rows: int) -> TableModel:
     return TableModel(torch.randn(rows, rows, generator=torch.Generator().manual_seed(seed)) * 1.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 6])
 @pytest.mark.parametrize(("shape", "verifier"), PAIRS, ids=lambda part: part.name)
 def test_output_law(shape: Shape, verifier: Verifier, size: int) -> None:

@@ -233,8 +233,11 @@ def carry_out(model: PoolOfSequences, requests: Sequence[Request], batch: Batch)
         step += 1
 
 
+SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 67))]
+
+
 @pytest.mark.parametrize("path", MODELS)
-@pytest.mark.parametrize("seed", range(67))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_others_do_a_text_is_the_same_as_alone(path: str, seed: int) -> None:
     model, requests = MODELS[path], schedule(seed)
     texts = [alone(model, each) for each in requests]

@@ -54,6 +54,7 @@ def texts(lm: draftwood.LanguageModel) -> list[list[int]]:
     return [lm.generate(prompt, temperature=t, seed=3, **asked).token_ids for t in (0.0, 1.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("path", PATHS)
 def test_texts_are_the_same_whatever_the_default_type_is(path: str, method: str) -> None:
@@ -81,6 +82,7 @@ class Watch(TorchDispatchMode):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [*METHODS, "stand", "traversal", "sequoia", "aded"])
 @pytest.mark.parametrize("path", PATHS)
 def test_no_tensor_takes_the_default_type(path: str, method: str) -> None:

@@ -51,6 +51,7 @@ def by_method(request: pytest.FixtureRequest, lm: LanguageModel) -> LanguageMode
     return lm.with_method(methods_on(lm.model)[request.param])  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_each_text_of_a_list_is_that_of_its_prompt_alone(
     by_method: LanguageModel, temperature: float
@@ -64,6 +65,7 @@ def test_each_text_of_a_list_is_that_of_its_prompt_alone(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("prompt", ["abcabcab", "a long one, in more than one chunk " * 12])
 def test_answer_i_is_the_text_of_the_seed_plus_i(

@@ -115,6 +115,7 @@ def uncut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DraftTree, "truncated", refuse)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("uncut")
 @pytest.mark.parametrize("kind", ["rotary", "learned", "native"])
 @pytest.mark.parametrize("name", NAMES)
@@ -137,6 +138,7 @@ def test_a_text_reaches_the_end_of_the_context(
             assert drawn == text_of(target, plain, Sampling(1.0), 99, prompt)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("uncut")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_text_reaches_its_last_token(name: str, targets: dict[str, Model]) -> None:
