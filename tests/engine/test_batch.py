@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from draftwood.drafters import DraftModel, LayerSkip, MultiSource, Nothing, PromptLookup, Stand
-from draftwood.engine import Batch, Decoding, Event, Limits, Options, Task, generate, run_all
+from draftwood.engine import Batch, Decoding, Event, Input, Limits, Options, Task, generate, run_all
 from draftwood.interfaces.drafter import (
     Drafter,
     DraftRequest,
@@ -473,3 +473,38 @@ def step_of(task: Task) -> list[Event]:
         return batch.step()
     finally:
         batch.close()
+
+
+def test_a_task_that_waits_is_asked_again_at_each_step(model: LeanModel) -> None:
+    class Patient(Decoding):
+        """Waits for two steps before it begins."""
+
+        asked = 0
+
+        def next_inputs(self) -> list[Input]:
+            self.asked += 1
+            return [] if self.asked < 3 else super().next_inputs()
+
+    batch = Batch()
+    batch.add(Patient(model, Nothing(), Match(), [1, 2, 3], Options(max_new_tokens=2)))
+    batch.add(decoding(model, tokens=9))
+    heard = [{event.number for event in batch.step()} for _ in range(4)]
+    assert heard == [{1}, {1}, {0, 1}, {0, 1}]
+    batch.close()
+
+
+def test_a_task_that_cannot_be_closed_keeps_no_other_from_it(model: LeanModel) -> None:
+    class Stuck(Decoding):
+        def close(self) -> None:
+            super().close()
+            raise BrokenError("close")
+
+    batch = Batch()
+    for kind in (Stuck, Decoding, Stuck, Decoding):
+        batch.add(kind(model, Nothing(), Match(), [1, 2], Options()))
+    batch.step()
+    assert len(model.pool.used) == 4
+    with pytest.raises(BrokenError, match="close"):
+        batch.close()
+    assert not batch
+    assert not model.pool.used

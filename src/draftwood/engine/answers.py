@@ -1,7 +1,7 @@
 """Several answers to one prompt, which is run once."""
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from contextlib import ExitStack
 
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import FinishReason
@@ -32,8 +32,7 @@ class Answers:
             raise ValueError("answers share a prompt and a target; run other prompts on their own")
         if len(members) > 1:
             require_ability(first.target, "fork", "a prompt with several answers")
-        self._asked: list[int] = []  # members whose inputs are being run
-        self._counts: list[int] = []  # inputs of each of them
+        self._asked: list[tuple[int, Decoding]] = []  # members whose inputs are being run
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -48,40 +47,29 @@ class Answers:
             for each in self.members:
                 each.open()
         if first.in_prompt:
-            self._asked = [0]
             return first.next_inputs()
-        self._asked = [n for n, each in enumerate(self.members) if each.finish_reason is None]
-        inputs = [self.members[number].next_inputs() for number in self._asked]
-        self._counts = [len(own) for own in inputs]
-        return [each for own in inputs for each in own]
+        going = ((n, each) for n, each in enumerate(self.members) if each.finish_reason is None)
+        self._asked = list(going)
+        return [wanted for _, each in self._asked for wanted in each.next_inputs()]
 
     def take(self, outputs: Sequence[Output], seconds: float) -> list[tuple[int, Step]] | None:
         """The steps by number of the answer; None while the prompt goes on."""
-        if self.members[0].in_prompt:
-            return self._take_prompt(outputs[0], seconds)
-        share = seconds / len(self._asked)
-        ends = pairwise(accumulate(self._counts, initial=0))
-        found = []
-        for number, (start, end) in zip(self._asked, ends, strict=True):
-            step = self.members[number].take(outputs[start:end], share)
+        first, asked = self.members[0], self._asked
+        if first.in_prompt:  # what came of it is news for all
+            asked, outputs = list(enumerate(self.members)), [*outputs] * len(self.members)
+            if first.last_chunk:
+                for each in self.members[1:]:
+                    first.session.fork(each.session)
+        told = []
+        for (number, each), output in zip(asked, outputs, strict=True):
+            step = each.take([output], seconds / len(asked))
             if step is not None:
-                found.append((number, step))
-            if self.members[number].finish_reason is not None:
-                self.members[number].close()
-        return found
-
-    def _take_prompt(self, output: Output, seconds: float) -> list[tuple[int, Step]] | None:
-        first, share = self.members[0], seconds / len(self.members)
-        if first.last_chunk:
-            for each in self.members[1:]:
-                first.session.fork(each.session)
-        steps = [each.take([output], share) for each in self.members]
-        for each in self.members:
+                told.append((number, step))
             if each.finish_reason is not None:
                 each.close()
-        told = [(number, step) for number, step in enumerate(steps) if step is not None]
         return told or None
 
     def close(self) -> None:
-        for each in self.members:
-            each.close()
+        with ExitStack() as stack:
+            for each in self.members:
+                stack.callback(each.close)

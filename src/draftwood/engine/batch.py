@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from itertools import accumulate, count, pairwise
 from typing import Any
 
@@ -46,15 +46,16 @@ class Batch:
 
     def cancel(self, number: int) -> None:
         """End a task; what it held is free at once. Nothing happens where it has ended."""
-        task = self._waiting.pop(number, None) or self._running.pop(number, None)
         self._inputs.pop(number, None)
-        if task is not None:
-            task.close()
+        for tasks in (self._waiting, self._running):
+            if number in tasks:
+                tasks.pop(number).close()
 
     def close(self) -> None:
-        """End all tasks."""
-        for number in [*self._waiting, *self._running]:
-            self.cancel(number)
+        """End all tasks, also where ending one of them fails."""
+        with ExitStack() as stack:
+            for number in [*self._waiting, *self._running]:
+                stack.callback(self.cancel, number)
 
     def step(self) -> list[Event]:
         """Start what there is room for, run each model once, and tell what came of it.
@@ -82,9 +83,12 @@ class Batch:
         for number, task in list(self._running.items()):
             if number not in self._inputs:
                 try:
-                    self._inputs[number] = task.next_inputs()
+                    inputs = task.next_inputs()
                 except Exception as error:
                     events.append(self._failed(number, error))
+                    continue
+                if inputs:  # otherwise it waits, and is asked again at the next step
+                    self._inputs[number] = inputs
         return events
 
     def _chosen(self) -> tuple[list[int], list[int]]:
@@ -92,9 +96,9 @@ class Batch:
         prompts, trees, rows = [], [], 0
         for number, inputs in self._inputs.items():
             more = sum(len(each.tokens) for each in inputs if isinstance(each, PromptChunk))
-            if inputs and not more:
+            if not more:
                 trees.append(number)
-            elif more and (not rows or rows + more <= self.limits.prompt_rows):
+            elif not rows or rows + more <= self.limits.prompt_rows:
                 prompts.append(number)
                 rows += more
         return prompts, trees

@@ -85,10 +85,6 @@ class Event:
     finish_reason: FinishReason | None = None
     error: Exception | None = None
 
-    @property
-    def is_last(self) -> bool:
-        return self.finish_reason is not None or self.error is not None
-
 
 @dataclass(frozen=True)
 class Limits:

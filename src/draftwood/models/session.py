@@ -203,7 +203,7 @@ class PooledSession(InProcess):
         if not isinstance(fork, PooledSession) or fork.model is not self.model or fork._length:
             raise ValueError("a fork goes into an empty session of the same model")
         self.model.pool.copy(self.slot, fork.slot, self._length)
-        fork._length = self._length
+        fork._length, fork._ran = self._length, 0
         return fork
 
     def close(self) -> None:

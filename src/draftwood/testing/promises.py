@@ -258,15 +258,10 @@ def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
 
 
 @dataclass(frozen=True)
-class ProbabilityOrder:
-    """A wrong rule: drawn siblings are in order of probability, not of drawing. One level only."""
+class _Around:
+    """A shape around another one: as large and as deep."""
 
-    name: ClassVar[str] = "probability-order"
-    shape: Widths
-
-    @property
-    def draw(self) -> Draw:
-        return self.shape.draw
+    shape: Shape
 
     @property
     def nodes(self) -> int:
@@ -275,6 +270,17 @@ class ProbabilityOrder:
     @property
     def depth(self) -> int:
         return self.shape.depth
+
+
+@dataclass(frozen=True)
+class ProbabilityOrder(_Around):
+    """A wrong rule: drawn siblings are in order of probability, not of drawing. One level only."""
+
+    name: ClassVar[str] = "probability-order"
+
+    @property
+    def draw(self) -> Draw:
+        return self.shape.draw
 
     @property
     def label(self) -> str:
@@ -288,20 +294,11 @@ class ProbabilityOrder:
 
 
 @dataclass(frozen=True)
-class Mislabelled:
+class Mislabelled(_Around):
     """A wrong rule: the tree says that its siblings were drawn in another way than they were."""
 
     name: ClassVar[str] = "mislabelled"
-    shape: Shape
     draw: Draw
-
-    @property
-    def nodes(self) -> int:
-        return self.shape.nodes
-
-    @property
-    def depth(self) -> int:
-        return self.shape.depth
 
     @property
     def label(self) -> str:

@@ -203,7 +203,11 @@ class LanguageModel(InProcess):
         if seed is not None:
             require_whole("seed", seed, "a whole number or None")
         seeds = [None if seed is None else seed + number for number in range(n)]
-        texts = [[self.stream(prompt, seed=own, **options) for own in seeds] for prompt in prompts]
+        firsts = [self.stream(prompt, seed=seeds[0], **options) for prompt in prompts]
+        texts = [  # a prompt is encoded once
+            [one, *(self.stream(one.decoding.prompt, seed=own, **options) for own in seeds[1:])]
+            for one in firsts
+        ]
         several = n > 1
         tasks = [
             Answers([each.decoding for each in streams]) if several else streams[0].decoding
