@@ -61,8 +61,6 @@ RETIRED = {
 ALLOWED = {
     ("methods/parts.py", "Parts"): "all parts that methods are made of, not what a build may use",
     ("methods/__init__.py", "Parts"): "the same",
-    ("native/decoder.cpp", "Part"): "a struct inside the library, not the Python class",
-    ("native/decoder.cpp", "Run"): "likewise; Python calls it CForwardInput",
     ("native/team.h", "invited"): "threads that a call wakes",
     ("native/drafting.cpp", "Kind"): "a row of the table of native sources",
 }

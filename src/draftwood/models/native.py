@@ -102,7 +102,7 @@ class NativeModel(DecoderModel):
         )
         numbers = [number for place in places for number in (place.slot, place.start, place.count)]
         run = library.CForwardInput(
-            part=library.integers(numbers),
+            sequences=library.integers(numbers),
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
             attention=self._kept(parts[0].layers.without_attention),
@@ -112,7 +112,7 @@ class NativeModel(DecoderModel):
                 [states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]
             ),
             logits=logits.data_ptr(),
-            parts=len(parts),
+            num_sequences=len(parts),
             rows=sum(counts),
             masks=len(self.windows),
             layers=self.depth,

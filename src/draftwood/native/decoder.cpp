@@ -42,20 +42,20 @@ struct Decoder {
 };
 
 // One sequence's rows: `count` new tokens of a slot, from place `start` on.
-struct Part {
+struct Sequence {
     int64_t slot, start, count;
 };
 
-struct Run {
-    int32_t parts, rows, masks, layers;
-    int32_t last_only;               // whether the logits of each part's last row are wanted alone
-    const Part* part;                // [parts]
+struct ForwardInput {
+    int32_t num_sequences, rows, masks, layers;
+    int32_t last_only;               // whether the logits of each sequence's last row are wanted alone
+    const Sequence* sequences;       // [num_sequences]
     const int64_t *tokens, *positions;  // [rows]
     const uint8_t *attention, *mlp;  // [layers]: whether they are run
-    const uint8_t* const* sees;      // [masks][parts], each of bytes [count][start + count]
+    const uint8_t* const* sees;      // [masks][num_sequences], each of bytes [count][start + count]
     void* cache;                     // [2 * layers][slots][capacity][num_kv_heads][head_dim]
     int64_t cache_slots, capacity;
-    float* logits;                   // [rows or parts][vocabulary]
+    float* logits;                   // [rows or num_sequences][vocabulary]
     float* const* hidden;            // [layers + 1], each null or [rows][hidden]
 };
 
@@ -101,7 +101,7 @@ struct Scratch {
     std::vector<int64_t> slots, places;         // where a row's key and value go
     std::vector<int> wanted;                    // rows whose logits are wanted
 
-    void reserve(const Decoder& decoder, const Run& run) {
+    void reserve(const Decoder& decoder, const ForwardInput& run) {
         const WeightType kind = (WeightType)decoder.kind;
         auto grow = [&](std::vector<float>& values, int width) {
             if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
@@ -117,17 +117,17 @@ struct Scratch {
         if (visible.size() < (size_t)run.masks * run.rows)
             visible.resize((size_t)run.masks * run.rows);
         slots.clear(), places.clear(), wanted.clear();
-        for (int part = 0; part < run.parts; part++)
-            for (int64_t i = 0; i < run.part[part].count; i++) {
-                if (!run.last_only || i + 1 == run.part[part].count)
+        for (int sequence = 0; sequence < run.num_sequences; sequence++)
+            for (int64_t i = 0; i < run.sequences[sequence].count; i++) {
+                if (!run.last_only || i + 1 == run.sequences[sequence].count)
                     wanted.push_back((int)slots.size());
-                slots.push_back(run.part[part].slot), places.push_back(run.part[part].start + i);
+                slots.push_back(run.sequences[sequence].slot), places.push_back(run.sequences[sequence].start + i);
             }
         for (int mask = 0; mask < run.masks; mask++)
-            for (int part = 0, row = 0; part < run.parts; part++) {
-                const int64_t width = run.part[part].start + run.part[part].count;
-                const uint8_t* sees = run.sees[mask * run.parts + part];
-                for (int64_t i = 0; i < run.part[part].count; i++, row++, sees += width) {
+            for (int sequence = 0, row = 0; sequence < run.num_sequences; sequence++) {
+                const int64_t width = run.sequences[sequence].start + run.sequences[sequence].count;
+                const uint8_t* sees = run.sees[mask * run.num_sequences + sequence];
+                for (int64_t i = 0; i < run.sequences[sequence].count; i++, row++, sees += width) {
                     auto& own = visible[(size_t)mask * run.rows + row];
                     own.clear();
                     for (int32_t place = 0; place < width; place++)
@@ -145,7 +145,7 @@ struct Some {
 template <class Number>  // of the cache and the embedding
 class Forward final : public Job {
 public:
-    Forward(const Decoder& decoder, const Run& run, Scratch& scratch, int threads)
+    Forward(const Decoder& decoder, const ForwardInput& run, Scratch& scratch, int threads)
         : decoder(decoder), run(run), scratch(scratch), threads(threads),
           mixed_width((decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim) {
         plan();
@@ -172,7 +172,7 @@ private:
     };
 
     const Decoder& decoder;
-    const Run& run;
+    const ForwardInput& run;
     Scratch& scratch;
     const int threads, mixed_width;
     // so that a head's results can be encoded by themselves
@@ -510,7 +510,7 @@ void encode_for_head(const Decoder& decoder, const float* hidden, int rows, bool
 extern "C" {
 
 // The first row whose token is none of the vocabulary, in which case nothing was run; else -1.
-int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Run* run,
+int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::ForwardInput* run,
                       int32_t threads) {
     using namespace draftwood;
     for (int32_t row = 0; row < run->rows; row++)

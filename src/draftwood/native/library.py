@@ -104,8 +104,8 @@ class CDecoder(Structure):
 
 class CForwardInput(Structure):
     _fields_ = (
-        *((name, c_int32) for name in ("parts", "rows", "masks", "layers", "last_only")),
-        ("part", POINTER(c_int64)),
+        *((name, c_int32) for name in ("num_sequences", "rows", "masks", "layers", "last_only")),
+        ("sequences", POINTER(c_int64)),
         *((name, c_void_p) for name in ("tokens", "positions")),
         *((name, c_char_p) for name in ("attention", "mlp")),
         ("sees", POINTER(c_int64)),
