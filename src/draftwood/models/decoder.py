@@ -1,5 +1,6 @@
 """What a Llama-shaped decoder of Transformers consists of, read from its modules."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from draftwood.models.support import layer_windows
+from draftwood.native.matrix import Blocks, Weights
 
 FAMILIES = (
     "LlamaForCausalLM",
@@ -50,19 +52,29 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A linear layer."""
+    """A linear layer: weights [outputs inputs], as floats or as a GGUF file has them, and bias."""
 
-    weight: Float[Tensor, "outputs inputs"]
+    weight: Weights
     bias: Float[Tensor, " outputs"] | None
 
     @classmethod
-    def joined(cls, modules: list[nn.Linear]) -> "Projection":
+    def of(cls, module: nn.Module) -> "Projection":
+        """That of a module."""
+        bias: Any = getattr(module, "bias", None)
+        return cls(weights_of(module), None if bias is None else bias.detach())
+
+    @property
+    def floats(self) -> Float[Tensor, "outputs inputs"]:
+        """The weights of a model that was loaded as floats."""
+        assert isinstance(self.weight, Tensor)  # blocks are for the native path alone
+        return self.weight
+
+    @classmethod
+    def joined(cls, parts: Sequence["Projection"]) -> "Projection":
         """Several layers over the same inputs as one; their outputs are side by side."""
-        weights = [module.weight.detach() for module in modules]
-        biases = [module.bias.detach() for module in modules if module.bias is not None]
+        biases = [part.bias for part in parts if part.bias is not None]
         return cls(
-            weights[0] if len(weights) == 1 else torch.cat(weights),
-            torch.cat(biases) if biases else None,
+            torch.cat([part.floats for part in parts]), torch.cat(biases) if biases else None
         )
 
 
@@ -78,7 +90,9 @@ class Layer:
     """
 
     attention_norm: Norm
-    query_key_value: Projection
+    query: Projection
+    key: Projection
+    value: Projection
     query_norm: Norm | None
     key_norm: Norm | None
     output: Projection
@@ -114,11 +128,24 @@ class Decoder:
     """The whole model."""
 
     sizes: Sizes
-    embedding: Float[Tensor, "vocab hidden"]
+    embedding: Weights
     layers: tuple[Layer, ...]
     norm: Norm
     lm_head: Projection
     rotary: Rotary
+
+
+BLOCKS = "blocks"
+"""Attribute of modules whose weights lie in a GGUF file; they have no ``weight``."""
+
+
+def weights_of(module: nn.Module) -> Weights:
+    """What a linear layer or an embedding is made of."""
+    blocks: Blocks | None = getattr(module, BLOCKS, None)
+    if blocks is not None:
+        return blocks
+    weight: Any = module.weight
+    return weight.detach()
 
 
 def why_not_lean(hf_model: PreTrainedModel) -> str | None:
@@ -158,12 +185,12 @@ def read_decoder(hf_model: PreTrainedModel) -> Decoder:
     windows = layer_windows(hf_model)
     return Decoder(
         sizes=_sizes(hf_model),
-        embedding=decoder.embed_tokens.weight.detach(),
+        embedding=weights_of(decoder.embed_tokens),
         layers=tuple(
             _layer(layer, window) for layer, window in zip(decoder.layers, windows, strict=True)
         ),
         norm=_norm(decoder.norm),
-        lm_head=Projection.joined([hf_model.get_output_embeddings()]),  # type: ignore[list-item]
+        lm_head=Projection.of(hf_model.get_output_embeddings()),  # type: ignore[arg-type]
         rotary=Rotary(
             frequencies=decoder.rotary_emb.inv_freq.float(),
             scale=float(getattr(decoder.rotary_emb, "attention_scaling", 1.0)),
@@ -194,14 +221,16 @@ def _layer(layer: Any, window: int | None) -> Layer:
     query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
     return Layer(
         attention_norm=_norm(layer.input_layernorm),
-        query_key_value=Projection.joined([attention.q_proj, attention.k_proj, attention.v_proj]),
+        query=Projection.of(attention.q_proj),
+        key=Projection.of(attention.k_proj),
+        value=Projection.of(attention.v_proj),
         query_norm=_norm(query_norm) if query_norm is not None else None,
         key_norm=_norm(key_norm) if key_norm is not None else None,
-        output=Projection.joined([attention.o_proj]),
+        output=Projection.of(attention.o_proj),
         mlp_norm=_norm(layer.post_attention_layernorm),
-        gate=Projection.joined([network.gate_proj]),
-        up=Projection.joined([network.up_proj]),
-        down=Projection.joined([network.down_proj]),
+        gate=Projection.of(network.gate_proj),
+        up=Projection.of(network.up_proj),
+        down=Projection.of(network.down_proj),
         window=window,
     )
 

@@ -42,7 +42,7 @@ class LeanEnds:
 
     def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
         require_part(tokens, self.model.vocab_size)
-        return functional.embedding(tokens.to(self.model.device), self.model.decoder.embedding)
+        return functional.embedding(tokens.to(self.model.device), self.model.embedding)
 
     @torch.no_grad()
     def logits(
@@ -59,13 +59,13 @@ class LeanEnds:
         require_part(tokens, model.vocab_size)
         head, tokens = model.decoder.lm_head, tokens.to(model.device)
         bias = None if head.bias is None else head.bias[tokens]
-        return functional.linear(rows.to(head.weight.dtype), head.weight[tokens], bias).float()
+        return functional.linear(rows.to(head.floats.dtype), head.floats[tokens], bias).float()
 
     def weights(self) -> EndWeights:
         decoder, saved = self.model.decoder, self.model.dtype
         norm, norm_bias = as_saved(decoder.norm, saved)
         return EndWeights(
-            decoder.embedding, norm, norm_bias, decoder.lm_head.weight, decoder.lm_head.bias
+            self.model.embedding, norm, norm_bias, decoder.lm_head.floats, decoder.lm_head.bias
         )
 
 

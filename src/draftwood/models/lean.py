@@ -43,17 +43,16 @@ class LeanModel(DecoderModel):
 
     def __init__(self, hf_model: PreTrainedModel) -> None:
         self.decoder = read_decoder(hf_model)
+        self.embedding = Projection(self.decoder.embedding, None).floats
         super().__init__(hf_model, self.decoder, cache=hf_model.dtype)
         prepacked = _can_prepack(self.device, self.dtype)
         self.products = [
             _Products(
-                *(
-                    _product(part, prepacked)
-                    for part in (layer.query_key_value, layer.output, both, layer.down)
-                )
+                *(_product(part, prepacked) for part in (mixed, layer.output, both, layer.down))
             )
             for layer in self.decoder.layers
-            for both in [_side_by_side(layer.gate, layer.up)]
+            for mixed in [Projection.joined([layer.query, layer.key, layer.value])]
+            for both in [Projection.joined([layer.gate, layer.up])]
         ]
         self.lm_head = _product(self.decoder.lm_head, prepacked)
         self.padded = prepacked
@@ -102,7 +101,7 @@ class LeanModel(DecoderModel):
         hidden: tuple[int, ...],
     ) -> Decoded:
         rotation = self.decoder.rotary(positions)
-        stream = functional.embedding(tokens, self.decoder.embedding).float()
+        stream = functional.embedding(tokens, self.embedding).float()
         states: dict[int, Tensor] = {}
         for index, (layer, products) in enumerate(
             zip(self.decoder.layers, self.products, strict=True)
@@ -153,7 +152,7 @@ class _Product:
     """PyTorch's own linear layer; rows come and go in float32."""
 
     def __init__(self, part: Projection) -> None:
-        self.weight, self.bias = part.weight, part.bias
+        self.weight, self.bias = part.floats, part.bias
 
     def __call__(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
         return functional.linear(rows.to(self.weight.dtype), self.weight, self.bias).float()
@@ -167,8 +166,8 @@ class _Prepacked:
     """
 
     def __init__(self, part: Projection) -> None:
-        self.dtype, self.bias = part.weight.dtype, part.bias
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(part.weight, _TYPICAL_ROWS)
+        self.dtype, self.bias = part.floats.dtype, part.bias
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(part.floats, _TYPICAL_ROWS)
         self.run = torch.ops.mkldnn._linear_pointwise.default
 
     def __call__(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
@@ -190,13 +189,6 @@ class _Products:
 
 def _product(part: Projection, prepacked: bool) -> _Linear:
     return _Prepacked(part) if prepacked else _Product(part)
-
-
-def _side_by_side(first: Projection, second: Projection) -> Projection:
-    biases = [part.bias for part in (first, second) if part.bias is not None]
-    return Projection(
-        torch.cat([first.weight, second.weight]), torch.cat(biases) if biases else None
-    )
 
 
 def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:

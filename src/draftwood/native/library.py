@@ -45,22 +45,14 @@ FLAGS = (
 )
 TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
 
-FLOAT32, BFLOAT16, INT8, INT4 = range(4)  # kinds of matrices
-TILE, GROUP = 16, 32  # outputs stored together, inputs that share a scale
-
 
 class CMatrix(Structure):
     """See matrices.h."""
 
     _fields_ = (
-        ("kind", c_int32),
-        ("outputs", c_int32),
-        ("inputs", c_int32),
+        *((name, c_int32) for name in ("format", "outputs", "inputs", "encoding")),
         ("factor", c_float),
-        ("weights", c_void_p),
-        ("scales", c_void_p),
-        ("offsets", c_void_p),
-        ("bias", c_void_p),
+        *((name, c_void_p) for name in ("weights", "scales", "bias")),
     )
 
 
@@ -73,7 +65,7 @@ class CNorm(Structure):
 class CLayer(Structure):
     _fields_ = (
         *((name, CNorm) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
-        *((name, CMatrix) for name in ("query_key_value", "output", "gate", "up", "down")),
+        *((name, CMatrix) for name in ("query", "key", "value", "output", "gate", "up", "down")),
         ("mask", c_int32),
     )
 
@@ -91,11 +83,12 @@ class CDecoder(Structure):
                 "rotary_dim",
             )
         ),
-        *((name, c_int32) for name in ("vocabulary", "kind", "is_bfloat16", "is_layer_norm")),
+        *((name, c_int32) for name in ("vocabulary", "encodings", "is_bfloat16", "is_layer_norm")),
         ("epsilon", c_float),
         ("rotary_scale", c_float),
         ("frequencies", c_void_p),
         ("embedding", c_void_p),
+        ("embedding_codes", CMatrix),
         ("norm", CNorm),
         ("lm_head", CMatrix),
         ("layers", POINTER(CLayer)),
@@ -123,7 +116,18 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
     "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
-    "draftwood_unpack": (None, (POINTER(CMatrix), c_void_p, c_int32)),
+    "draftwood_pack_blocks": (
+        None,
+        (c_void_p, c_void_p, c_void_p, c_void_p, POINTER(CMatrix), c_int32),
+    ),
+    "draftwood_matrix_sizes": (None, (POINTER(CMatrix), POINTER(c_int64))),
+    "draftwood_format_name": (c_char_p, (c_int32,)),
+    "draftwood_block_inputs": (c_int32, (c_int32,)),
+    "draftwood_block_bytes": (c_int32, (c_int32,)),
+    "draftwood_read_outputs": (
+        None,
+        (POINTER(CMatrix), c_void_p, c_int64, c_void_p, c_int32),
+    ),
     "draftwood_logits": (
         None,
         (
