@@ -2,7 +2,7 @@
 its settings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 TOKENS = ["<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa", "Ġt"]
 MERGES = ["Ġ a", "Ġ t"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+Kind = Callable[[str], gguf.GGMLQuantizationType]
 SHIFTED_NORMS = ("gemma2", "gemma3", "nemotron")
 
 
@@ -23,8 +24,9 @@ def write_gguf(
     architecture: str = "llama",
     settings: Mapping[str, Any] | None = None,
     tensors: Mapping[str, np.ndarray] | None = None,
-    kind: gguf.GGMLQuantizationType | None = None,
+    kind: gguf.GGMLQuantizationType | Kind | None = None,
     split: int = 0,
+    encode: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> list[Path]:
     """Write a model; the files that came out.
 
@@ -32,16 +34,19 @@ def write_gguf(
         path: of the file; the parts of a split one are named after it.
         settings: more of them, without the architecture in front.
         tensors: more of them, in float32.
-        kind: how matrices are stored; None for float32.
+        kind: how matrices are stored, all or by name; None for float32.
         split: most tensors in one file; 0 for one file.
+        encode: makes a matrix's blocks, for types that the ``gguf`` package does not write.
     """
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     for key, value in (shape_of(model.config) | dict(settings or {})).items():
         _add(writer, f"{architecture}.{key}", value)
     _add_tokenizer(writer)
     for name, values in (converted(model, architecture) | dict(tensors or {})).items():
-        if kind is not None and values.ndim > 1:
-            writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+        own = kind if kind is None or isinstance(kind, gguf.GGMLQuantizationType) else kind(name)
+        if own is not None and values.ndim > 1:
+            blocks = encode(values) if encode else gguf.quantize(values, own)
+            writer.add_tensor(name, blocks, raw_dtype=own)
         else:
             writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))
     writer.write_header_to_file(path)

