@@ -73,16 +73,22 @@ inline void read_six_bits(const uint8_t* bytes, Block& block) {
 
 inline void read_q2_k(const uint8_t* from, Block& block) {
     std::memcpy(block.factors, from, 16);  // pairs of nibbles, kept as they are
-    for (int i = 0; i < SUPER_BLOCK; i++)
-        block.codes[i] = from[16 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+    for (int part = 0; part < 2; part++)
+        for (int group = 0; group < 4; group++)
+            for (int i = 0; i < GROUP; i++)
+                block.codes[(part * 4 + group) * GROUP + i] =
+                    from[16 + part * GROUP + i] >> (group * 2) & 3;
     block.scale = read_number<float16>(from + 80), block.offset = read_number<float16>(from + 82);
 }
 
 inline void read_q3_k(const uint8_t* from, Block& block) {
     const uint8_t *high = from, *low = from + 32, *packed = from + 96;
-    for (int i = 0; i < SUPER_BLOCK; i++)
-        block.codes[i] = (low[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) |
-                         (high[i % 32] >> (i / 32) & 1) << 2;
+    for (int part = 0; part < 2; part++)
+        for (int group = 0; group < 4; group++)
+            for (int i = 0; i < GROUP; i++)
+                block.codes[(part * 4 + group) * GROUP + i] =
+                    (low[part * GROUP + i] >> (group * 2) & 3) |
+                    (high[i] >> (part * 4 + group) & 1) << 2;
     for (int i = 0; i < 16; i++)
         block.factors[i] =
             (int8_t)(((packed[i % 8] >> (i / 8 * 4) & 15) | (packed[8 + i % 4] >> (i / 4 * 2) & 3) << 4) - 32);
@@ -92,26 +98,34 @@ inline void read_q3_k(const uint8_t* from, Block& block) {
 inline void read_q4_k(const uint8_t* from, Block& block) {
     block.scale = read_number<float16>(from), block.offset = read_number<float16>(from + 2);
     read_six_bits(from + 4, block);
-    for (int i = 0; i < SUPER_BLOCK; i++)
-        block.codes[i] = from[16 + i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15;
+    for (int part = 0; part < 4; part++)
+        for (int i = 0; i < GROUP; i++) {
+            const uint8_t pair = from[16 + part * GROUP + i];
+            block.codes[part * 2 * GROUP + i] = pair & 15;
+            block.codes[(part * 2 + 1) * GROUP + i] = pair >> 4;
+        }
 }
 
 inline void read_q5_k(const uint8_t* from, Block& block) {
     block.scale = read_number<float16>(from), block.offset = read_number<float16>(from + 2);
     read_six_bits(from + 4, block);
     const uint8_t *high = from + 16, *low = from + 48;
-    for (int i = 0; i < SUPER_BLOCK; i++)
-        block.codes[i] = (low[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15) |
-                         (high[i % 32] >> (i / 32) & 1) << 4;
+    for (int part = 0; part < 4; part++)
+        for (int i = 0; i < GROUP; i++) {
+            const uint8_t pair = low[part * GROUP + i], bits = high[i] >> (part * 2);
+            block.codes[part * 2 * GROUP + i] = (pair & 15) | (bits & 1) << 4;
+            block.codes[(part * 2 + 1) * GROUP + i] = (pair >> 4) | (bits >> 1 & 1) << 4;
+        }
 }
 
 inline void read_q6_k(const uint8_t* from, Block& block) {
     const uint8_t *low = from, *high = from + 128;
-    for (int i = 0; i < SUPER_BLOCK; i++) {
-        const int part = i / 128, rest = i % 128;
-        block.codes[i] = (low[part * 64 + rest % 64] >> (rest / 64 * 4) & 15) |
-                         (high[part * 32 + rest % 32] >> (rest / 32 * 2) & 3) << 4;
-    }
+    for (int part = 0; part < 2; part++)
+        for (int group = 0; group < 4; group++)
+            for (int i = 0; i < GROUP; i++)
+                block.codes[(part * 4 + group) * GROUP + i] =
+                    (low[(part * 2 + group % 2) * GROUP + i] >> (group / 2 * 4) & 15) |
+                    (high[part * GROUP + i] >> (group * 2) & 3) << 4;
     std::memcpy(block.factors, from + 192, 16);
     block.scale = read_number<float16>(from + 208);
 }
@@ -133,10 +147,12 @@ inline void read_iq2_xxs(const uint8_t* from, const CodeBooks& books, Block& blo
         const uint8_t* grids = from + 2 + group * 8;
         const uint32_t word = read_number<uint32_t>(grids + 4);
         block.factors[group] = (int8_t)(2 * (word >> 28) + 1);
-        for (int i = 0; i < GROUP; i++)
-            block.codes[group * GROUP + i] =
-                books.grid[grids[i / 8] * 8 + i % 8] |
-                (books.signs[word >> (i / 8 * 7) & 127] >> (i % 8) & 1) << 2;
+        for (int part = 0; part < 4; part++) {
+            const uint8_t *entry = books.grid + grids[part] * 8,
+                          signs = books.signs[word >> (part * 7) & 127];
+            for (int i = 0; i < 8; i++)
+                block.codes[group * GROUP + part * 8 + i] = entry[i] | (signs >> i & 1) << 2;
+        }
     }
 }
 
@@ -146,10 +162,12 @@ inline void read_iq3_xxs(const uint8_t* from, const CodeBooks& books, Block& blo
     for (int group = 0; group < GROUPS_OF_BLOCK; group++) {
         const uint32_t word = read_number<uint32_t>(words + group * 4);
         block.factors[group] = (int8_t)(2 * (word >> 28) + 1);
-        for (int i = 0; i < GROUP; i++)
-            block.codes[group * GROUP + i] =
-                books.grid[grids[group * 8 + i / 4] * 4 + i % 4] |
-                (books.signs[word >> (i / 8 * 7) & 127] >> (i % 8) & 1) << 3;
+        for (int part = 0; part < 8; part++) {
+            const uint8_t *entry = books.grid + grids[group * 8 + part] * 4,
+                          signs = books.signs[word >> (part / 2 * 7) & 127] >> (part % 2 * 4);
+            for (int i = 0; i < 4; i++)
+                block.codes[group * GROUP + part * 4 + i] = entry[i] | (signs >> i & 1) << 3;
+        }
     }
 }
 
