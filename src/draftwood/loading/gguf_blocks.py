@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from draftwood.loading.gguf_files import (
     FLOATS,
@@ -155,26 +155,28 @@ def digest_of(folder: Path) -> str:
     )
 
 
-def open_blocks(folder: Path) -> tuple[PreTrainedModel, Any]:
-    """The model that a folder describes, and its tokenizer.
+def tokenizer_of(folder: Path) -> Any:
+    """The tokenizer of the file that a folder describes."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def open_blocks(folder: Path) -> PreTrainedModel:
+    """The model that a folder describes.
 
     Its linear layers have blocks in the place of weights: the native path alone runs it.
     """
     from safetensors.torch import load_file
-    from transformers import AutoTokenizer
 
     paths, matrices = _read_places(folder)
     files = [_mapped(path) for path in paths]
     small = load_file(folder / SMALL)
-    with quiet_transformers():
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        config = AutoConfig.from_pretrained(folder)
-        with torch.device("meta"):
-            model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        if (folder / "generation_config.json").is_file():
-            from transformers import GenerationConfig
-
-            model.generation_config = GenerationConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder)
     orders = {name: small.pop(name) for name in [*small] if name.startswith(ORDER)}
     found = dict[str, Blocks]()
     for each in matrices:
@@ -191,7 +193,7 @@ def open_blocks(folder: Path) -> tuple[PreTrainedModel, Any]:
     _put(model, found)
     model.load_state_dict(small, strict=False, assign=True)
     _make_rotary(model)
-    return model.eval(), tokenizer
+    return model.eval()
 
 
 def _read_places(folder: Path) -> tuple[list[Path], list[StoredMatrix]]:

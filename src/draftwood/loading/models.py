@@ -1,6 +1,7 @@
 """From a name to a model that is ready to run, on the fastest path that can run it."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,14 +10,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from draftwood.interfaces.model import Model
 from draftwood.loading import hub
-from draftwood.loading.gguf_blocks import open_blocks
+from draftwood.loading.gguf_blocks import open_blocks, tokenizer_of
 from draftwood.loading.origin import quantisation
 from draftwood.models.decoder import why_not_lean
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.native.library import CompilerError, available
-from draftwood.storage.progress import progress
+from draftwood.storage.progress import progress, quiet_transformers
 
 INT8 = "int8"
 
@@ -76,13 +77,14 @@ def _in_place(
     folder = hub.blocks_of(name)
     if folder is None:
         return None
-    with progress(f"loading {name}"):
-        hf_model, tokenizer = open_blocks(folder)
+    with progress(f"loading {name}"), quiet_transformers(), ThreadPoolExecutor(1) as pool:
+        # a large vocabulary takes as long as packing the matrices
+        tokenizer = pool.submit(tokenizer_of, folder)
         if is_float:
-            model = NativeModel(hf_model, "float32")
+            model = NativeModel(open_blocks(folder), "float32")
         else:
-            model = NativeModel(hf_model, "int8", torch.bfloat16)
-    return LoadedModel(model, tokenizer, folder, "float32" if is_float else INT8)
+            model = NativeModel(open_blocks(folder), "int8", torch.bfloat16)
+    return LoadedModel(model, tokenizer.result(), folder, "float32" if is_float else INT8)
 
 
 def model_for(hf_model: PreTrainedModel, int8: bool = False) -> Model:

@@ -86,6 +86,7 @@ class NativeModel(DecoderModel):
         self._lm_head = self._packed(decoder.lm_head)
         self._embedding = self._embedding_of(decoder, half_type)
         self._structure = self._decoder(decoder, half_type)
+        self._shared.clear()  # blocks keep their file mapped
         tied = decoder.lm_head.weight is decoder.embedding or (
             isinstance(decoder.embedding, Tensor)
             and isinstance(decoder.lm_head.weight, Tensor)

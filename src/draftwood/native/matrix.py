@@ -1,6 +1,7 @@
 """Matrices as the library stores them: packed from floats, or from the blocks of a GGUF file."""
 
 import functools
+import mmap
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,19 @@ class Blocks:
         if self.order is None:
             return Blocks(self.format, self.stored[outputs], self.inputs)
         return Blocks(self.format, self.stored, self.inputs, self.order[outputs])
+
+    def let_go(self) -> None:
+        """Leave what was read to the system, which keeps it as long as nobody needs the memory."""
+        mapped = self.stored
+        while isinstance(mapped.base, np.ndarray):
+            mapped = mapped.base
+        if not isinstance(mapped.base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        begin = self.stored.ctypes.data - mapped.ctypes.data
+        begin = -(-begin // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        count = self.stored.ctypes.data - mapped.ctypes.data + self.stored.nbytes - begin
+        if count > 0:
+            mapped.base.madvise(mmap.MADV_DONTNEED, begin, count)
 
     def rows(self) -> Int[Tensor, " outputs"]:
         """The stored row of each output."""
@@ -158,6 +172,7 @@ class Matrix:
             matrix.structure,
             threads(),
         )
+        blocks.let_go()
         return matrix
 
     def multiply(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
