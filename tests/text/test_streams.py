@@ -238,7 +238,7 @@ def test_what_lives_in_a_process_is_not_copied(
 ) -> None:
     with pytest.raises(
         TypeError,
-        match=f"{name} cannot be (pickled|copied).*in another process load the model anew",
+        match=f"{name} cannot be (pickled|copied).*in another process load the model again",
     ):
         act(copies_of(lm)[name])
 

@@ -119,7 +119,7 @@ class InProcess:
     def _refuse(self, act: str) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} cannot be {act}: its weights and caches belong to this process,"
-            " where all threads may share it; in another process load the model anew with"
+            " where all threads may share it; in another process load the model again with"
             " draftwood.load"
         )
 
