@@ -19,12 +19,8 @@ def run_alone(
 
     Commit it to keep it.
     """
-    lengths = [session.length for session in sessions]
-    places = [
-        CacheSlice(session.slot, length, 1)
-        for session, length in zip(sessions, lengths, strict=True)
-    ]
-    positions = torch.tensor(lengths).to(target.device, non_blocking=True)
+    places = [session.place_root() for session in sessions]
+    positions = torch.tensor([place.start for place in places]).to(target.device, non_blocking=True)
     with target.pool.lock:
         target.pool.cover(places)
         cache = _OneTokenCache(target, places, positions)
@@ -35,8 +31,6 @@ def run_alone(
             past_key_values=cache,
             use_cache=True,
         )
-    for session in sessions:
-        session._ran = 1
     return out.logits[:, -1]
 
 
