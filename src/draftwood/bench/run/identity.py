@@ -93,7 +93,9 @@ def distribution_test(
         context = [*prompt, *answer[:place]]
         # room for whole trees
         options = Options(sampling, 64, exact=exact)
-        with closing(_Place(model, method, context, answer[place], options, seed + 1)) as decoded:
+        with closing(
+            _Prefilled(model, method, context, answer[place], options, seed + 1)
+        ) as decoded:
             if decoded.drafts:
                 plain = [rng.draw(distributions[place]) for _ in range(samples)]
                 drawn = [decoded.draw(number) for number in range(samples)]
@@ -101,7 +103,7 @@ def distribution_test(
     return None
 
 
-class _Place:
+class _Prefilled:
     """A method at one place of a text, from which it goes on as often as asked.
 
     Target and draft model run the text up to there once; each sample copies their caches.
