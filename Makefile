@@ -32,14 +32,14 @@ test-core: $(READY)  ## the tests of the core alone, in under 90 seconds
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
-check: $(READY)  ## prove greedy identity and output laws on the built-in model
+check: $(READY)  ## prove greedy identity and output distributions on the built-in model
 	$(BIN)/draftwood check
 
 format: $(READY)  ## bring the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## write the generated pages anew
+docs: $(READY)  ## write the generated pages again
 	$(BIN)/python docs/generate.py
 
 bench-overhead: $(READY)  ## time per step outside model runs

@@ -107,7 +107,7 @@ def report(arguments: argparse.Namespace) -> int:
     ]
     print(
         markdown(
-            ["drafts and verifier", "texts the same", "tokens per run", "tokens guessed"], rows
+            ["drafts and verifier", "texts the same", "tokens per run", "tokens drafted"], rows
         )
     )
     different = sum(record["prompts"] - record["same"] for record in records)

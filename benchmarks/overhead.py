@@ -149,7 +149,7 @@ def table(record: dict) -> str:
         f"Median of {record['steps']} steps, vocabulary {record['vocab']}, threads:"
         f" {record['threads']}.\n\n"
     )
-    return head + markdown(["case", "guesses", "ms per step outside model runs"], rows)
+    return head + markdown(["case", "draft tokens", "ms per step outside model runs"], rows)
 
 
 def report(arguments: argparse.Namespace) -> None:

@@ -97,7 +97,10 @@ def _workers() -> tuple[Callable[..., Any], ...]:
 
 def _proof() -> tuple[Callable[..., Any], ...]:
     bounds = "Compute the greatest possible acceptance on so many prompts"
-    law = "Above T = 0, test the next token's law of methods that do not match on so many prompts"
+    law = (
+        "Above T = 0, test the next token's distribution, of methods that do not match, on so many"
+        " prompts"
+    )
     twice = click.IntRange(min=2)
     return (
         click.option(

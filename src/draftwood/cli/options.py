@@ -167,5 +167,5 @@ class LoadedModels:
         """The target with this method."""
         from draftwood import methods
 
-        draft = self.draft if methods.needs_draft_model(method) else None
+        draft = self.draft if methods.uses_draft_model(method) else None
         return self.plain.with_method(method, draft)

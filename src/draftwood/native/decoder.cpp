@@ -693,4 +693,13 @@ void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t 
         for (int64_t i = from; i < std::min(count, from + LANES); i++) times[i] = found[i - from];
     }
 }
+
+// Bytes of a structure that Python hands over, in the order of STRUCTURES in library.py; 0 behind
+// the last.
+int64_t draftwood_structure_size(int32_t index) {
+    using namespace draftwood;
+    const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm), sizeof(Layer), sizeof(Decoder),
+                             sizeof(ForwardInput)};
+    return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
+}
 }

@@ -110,9 +110,13 @@ class CForwardInput(Structure):
     )
 
 
+STRUCTURES: tuple[type[Structure], ...] = (CMatrix, CNorm, CLayer, CDecoder, CForwardInput)
+"""In the order of ``draftwood_structure_size``."""
+
 ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and width
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "draftwood_structure_size": (c_int64, (c_int32,)),
     "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
     "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
@@ -211,6 +215,7 @@ def library() -> ctypes.CDLL:
     Raises:
         CompilerError: where there is no C++ compiler, it fails, or the disk does not take what it
             makes.
+        RuntimeError: where a structure has another size here than in C++.
     """
     folder = home() / "kernels" / key()
     try:
@@ -223,7 +228,22 @@ def library() -> ctypes.CDLL:
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
+    _check_structures(found)
     return found
+
+
+def _check_structures(compiled: ctypes.CDLL) -> None:
+    """Otherwise C++ would read its fields from other places than where Python puts them."""
+    for number, structure in enumerate(STRUCTURES):
+        size = compiled.draftwood_structure_size(number)
+        if size != ctypes.sizeof(structure):
+            raise RuntimeError(
+                f"{structure.__name__} of library.py must have {size} bytes, as"
+                f" {structure.__name__[1:]} has in C++, but it has {ctypes.sizeof(structure)}; give"
+                " both the same fields in the same order"
+            )
+    if compiled.draftwood_structure_size(len(STRUCTURES)):
+        raise RuntimeError("STRUCTURES of library.py must name all of draftwood_structure_size")
 
 
 @functools.cache
