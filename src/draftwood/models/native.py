@@ -1,4 +1,4 @@
-"""Llama-shaped models on a CPU, where one C++ call runs all layers."""
+"""Models on a CPU, where one C++ call runs all layers."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import EndWeights, Keep, Output
-from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder
+from draftwood.models.decoder import Decoder, Layer, Norm, Projection, Sizes, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.ends import as_saved, require_part
 from draftwood.models.session import PackedInput
@@ -49,7 +49,7 @@ class NativeModel(DecoderModel):
     Greedy texts with drafts therefore equal plain ones in every type.
 
     Args:
-        hf_model: a Llama-shaped model on the CPU.
+        hf_model: a model of one of the ``FAMILIES``, on the CPU.
         products: how matrices are stored and multiplied; None takes bfloat16 for models in
             bfloat16, else float32. In ``int8`` 32 weights share a scale, and so do 32 activations
             of a row; weights that lie on 16 even steps anyway, since a file of 4-bit weights is
@@ -75,6 +75,7 @@ class NativeModel(DecoderModel):
         self.weight_bytes = 0  # of the matrices with their scales; a forward pass reads them all
         self._memory: list[Tensor] = []  # what the structure points to
         self._embedding, self._norms = decoder.embedding.to(half_type), decoder.norm
+        self._embedding_scale = decoder.scales.embedding
         self._head_bias = decoder.lm_head.bias
         self._structure = self._decoder(decoder, half_type)
         tied = decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
@@ -132,7 +133,7 @@ class NativeModel(DecoderModel):
         return bytes(index not in left_out for index in range(self.depth))
 
     def _decoder(self, decoder: Decoder, half_type: torch.dtype) -> library.CDecoder:
-        sizes = self.sizes
+        sizes, scales, rotaries = self.sizes, self.scales, decoder.rotaries
         layers = (library.CLayer * self.depth)(*map(self._layer, decoder.layers))
         return library.CDecoder(
             hidden=sizes.hidden,
@@ -141,13 +142,23 @@ class NativeModel(DecoderModel):
             num_kv_heads=sizes.num_kv_heads,
             head_dim=sizes.head_dim,
             rotary_dim=sizes.rotary_dim,
+            rotaries=len(rotaries),
             vocabulary=self.vocab_size,
             kind=_KINDS[self.products],
             is_bfloat16=half_type == torch.bfloat16,
             is_layer_norm=sizes.is_layer_norm,
+            norms_whole_vectors=sizes.norms_whole_vectors,
+            is_parallel=sizes.is_parallel,
+            activation=library.ACTIVATIONS[sizes.activation],
             epsilon=sizes.epsilon,
-            rotary_scale=decoder.rotary.scale,
-            frequencies=self._address(decoder.rotary.frequencies),
+            embedding_scale=scales.embedding * scales.inputs,
+            attention_scale=_usual_scale(sizes) if scales.attention is None else scales.attention,
+            residual_scale=scales.residual,
+            logit_scale=scales.logits,
+            score_cap=scales.score_cap or 0.0,
+            logit_cap=scales.logit_cap or 0.0,
+            rotary_scales=self._address(torch.tensor([rotary.scale for rotary in rotaries])),
+            frequencies=self._address(torch.stack([rotary.frequencies for rotary in rotaries])),
             embedding=self._address(self._embedding),
             norm=self._norm(decoder.norm),
             lm_head=self._matrix(decoder.lm_head),
@@ -156,11 +167,11 @@ class NativeModel(DecoderModel):
 
     def _layer(self, layer: Layer) -> library.CLayer:
         matrices = ("query_key_value", "output", "gate", "up", "down")
-        norms = ("attention_norm", "mlp_norm", "query_norm", "key_norm")
         return library.CLayer(
             **{name: self._matrix(getattr(layer, name)) for name in matrices},
-            **{name: self._norm(getattr(layer, name)) for name in norms},
+            **{name: self._norm(getattr(layer, name)) for name in library.NORMS},
             mask=self.windows.index(layer.window),
+            rotary=-1 if layer.rotary is None else layer.rotary,
         )
 
     def _norm(self, norm: Norm | None) -> library.CNorm:
@@ -216,7 +227,8 @@ class NativeEnds:
 
     def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
         require_part(tokens, self.model.vocab_size)
-        return functional.embedding(tokens, self.model._embedding).to(self.model.dtype)
+        embedded = functional.embedding(tokens, self.model._embedding).to(self.model.dtype)
+        return embedded * self.model._embedding_scale
 
     def logits(
         self,
@@ -262,6 +274,11 @@ class NativeEnds:
             self.model._structure.lm_head, weight.data_ptr(), threads()
         )
         return weight.to(self.model.dtype)
+
+
+def _usual_scale(sizes: Sizes) -> float:
+    """One by the root of a head's dimensions, in float32."""
+    return float(torch.tensor(float(sizes.head_dim)).sqrt().reciprocal())
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
