@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from draftwood.interfaces.model import ForwardInput, Layers, ModelSession, Output
-from draftwood.models.ends import final_norm
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
@@ -194,11 +193,10 @@ def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     config: PreTrainedConfig = getattr(transformers, name)(**options)
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
-    norm = final_norm(model)
-    assert norm is not None
-    with torch.no_grad():  # new ones are all alike, and a norm done twice would not be noticed
-        for parameter in norm.parameters():
-            parameter += torch.rand(parameter.shape) - 0.5
+    with torch.no_grad():  # new norms are all alike, and a norm done twice would not be noticed
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter += torch.rand(parameter.shape) - 0.5
     return model
 
 

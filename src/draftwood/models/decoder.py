@@ -220,17 +220,19 @@ def _rotary(tables: Any, name: str) -> Rotary:
 
 def _sizes(family: Family, hf_model: PreTrainedModel, tables: Any, name: str) -> Sizes:
     config: Any = hf_model.config
-    norm: Any = hf_model.get_decoder().norm
+    decoder: Any = hf_model.get_decoder()
+    heads, norm = config.num_attention_heads, decoder.norm
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    query_norm = getattr(decoder.layers[0].self_attn, "q_norm", None)
     return Sizes(
         hidden=config.hidden_size,
         intermediate_size=config.intermediate_size,
-        heads=config.num_attention_heads,
+        heads=heads,
         num_kv_heads=config.num_key_value_heads,
-        head_dim=getattr(config, "head_dim", None)
-        or config.hidden_size // config.num_attention_heads,
+        head_dim=head_dim,
         rotary_dim=2 * len(getattr(tables, f"{name}inv_freq")),
         is_layer_norm=family.is_layer_norm,
-        norms_whole_vectors=family.norms_whole_vectors,
+        norms_whole_vectors=query_norm is not None and query_norm.weight.numel() > head_dim,
         is_parallel=bool(family.is_parallel(config)),
         activation=ACTIVATIONS[getattr(config, family.activation)],
         epsilon=float(getattr(norm, "variance_epsilon", 0.0) or getattr(norm, "eps", 0.0)),

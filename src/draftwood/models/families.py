@@ -58,7 +58,6 @@ class Family:
         norms: of a layer.
         norm_shift: what is added to the weights of norms.
         is_layer_norm: whether norms take off the mean.
-        norms_whole_vectors: whether queries and keys are normed across all heads.
         activation: what the configuration calls the network's activation.
         query_key_value, gate_up: what the modules are called; one that holds several comes alone.
         is_interleaved: whether rotary positions turn neighbours, not a head's two halves.
@@ -73,7 +72,6 @@ class Family:
     norms: LayerNorms = LayerNorms()
     norm_shift: float = 0.0
     is_layer_norm: bool = False
-    norms_whole_vectors: bool = False
     activation: str = "hidden_act"
     query_key_value: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
@@ -168,7 +166,6 @@ FAMILIES: dict[str, Family] = {
     "Olmo2ForCausalLM": Family(
         "OLMo 2",
         LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm"),
-        norms_whole_vectors=True,
     ),
     "GraniteForCausalLM": Family("Granite", scales=_granite),
     "CohereForCausalLM": _cohere("Cohere (Command R)", lambda config, layer: ""),
