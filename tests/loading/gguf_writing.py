@@ -2,7 +2,7 @@
 its settings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 TOKENS = ["<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa", "Ġt"]
 MERGES = ["Ġ a", "Ġ t"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-SHIFTED_NORMS = ("gemma2", "gemma3", "nemotron")
+SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron")
+INTERLEAVED = ("llama", "smollm3", "granite")
 
 
 def write_gguf(
@@ -25,6 +26,8 @@ def write_gguf(
     tensors: Mapping[str, np.ndarray] | None = None,
     kind: gguf.GGMLQuantizationType | None = None,
     split: int = 0,
+    pre: str | None = None,
+    merges: Sequence[str] = (),
 ) -> list[Path]:
     """Write a model; the files that came out.
 
@@ -34,11 +37,13 @@ def write_gguf(
         tensors: more of them, in float32.
         kind: how matrices are stored; None for float32.
         split: most tensors in one file; 0 for one file.
+        pre: how the tokenizer splits text first.
+        merges: more of the tokenizer's; each makes a token.
     """
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     for key, value in (shape_of(model.config) | dict(settings or {})).items():
         _add(writer, f"{architecture}.{key}", value)
-    _add_tokenizer(writer)
+    _add_tokenizer(writer, pre, merges)
     for name, values in (converted(model, architecture) | dict(tensors or {})).items():
         if kind is not None and values.ndim > 1:
             writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
@@ -111,7 +116,7 @@ def converted(model: PreTrainedModel, architecture: str) -> dict[str, np.ndarray
 
 
 def _laid_out(name: str, values: np.ndarray, architecture: str, config: Any) -> np.ndarray:
-    if architecture == "llama" and name.split(".")[-2] in ("q_proj", "k_proj"):
+    if architecture in INTERLEAVED and name.split(".")[-2] in ("q_proj", "k_proj"):
         heads = config.num_attention_heads if ".q_proj" in name else config.num_key_value_heads
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if architecture in SHIFTED_NORMS and name.endswith("norm.weight"):
@@ -134,11 +139,14 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_array(key, value)
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter) -> None:
+def _add_tokenizer(writer: gguf.GGUFWriter, pre: str | None, merges: Sequence[str]) -> None:
+    tokens = [*TOKENS, *(merge.replace(" ", "") for merge in merges)]
     writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([3, 3, 3, *[1] * (len(TOKENS) - 3)])
-    writer.add_token_merges(MERGES)
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3, 3, *[1] * (len(tokens) - 3)])
+    writer.add_token_merges([*MERGES, *merges])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     writer.add_unk_token_id(2)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
-from draftwood.loading.gguf_settings import configuration
+from draftwood.loading.gguf_settings import ARCHITECTURES, configuration
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 READING = 2
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 FLOATS = ("F64", "F32", "F16", "BF16")
+# ways to split text, by llama.cpp's names, that Transformers would take for GPT-2's
+SINGLE_DIGITS = ("refact", "command-r")
 # what the folder in bfloat16 is for; every other type gets the file's own numbers
 ROUNDED = (torch.bfloat16, "auto")
 
@@ -120,7 +122,7 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) 
         try:
             readers = _opened(parts)
             model = _read_model(readers, dtype)
-            tokenizer = _read_tokenizer(parts[0])
+            tokenizer = _read_tokenizer(parts[0], readers[0])
         except Exception as error:  # a parser fed with damaged bytes fails in every way there is
             # Transformers calls garbled metadata "not a valid JSON file", an OSError; there is no
             # JSON here.
@@ -200,7 +202,7 @@ def _weights(
     from transformers import modeling_gguf_pytorch_utils as transformers_gguf
 
     processor_class = transformers_gguf.TENSOR_PROCESSORS.get(
-        architecture, transformers_gguf.TensorProcessor
+        ARCHITECTURES[architecture].layout or architecture, transformers_gguf.TensorProcessor
     )
     processor = processor_class(config=model.config.to_dict())
     names = transformers_gguf.get_gguf_hf_weights_map(model, processor)
@@ -225,7 +227,25 @@ def _weights(
     return {name: tensor.to(dtype) for name, tensor in found["tensors"].items()}
 
 
-def _read_tokenizer(path: Path):
-    from transformers import AutoTokenizer
+def _read_tokenizer(path: Path, reader: "GGUFReader"):
+    from tokenizers import pre_tokenizers
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
-    return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    told = {
+        key: None if field is None else field.contents()
+        for key in ("general.architecture", "tokenizer.ggml.pre")
+        for field in [reader.get_field(key)]
+    }
+    # the former asks for a configuration, and Transformers reads those of some architectures only
+    known = told["general.architecture"] in GGUF_SUPPORTED_ARCHITECTURES
+    kind = AutoTokenizer if known else PreTrainedTokenizerFast
+    tokenizer = kind.from_pretrained(path.parent, gguf_file=path.name)
+    if told["tokenizer.ggml.pre"] in SINGLE_DIGITS:
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
+    return tokenizer
