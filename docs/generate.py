@@ -1,5 +1,5 @@
-"""Writes the generated pages: methods, Transformers' options, results, and README's table of
-methods.
+"""Writes the generated pages: methods, models, Transformers' options, results, and README's table
+of methods.
 
 A test checks that they are current.
 
@@ -55,6 +55,39 @@ def methods_page() -> str:
         + "\n\n`draft-model` methods need a second, smaller model of the same vocabulary:"
         " `--draft-model`.\n"
     )
+
+
+def models_page() -> str:
+    """The frame in ``models.md.in`` with the families that have code of their own, and others that
+    the tests run.
+    """
+    sys.path.insert(0, str(ROOT / "tests"))
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
+
+    from draftwood.loading.gguf_settings import ARCHITECTURES
+    from draftwood.models.families import FAMILIES
+    from families import FAMILIES as TESTED
+
+    files: dict[str, list[str]] = {}
+    for name, known in ARCHITECTURES.items():
+        files.setdefault(CLASSES[known.model_type], []).append(f"`{name}`")
+    own = [
+        (family.title, f"`{name}`", ", ".join(files.get(name, ())))
+        for name, family in FAMILIES.items()
+    ]
+    tested = {CLASSES[getattr(transformers, config).model_type] for config, _ in TESTED.values()}
+    others = [
+        (f"`{name}`", ", ".join(files.get(name, ())))
+        for name in sorted((tested | set(files)) - set(FAMILIES))
+    ]
+    frame = (ROOT / "docs" / "models.md.in").read_text()
+    for name, head, rows in (
+        ("own", ("family", "class in Transformers", "GGUF"), own),
+        ("others", ("class in Transformers", "GGUF"), others),
+    ):
+        frame = frame.replace("{{ " + name + " }}", markdown(head, rows))
+    return frame
 
 
 def transformers_page() -> str:
@@ -143,6 +176,7 @@ def pages() -> dict[Path, str]:
     docs = ROOT / "docs"
     found = {
         docs / "methods.md": methods_page(),
+        docs / "models.md": models_page(),
         docs / "transformers.md": transformers_page(),
         docs / "results.md": results_page(),
     }

@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from draftwood.interfaces.model import ForwardInput, Layers, ModelSession, Output
-from draftwood.models.ends import final_norm
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
@@ -42,6 +41,12 @@ MIXED = {
     "head_dim": 8,
     "sliding_window": WINDOW,
     "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+CAPS = {"attn_logit_softcapping": 0.7, "final_logit_softcapping": 2.0}  # both bend a lot
+TURNED = {"rope_type": "default", "rope_theta": 100.0}
+BOTH = {
+    "sliding_attention": TURNED,
+    "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0},
 }
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
 LATENT = {
@@ -92,14 +97,35 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
         {**GROUPED, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 2},
     ),
     "qwen3": ("Qwen3Config", {**GROUPED, "head_dim": 8}),
-    "gemma2": ("Gemma2Config", {**MIXED, **EAGER}),
-    "gemma3": ("Gemma3TextConfig", MIXED),
-    "gemma3-eager": ("Gemma3TextConfig", {**MIXED, **EAGER}),
+    "gemma2": ("Gemma2Config", {**MIXED, **EAGER, **CAPS, "query_pre_attn_scalar": 20}),
+    "gemma3": ("Gemma3TextConfig", {**MIXED, "rope_parameters": BOTH}),
+    "gemma3-eager": ("Gemma3TextConfig", {**MIXED, **EAGER, **CAPS, "rope_parameters": BOTH}),
     "gpt2": ("GPT2Config", LENGTHS),
     "gpt-neox": ("GPTNeoXConfig", SIZES),
     "opt": ("OPTConfig", {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32, "init_std": 0.3}),
     "phi": ("PhiConfig", {**GROUPED, "partial_rotary_factor": 0.5}),
+    "phi3": (
+        "Phi3Config",
+        {**GROUPED, "rope_parameters": {**TURNED, "partial_rotary_factor": 0.5}},
+    ),
+    "phi3-long": (
+        "Phi3Config",
+        {
+            **GROUPED,
+            "sliding_window": WINDOW,
+            "original_max_position_embeddings": 64,
+            "rope_parameters": {
+                **TURNED,
+                "rope_type": "longrope",
+                "short_factor": [1.0, 1.2, 1.5, 2.0],
+                "long_factor": [1.0, 4.0, 9.0, 20.0],
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
     "stablelm": ("StableLmConfig", GROUPED),
+    "stablelm-parallel": ("StableLmConfig", {**GROUPED, "use_parallel_residual": True}),
+    "smollm3": ("SmolLM3Config", {**GROUPED, "no_rope_layer_interval": 2}),
     "olmo2": ("Olmo2Config", GROUPED),
     "deepseek-v3": ("DeepseekV3Config", {**SIZES, **LATENT, **EXPERTS}),
     "mixtral": ("MixtralConfig", {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}),
@@ -108,9 +134,16 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "gemma": ("GemmaConfig", {**GROUPED, "head_dim": 8}),
     "granite": (
         "GraniteConfig",
-        {**GROUPED, "logits_scaling": 4.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.7},
+        {
+            **GROUPED,
+            "logits_scaling": 4.0,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.7,
+            "attention_multiplier": 0.2,
+        },
     ),
     "cohere": ("CohereConfig", {**GROUPED, "logit_scale": 0.25}),
+    "cohere2": ("Cohere2Config", {**MIXED, "attention_bias": True, "logit_scale": 0.25}),
     "falcon": ("FalconConfig", {**SIZES, "alibi": False}),
 }
 LEAN = (
@@ -122,6 +155,18 @@ LEAN = (
     "qwen2-window",
     "qwen3",
     "stablelm",
+    "stablelm-parallel",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3-eager",
+    "phi3",
+    "phi3-long",
+    "smollm3",
+    "olmo2",
+    "granite",
+    "cohere",
+    "cohere2",
 )
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
 FAST = (
@@ -148,11 +193,10 @@ def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     config: PreTrainedConfig = getattr(transformers, name)(**options)
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
-    norm = final_norm(model)
-    assert norm is not None
-    with torch.no_grad():  # new ones are all alike, and a norm done twice would not be noticed
-        for parameter in norm.parameters():
-            parameter += torch.rand(parameter.shape) - 0.5
+    with torch.no_grad():  # new norms are all alike, and a norm done twice would not be noticed
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter += torch.rand(parameter.shape) - 0.5
     return model
 
 

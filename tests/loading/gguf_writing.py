@@ -2,7 +2,7 @@
 its settings.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ TOKENS = ["<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), 
 MERGES = ["Ġ a", "Ġ t"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 Kind = Callable[[str], gguf.GGMLQuantizationType]
-SHIFTED_NORMS = ("gemma2", "gemma3", "nemotron")
+SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron")
+INTERLEAVED = ("llama", "smollm3", "granite")
 
 
 def write_gguf(
@@ -27,6 +28,8 @@ def write_gguf(
     kind: gguf.GGMLQuantizationType | Kind | None = None,
     split: int = 0,
     encode: Callable[[np.ndarray], np.ndarray] | None = None,
+    pre: str | None = None,
+    merges: Sequence[str] = (),
 ) -> list[Path]:
     """Write a model; the files that came out.
 
@@ -37,11 +40,13 @@ def write_gguf(
         kind: how matrices are stored, all or by name; None for float32.
         split: most tensors in one file; 0 for one file.
         encode: makes a matrix's blocks, for types that the ``gguf`` package does not write.
+        pre: how the tokenizer splits text first.
+        merges: more of the tokenizer's; each makes a token.
     """
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     for key, value in (shape_of(model.config) | dict(settings or {})).items():
         _add(writer, f"{architecture}.{key}", value)
-    _add_tokenizer(writer)
+    _add_tokenizer(writer, pre, merges)
     for name, values in (converted(model, architecture) | dict(tensors or {})).items():
         own = kind if kind is None or isinstance(kind, gguf.GGMLQuantizationType) else kind(name)
         if own is not None and values.ndim > 1:
@@ -116,7 +121,7 @@ def converted(model: PreTrainedModel, architecture: str) -> dict[str, np.ndarray
 
 
 def _laid_out(name: str, values: np.ndarray, architecture: str, config: Any) -> np.ndarray:
-    if architecture == "llama" and name.split(".")[-2] in ("q_proj", "k_proj"):
+    if architecture in INTERLEAVED and name.split(".")[-2] in ("q_proj", "k_proj"):
         heads = config.num_attention_heads if ".q_proj" in name else config.num_key_value_heads
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if architecture in SHIFTED_NORMS and name.endswith("norm.weight"):
@@ -139,11 +144,14 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_array(key, value)
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter) -> None:
+def _add_tokenizer(writer: gguf.GGUFWriter, pre: str | None, merges: Sequence[str]) -> None:
+    tokens = [*TOKENS, *(merge.replace(" ", "") for merge in merges)]
     writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([3, 3, 3, *[1] * (len(TOKENS) - 3)])
-    writer.add_token_merges(MERGES)
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3, 3, *[1] * (len(tokens) - 3)])
+    writer.add_token_merges([*MERGES, *merges])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     writer.add_unk_token_id(2)

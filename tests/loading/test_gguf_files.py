@@ -16,6 +16,8 @@ from draftwood.loading.gguf_files import gguf_folder
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
+from draftwood.models.families import FAMILIES
+from draftwood.models.native import NativeModel
 
 CONTEXT = 64
 SMALL = {
@@ -282,6 +284,30 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {"use_parallel_residual": True},
     ),
+    "smollm3": ("smollm3", {"num_hidden_layers": 5}, {}),
+    "olmo2": ("olmo2", {}, {}),
+    "granite": (
+        "granite",
+        {
+            "attention_multiplier": 0.25,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.5,
+            "logits_scaling": 8.0,
+        },
+        {
+            "attention.scale": 0.25,
+            "embedding_scale": 12.0,
+            "residual_scale": 0.5,
+            "logit_scale": 8.0,
+        },
+    ),
+    "granite, silent": ("granite", {"attention_multiplier": 8**-0.5}, {}),
+    "cohere2": (
+        "cohere2",
+        {"sliding_window": 8, "logit_scale": 0.25, "num_hidden_layers": 5},
+        {"attention.sliding_window": 8, "logit_scale": 0.25, "rope.scaling.type": "none"},
+    ),
+    "gemma": ("gemma", {}, {}),
     "starcoder2": ("starcoder2", {}, {}),
     "nemotron": ("nemotron", {"rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.5}}, {}),
     "gpt2": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT}, {}),
@@ -295,6 +321,35 @@ def test_every_architecture_is_the_model_that_was_written(tmp_path: Path, kind: 
     model = build(model_type, **more)
     (path,) = write_gguf(tmp_path / "tiny.gguf", model, kind.split(",")[0], settings)
     assert_same_model(path, model)
+    if type(model).__name__ in FAMILIES:
+        assert_same_in_cpp(path, model)
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "granite"])
+def test_files_of_families_run_in_cpp(tmp_path: Path, kind: str) -> None:
+    model_type, more, settings = ARCHITECTURES[kind]
+    (path,) = write_gguf(tmp_path / "tiny.gguf", model := build(model_type, **more), kind, settings)
+    assert_same_in_cpp(path, model)
+
+
+def assert_same_in_cpp(path: Path, model: PreTrainedModel) -> None:
+    ours = load_model(str(path), "float32", "cpu").model
+    assert isinstance(ours, NativeModel)
+    tokens = torch.randint(3, len(TOKENS), (40,), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        expected = model(tokens[None]).logits[0]
+    found = ours.start().extend(tokens.tolist()).logits
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize(("pre", "digits"), [("refact", ["1", "2"]), ("default", ["12"])])
+def test_digits_stand_alone_where_the_file_says_so(
+    tmp_path: Path, pre: str, digits: list[str]
+) -> None:
+    model = build("granite", vocab_size=len(TOKENS) + 1)
+    (path,) = write_gguf(tmp_path / "tiny.gguf", model, "granite", pre=pre, merges=["1 2"])
+    tokenizer = load_pretrained(str(path), device="cpu").tokenizer
+    assert tokenizer.tokenize("a12") == ["a", *digits]
 
 
 @pytest.mark.parametrize(
@@ -364,8 +419,8 @@ def test_tensors_that_no_weight_takes_are_refused(
 
 
 def test_an_architecture_that_is_not_known_whole_is_refused(tmp_path: Path) -> None:
-    (path,) = write_gguf(tmp_path / "strange.gguf", build("llama"), "granite")
-    with pytest.raises(ValueError, match=r"its architecture is granite; readable are llama, qwen2"):
+    (path,) = write_gguf(tmp_path / "strange.gguf", build("llama"), "deci")
+    with pytest.raises(ValueError, match=r"its architecture is deci; readable are llama, qwen2"):
         load_pretrained(str(path))
 
 

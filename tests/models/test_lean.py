@@ -4,13 +4,16 @@ import copy
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, StableLmConfig, StableLmForCausalLM
+import transformers
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from draftwood.loading.models import load_model, model_for
+from draftwood.models import families as read
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import has_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
+from families import FAMILIES, LEAN, hf_model
 
 
 @pytest.mark.model
@@ -25,7 +28,7 @@ def test_other_architectures_take_the_general_path() -> None:
     gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4)).eval()
     assert isinstance(model_for(gpt2), TransformersModel)
     with pytest.raises(
-        ValueError, match="int8 runs Llama-shaped models only, and GPT2LMHeadModel is not one of"
+        ValueError, match="int8 runs on the native path only, and GPT2LMHeadModel is not one of"
     ):
         model_for(gpt2, int8=True)
     with pytest.raises(ValueError, match="use TransformersModel"):
@@ -51,15 +54,22 @@ def test_variants_that_it_does_not_know_are_refused(change, reason: str) -> None
         LeanModel(model)
 
 
-def test_a_parallel_residual_is_refused() -> None:
-    config = StableLmConfig(
-        vocab_size=40,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        use_parallel_residual=True,
-    )
-    with pytest.raises(ValueError, match="side by side"):
-        LeanModel(StableLmForCausalLM(config).eval())
+@pytest.mark.parametrize(
+    ("family", "change", "reason"),
+    [
+        ("stablelm", {"qk_layernorm": True}, "a weight for each head"),
+        ("cohere", {"use_qk_norm": True}, "a weight for each head"),
+        ("gemma3", {"use_bidirectional_attention": True}, "sees what comes after a token"),
+    ],
+)
+def test_variants_of_a_family_that_are_of_another_shape_are_refused(
+    family: str, change: dict[str, object], reason: str
+) -> None:
+    name, options = FAMILIES[family]
+    config = getattr(transformers, name)(**{**options, **change})
+    with pytest.raises(ValueError, match=reason):
+        LeanModel(AutoModelForCausalLM.from_config(config).eval())
+
+
+def test_every_family_has_a_tiny_model_that_the_tests_run() -> None:
+    assert {type(hf_model(family)).__name__ for family in LEAN} == set(read.FAMILIES)

@@ -36,6 +36,8 @@ needs_int8 = pytest.mark.skipif(
 
 
 ALL = [*FAMILIES, *LEAN_PATHS]
+PATHS = ("", "/lean", "/native")
+SCALED = ["gemma2", "granite", "cohere2"]  # they do more than a product at either end
 
 
 @pytest.mark.parametrize("family", ALL)
@@ -63,7 +65,7 @@ def test_norm_and_output_head_are_those_of_transformers(family: str) -> None:
         assert apart(ends.logits(after, part, normed=True), logits[:, part]) <= 1e-5
 
 
-@pytest.mark.parametrize("family", ["gemma2", "granite", "cohere"])
+@pytest.mark.parametrize("family", [f"{each}{path}" for each in SCALED for path in PATHS])
 def test_what_models_do_to_logits_would_be_missed(family: str) -> None:
     """Negative control: the head alone says something else than these models."""
     hf: Any = hf_model(family)
@@ -83,7 +85,7 @@ def test_a_wrong_norm_or_part_would_be_noticed(family: str) -> None:
     assert apart(ends.logits(before, PART.flip(0)), logits[:, PART]) > 1e-2
 
 
-@pytest.mark.parametrize("family", ["llama", "llama-scaled", "stablelm", "qwen3"])
+@pytest.mark.parametrize("family", [*SCALED, "llama", "llama-scaled", "stablelm", "qwen3"])
 @pytest.mark.parametrize("path", [TransformersModel, LeanModel, NativeModel])
 def test_in_bfloat16_up_to_its_rounding(path: Any, family: str) -> None:
     half = copy.deepcopy(hf_model(family)).to(torch.bfloat16)
@@ -99,7 +101,7 @@ def test_in_bfloat16_up_to_its_rounding(path: Any, family: str) -> None:
 
 
 @needs_int8
-@pytest.mark.parametrize("family", ["llama", "llama-scaled", "stablelm"])
+@pytest.mark.parametrize("family", [*SCALED, "llama", "llama-scaled", "stablelm"])
 def test_in_int8_within_its_tolerance(family: str) -> None:
     before, _, logits = ending_of(hf_model(family), TEXT)
     ends = NativeModel(hf_model(family), "int8").ends
@@ -126,7 +128,7 @@ def test_the_native_head_gives_the_bits_of_a_pass(products: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("family", ["llama", "llama-scaled", "stablelm"])
+@pytest.mark.parametrize("family", [*SCALED, "llama", "llama-scaled", "stablelm"])
 @pytest.mark.parametrize("path", [TransformersModel, LeanModel, NativeModel])
 def test_weights_are_as_loaded(path: Any, family: str, dtype: torch.dtype) -> None:
     hf: Any = copy.deepcopy(hf_model(family)).to(dtype)

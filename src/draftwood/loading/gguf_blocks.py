@@ -221,7 +221,8 @@ def _module_of(model: nn.Module, name: str) -> str | None:
     """The linear layer or embedding whose weight this is; None for all else."""
     module, _, kind = name.rpartition(".")
     found = model.get_submodule(module) if module else None
-    return module if kind == "weight" and type(found) in (nn.Linear, nn.Embedding) else None
+    is_matrix = type(found) is nn.Linear or isinstance(found, nn.Embedding)
+    return module if kind == "weight" and is_matrix else None
 
 
 def _ordered(
@@ -273,7 +274,7 @@ def _put(model: Any, blocks: dict[str, Blocks]) -> None:
 def _make_rotary(model: Any) -> None:
     """Tables of frequencies are computed, not stored."""
     for module in model.modules():
-        if module is not model and any(buffer.is_meta for buffer in module.buffers(recurse=False)):
+        if "Rotary" in type(module).__name__:
             made = type(module)(config=model.config)
             for name, buffer in made.named_buffers(recurse=False):
                 module.register_buffer(name, buffer, persistent=False)

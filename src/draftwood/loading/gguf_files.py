@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
-from draftwood.loading.gguf_settings import configuration
+from draftwood.loading.gguf_settings import ARCHITECTURES, configuration
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers
@@ -24,6 +24,8 @@ from draftwood.storage.progress import progress, quiet_transformers
 READING = 3
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 FLOATS = ("F64", "F32", "F16", "BF16")
+# ways to split text, by llama.cpp's names, that Transformers would take for GPT-2's
+SINGLE_DIGITS = ("smollm", "refact", "command-r")
 # what the folder in bfloat16 is for; every other type gets the file's own numbers
 ROUNDED = (torch.bfloat16, "auto")
 
@@ -234,7 +236,7 @@ class Layout:
         from transformers import modeling_gguf_pytorch_utils as transformers_gguf
 
         kind = transformers_gguf.TENSOR_PROCESSORS.get(
-            architecture, transformers_gguf.TensorProcessor
+            ARCHITECTURES[architecture].layout or architecture, transformers_gguf.TensorProcessor
         )
         self._model, self._processor = model, kind(config=model.config.to_dict())
         with _one_map_of_names():
@@ -307,8 +309,7 @@ def read_tokenizer(path: Path, reader: gguf.GGUFReader, model_type: str) -> Any:
     known: Any = None if name is None else tokenization_auto.tokenizer_class_from_name(name)
     tokenizer = (known or TokenizersBackend).from_pretrained(path.parent, gguf_file=path.name)
     kind = reader.get_field("tokenizer.ggml.pre")
-    if kind is not None and kind.contents() == "smollm":
-        # Transformers does not know that every digit is alone
+    if kind is not None and kind.contents() in SINGLE_DIGITS:
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Digits(individual_digits=True),

@@ -30,12 +30,14 @@ class Architecture:
         epsilon: key and name of the norms' epsilon.
         partial_rotary: whether the class can rotate a part of each head.
         more: what is special, from the file's settings and the configuration so far.
+        layout: the architecture whose weights are laid out alike, where that is another.
     """
 
     model_type: str
     epsilon: tuple[str, str]
     partial_rotary: bool = False
     more: Callable[[Metadata, dict[str, Any]], dict[str, Any]] = lambda metadata, common: {}
+    layout: str | None = None
 
 
 def configuration(metadata: Metadata) -> dict[str, Any]:
@@ -203,11 +205,36 @@ def _attention_bias(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any
     }
 
 
+def _smollm3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """llama.cpp, too, knows without a setting that every fourth layer goes without positions."""
+    return _attention_bias(metadata, common) | {"no_rope_layer_interval": 4}
+
+
+def _granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    usual = common["head_dim"] ** -0.5  # what llama.cpp takes where nothing is said
+    scales = {name: metadata.take(key, 1.0) for key, name in GRANITE_SCALES.items()}
+    scales["attention_multiplier"] = metadata.take("attention.scale", usual)
+    return _attention_bias(metadata, common) | scales
+
+
+def _cohere2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    found = {
+        "logit_scale": metadata.need("logit_scale"),
+        "sliding_window": metadata.need("attention.sliding_window"),
+    }
+    return found | _pattern(metadata, common, every=4)
+
+
 def _starcoder2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return {"use_bias": "blk.0.attn_q.bias" in metadata.shapes}
 
 
 GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+GRANITE_SCALES = {
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
 USUAL = (RMS, "rms_norm_eps")
 ARCHITECTURES = {
     "llama": Architecture("llama", USUAL, more=_attention_bias),
@@ -215,12 +242,17 @@ ARCHITECTURES = {
     "qwen2moe": Architecture("qwen2_moe", USUAL, more=_experts),
     "qwen3": Architecture("qwen3", USUAL),
     "qwen3moe": Architecture("qwen3_moe", USUAL, more=_experts),
+    "gemma": Architecture("gemma", USUAL, layout="gemma2"),
     "gemma2": Architecture("gemma2", USUAL, more=_gemma2),
     "gemma3": Architecture("gemma3_text", USUAL, more=_gemma3),
     "phi3": Architecture("phi3", USUAL, partial_rotary=True, more=_phi3),
     "stablelm": Architecture(
         "stablelm", (LAYER_NORM, "layer_norm_eps"), partial_rotary=True, more=_stablelm
     ),
+    "smollm3": Architecture("smollm3", USUAL, more=_smollm3, layout="llama"),
+    "olmo2": Architecture("olmo2", USUAL),
+    "granite": Architecture("granite", USUAL, more=_granite, layout="llama"),
+    "cohere2": Architecture("cohere2", (LAYER_NORM, "layer_norm_eps"), more=_cohere2),
     "starcoder2": Architecture("starcoder2", (LAYER_NORM, "norm_epsilon"), more=_starcoder2),
     "nemotron": Architecture(
         "nemotron", (LAYER_NORM, "norm_eps"), partial_rotary=True, more=_attention_bias

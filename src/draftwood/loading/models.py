@@ -90,7 +90,7 @@ def _in_place(
 def model_for(hf_model: PreTrainedModel, int8: bool = False) -> Model:
     """The fastest way to run a Transformers model.
 
-    Llama-shaped ones run in C++ on CPUs and lean elsewhere, others in the general way.
+    Those of the ``FAMILIES`` run in C++ on CPUs and lean elsewhere, others in the general way.
 
     Raises:
         ValueError: for int8 on other models or without a compiler, and for models that cannot run
@@ -99,7 +99,7 @@ def model_for(hf_model: PreTrainedModel, int8: bool = False) -> Model:
     reason = why_not_lean(hf_model)
     if reason is not None and int8:
         raise ValueError(
-            f"int8 runs Llama-shaped models only, and {reason}; leave dtype out, or take bfloat16"
+            f"int8 runs on the native path only, and {reason}; leave dtype out, or take bfloat16"
         )
     if reason is not None:
         return TransformersModel(hf_model)

@@ -1,34 +1,35 @@
-"""What a Llama-shaped decoder of Transformers consists of, read from its modules."""
+"""What a decoder of Transformers consists of, read from its modules."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
+from draftwood.models.families import FAMILIES, Family, Scales
 from draftwood.models.support import layer_windows
 from draftwood.native.matrix import Blocks, Weights
 
-FAMILIES = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-    "StableLmForCausalLM",
-)
+ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+"""Those of gated networks: Transformers' names, and ours."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a decoder.
+    """Sizes of a decoder, and which of a few forms its parts have.
 
     Attributes:
-        inner: of the gated network.
+        intermediate_size: of the gated network.
         rotary_dim: dimensions of a head that are rotated; the first ones.
-        centred: whether norms take off the mean (LayerNorm) or not (RMSNorm).
+        is_layer_norm: whether norms take off the mean (LayerNorm) or not (RMSNorm).
+        norms_whole_vectors: whether queries and keys are normed across all heads.
+        is_parallel: whether the network reads what attention reads, not what it gave.
+        activation: of the gated network; a value of ``ACTIVATIONS``.
         epsilon: of the norms.
     """
 
@@ -39,15 +40,23 @@ class Sizes:
     head_dim: int
     rotary_dim: int
     is_layer_norm: bool
+    norms_whole_vectors: bool
+    is_parallel: bool
+    activation: str
     epsilon: float
 
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """Weight and bias of a norm, in float32."""
+    """Weight and bias of a norm, in float32.
+
+    Attributes:
+        saved: the weight as the model has it, which may be without the 1 that belongs to it.
+    """
 
     weight: Float[Tensor, " dim"]
     bias: Float[Tensor, " dim"] | None
+    saved: Float[Tensor, " dim"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +78,21 @@ class Projection:
         assert isinstance(self.weight, Tensor)  # blocks are for the native path alone
         return self.weight
 
+    def split(self, sizes: Sequence[int]) -> list["Projection"]:
+        """Parts with so many of the outputs, from the first on."""
+        ends = list(accumulate(sizes))
+        pieces = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        return [
+            Projection(self.weight[piece], None if self.bias is None else self.bias[piece])
+            for piece in pieces
+        ]
+
+    def reordered(self, order: Int[Tensor, " outputs"]) -> "Projection":
+        """The outputs of these numbers."""
+        if self.bias is None:
+            return Projection(self.weight[order], None)
+        return Projection(self.weight[order], self.bias[order.to(self.bias.device)])
+
     @classmethod
     def joined(cls, parts: Sequence["Projection"]) -> "Projection":
         """Several layers over the same inputs as one; their outputs are side by side."""
@@ -82,25 +106,30 @@ class Projection:
 class Layer:
     """One decoder layer: attention, then a gated network.
 
-    Each comes after a norm and is added to what came in.
+    Each may come after a norm and before another, and is added to what came in.
 
     Attributes:
-        query_norm, key_norm: norms of each head's query and key, where the model has them (Qwen3).
+        query_norm, key_norm: norms of queries and keys, where the model has them (Qwen3).
+        after_attention_norm, after_mlp_norm: of what is added, where the model has them (Gemma 2).
         window: positions attention reaches back, itself included; None for all.
+        rotary: which of the decoder's tables queries and keys are turned by; None for none.
     """
 
-    attention_norm: Norm
+    attention_norm: Norm | None
     query: Projection
     key: Projection
     value: Projection
     query_norm: Norm | None
     key_norm: Norm | None
     output: Projection
-    mlp_norm: Norm
+    after_attention_norm: Norm | None
+    mlp_norm: Norm | None
     gate: Projection
     up: Projection
     down: Projection
+    after_mlp_norm: Norm | None
     window: int | None
+    rotary: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,14 +154,25 @@ class Rotary:
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """The whole model."""
+    """The whole model.
+
+    Attributes:
+        scales: that of the embedding is rounded to the model's type.
+        rotaries: each of the same dimensions.
+    """
 
     sizes: Sizes
+    scales: Scales
     embedding: Weights
     layers: tuple[Layer, ...]
     norm: Norm
     lm_head: Projection
-    rotary: Rotary
+    rotaries: tuple[Rotary, ...]
+
+    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens hidden"]:
+        """What the model's embedding gives, in its type."""
+        embedded = functional.embedding(tokens, Projection(self.embedding, None).floats)
+        return embedded if self.scales.embedding == 1.0 else embedded * self.scales.embedding
 
 
 BLOCKS = "blocks"
@@ -151,16 +191,23 @@ def weights_of(module: nn.Module) -> Weights:
 def why_not_lean(hf_model: PreTrainedModel) -> str | None:
     """Why this model is not of the shape that ``read_decoder`` knows; None if it is."""
     config: Any = hf_model.config
-    if type(hf_model).__name__ not in FAMILIES:
+    family = FAMILIES.get(type(hf_model).__name__)
+    if family is None:
         return f"{type(hf_model).__name__} is not one of {', '.join(FAMILIES)}"
-    if config.hidden_act not in ("silu", "swish"):
-        return f"its activation is {config.hidden_act}, not silu"
-    if getattr(config, "use_parallel_residual", False) or getattr(config, "qk_layernorm", False):
-        return "it runs attention and network side by side, or norms whole queries"
-    if not isinstance(
-        getattr(getattr(hf_model.get_decoder(), "rotary_emb", None), "inv_freq", None), Tensor
+    reason = family.why_not(config)
+    if reason is not None:
+        return reason
+    if getattr(config, family.activation) not in ACTIVATIONS:
+        return (
+            f"its activation is {getattr(config, family.activation)}, not one of"
+            f" {', '.join(ACTIVATIONS)}"
+        )
+    tables = getattr(hf_model.get_decoder(), "rotary_emb", None)
+    if not all(
+        isinstance(getattr(tables, f"{name}inv_freq", None), Tensor)
+        for name in _rotary_names(family, config)
     ):
-        return "it has no single table of rotary frequencies"
+        return "it has no table of rotary frequencies"
     if hf_model.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return f"its weights are {hf_model.dtype}"
     if any(parameter.is_meta for parameter in hf_model.parameters()):
@@ -182,59 +229,134 @@ def read_decoder(hf_model: PreTrainedModel) -> Decoder:
     if reason is not None:
         raise ValueError(f"the lean path cannot run this model: {reason}; use TransformersModel")
     decoder: Any = hf_model.get_decoder()
-    windows = layer_windows(hf_model)
+    family, windows = FAMILIES[type(hf_model).__name__], layer_windows(hf_model)
+    names = _rotary_names(family, hf_model.config)
+    reader = _Reader(family, hf_model, _sizes(family, hf_model, decoder.rotary_emb, names[0]))
     return Decoder(
-        sizes=_sizes(hf_model),
+        sizes=reader.sizes,
+        scales=reader.scales(),
         embedding=weights_of(decoder.embed_tokens),
         layers=tuple(
-            _layer(layer, window) for layer, window in zip(decoder.layers, windows, strict=True)
+            reader.layer(index, layer, window, names)
+            for index, (layer, window) in enumerate(zip(decoder.layers, windows, strict=True))
         ),
-        norm=_norm(decoder.norm),
+        norm=reader.norm(decoder.norm),
         lm_head=Projection.of(hf_model.get_output_embeddings()),  # type: ignore[arg-type]
-        rotary=Rotary(
-            frequencies=decoder.rotary_emb.inv_freq.float(),
-            scale=float(getattr(decoder.rotary_emb, "attention_scaling", 1.0)),
-        ),
+        rotaries=tuple(_rotary(decoder.rotary_emb, name) for name in names),
     )
 
 
-def _sizes(hf_model: PreTrainedModel) -> Sizes:
+def _rotary_names(family: Family, config: Any) -> list[str]:
+    """The tables of rotary frequencies that layers go by, each once; at least one."""
+    named = [family.rotary(config, layer) for layer in range(config.num_hidden_layers)]
+    return list(dict.fromkeys(name for name in named if name is not None)) or [""]
+
+
+def _rotary(tables: Any, name: str) -> Rotary:
+    """One of a model's tables, before any passes over longer texts than it may stretch to."""
+    usual = getattr(tables, f"{name}inv_freq")
+    return Rotary(
+        frequencies=getattr(tables, f"{name}original_inv_freq", usual).float(),
+        scale=float(getattr(tables, f"{name}attention_scaling", 1.0)),
+    )
+
+
+def _sizes(family: Family, hf_model: PreTrainedModel, tables: Any, name: str) -> Sizes:
     config: Any = hf_model.config
     decoder: Any = hf_model.get_decoder()
+    heads, norm = config.num_attention_heads, decoder.norm
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    query_norm = getattr(decoder.layers[0].self_attn, "q_norm", None)
     return Sizes(
         hidden=config.hidden_size,
         intermediate_size=config.intermediate_size,
-        heads=config.num_attention_heads,
+        heads=heads,
         num_kv_heads=config.num_key_value_heads,
-        head_dim=getattr(config, "head_dim", None)
-        or config.hidden_size // config.num_attention_heads,
-        rotary_dim=2 * len(decoder.rotary_emb.inv_freq),
-        is_layer_norm=isinstance(decoder.norm, nn.LayerNorm),
-        epsilon=float(
-            getattr(decoder.norm, "variance_epsilon", 0.0) or getattr(decoder.norm, "eps", 0.0)
-        ),
+        head_dim=head_dim,
+        rotary_dim=2 * len(getattr(tables, f"{name}inv_freq")),
+        is_layer_norm=family.is_layer_norm,
+        norms_whole_vectors=query_norm is not None and query_norm.weight.numel() > head_dim,
+        is_parallel=bool(family.is_parallel(config)),
+        activation=ACTIVATIONS[getattr(config, family.activation)],
+        epsilon=float(getattr(norm, "variance_epsilon", 0.0) or getattr(norm, "eps", 0.0)),
     )
 
 
-def _layer(layer: Any, window: int | None) -> Layer:
-    attention, network = layer.self_attn, layer.mlp
-    query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
-    return Layer(
-        attention_norm=_norm(layer.input_layernorm),
-        query=Projection.of(attention.q_proj),
-        key=Projection.of(attention.k_proj),
-        value=Projection.of(attention.v_proj),
-        query_norm=_norm(query_norm) if query_norm is not None else None,
-        key_norm=_norm(key_norm) if key_norm is not None else None,
-        output=Projection.of(attention.o_proj),
-        mlp_norm=_norm(layer.post_attention_layernorm),
-        gate=Projection.of(network.gate_proj),
-        up=Projection.of(network.up_proj),
-        down=Projection.of(network.down_proj),
-        window=window,
-    )
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the parts of one model as its family has them."""
 
+    family: Family
+    hf_model: PreTrainedModel
+    sizes: Sizes
 
-def _norm(module: Any) -> Norm:
-    bias = getattr(module, "bias", None)
-    return Norm(module.weight.detach().float(), None if bias is None else bias.detach().float())
+    def scales(self) -> Scales:
+        scales = self.family.scales(self.hf_model.config)
+        rounded = torch.tensor(scales.embedding).to(self.hf_model.dtype)
+        return replace(scales, embedding=float(rounded))
+
+    def layer(self, index: int, layer: Any, window: int | None, rotaries: list[str]) -> Layer:
+        attention, network, names = layer.self_attn, layer.mlp, self.family.norms
+        query, key, value = self._query_key_value(
+            [getattr(attention, name) for name in self.family.query_key_value]
+        )
+        gate, up = self._gate_up([getattr(network, name) for name in self.family.gate_up])
+        mlp_norm = names.attention if self.sizes.is_parallel else names.mlp
+        rotary = self.family.rotary(self.hf_model.config, index)
+        return Layer(
+            attention_norm=self._norm_of(layer, names.attention),
+            query=query,
+            key=key,
+            value=value,
+            query_norm=self._norm_of(attention, "q_norm"),
+            key_norm=self._norm_of(attention, "k_norm"),
+            output=Projection.of(attention.o_proj),
+            after_attention_norm=self._norm_of(layer, names.after_attention),
+            mlp_norm=self._norm_of(layer, mlp_norm),
+            gate=gate,
+            up=up,
+            down=Projection.of(network.down_proj),
+            after_mlp_norm=self._norm_of(layer, names.after_mlp),
+            window=window,
+            rotary=None if rotary is None else rotaries.index(rotary),
+        )
+
+    def norm(self, module: Any) -> Norm:
+        weight, bias = module.weight.detach(), getattr(module, "bias", None)
+        return Norm(
+            weight=weight.float() + self.family.norm_shift,
+            bias=None if bias is None else bias.detach().float(),
+            saved=weight,
+        )
+
+    def _norm_of(self, parent: Any, name: str | None) -> Norm | None:
+        module = None if name is None else getattr(parent, name, None)
+        return None if module is None else self.norm(module)
+
+    def _query_key_value(self, modules: list[nn.Linear]) -> list[Projection]:
+        """All three, also where one module holds them below each other."""
+        sizes = self.sizes
+        shared = sizes.num_kv_heads * sizes.head_dim
+        parts = [Projection.of(module) for module in modules]
+        if len(parts) == 1:
+            parts = parts[0].split([sizes.heads * sizes.head_dim, shared, shared])
+        if self.family.is_interleaved:
+            parts[:2] = [part.reordered(self._halves(part)) for part in parts[:2]]
+        return parts
+
+    def _halves(self, part: Projection) -> Tensor:
+        """The outputs of queries or keys as rotary positions turn them here.
+
+        Where those turn neighbours, these become the two halves of a head, in queries and keys
+        alike; products of the two stay what they were.
+        """
+        heads = torch.arange(part.weight.shape[0]).unflatten(0, (-1, self.sizes.head_dim))
+        rotary_dim = self.sizes.rotary_dim
+        pairs = heads[:, :rotary_dim].unflatten(1, (-1, 2)).transpose(1, 2).flatten(1)
+        return torch.cat([pairs, heads[:, rotary_dim:]], dim=1).flatten()
+
+    def _gate_up(self, modules: list[nn.Linear]) -> list[Projection]:
+        """The gate and what it gates, also where one module holds both below each other."""
+        parts = [Projection.of(module) for module in modules]
+        half = parts[0].weight.shape[0] // 2
+        return parts if len(parts) == 2 else parts[0].split([half, half])

@@ -1,8 +1,10 @@
-"""What every way to run a Llama-shaped decoder has in common."""
+"""What every way to run a decoder part by part has in common."""
 
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import Keep, Output
@@ -13,7 +15,7 @@ from draftwood.models.support import end_tokens
 
 
 class DecoderModel(PoolOfSequences):
-    """A Llama-shaped model (Llama, Mistral, Qwen2, Qwen3, StableLM) behind the ``Model`` protocol.
+    """A model of one of the ``FAMILIES`` behind the ``Model`` protocol.
 
     The same answers as ``TransformersModel``, with less work around the matrix products. What is
     added up (the residual stream, norms, rotary embedding) is kept in float32.
@@ -35,7 +37,7 @@ class DecoderModel(PoolOfSequences):
         shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
         pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, hf_model.device)
         super().__init__(hf_model.config, pool, {"hidden", "partial", "fork", "ends"})
-        self.sizes = decoder.sizes
+        self.sizes, self.scales = decoder.sizes, decoder.scales
         self.dtype, self.device = dtype or hf_model.dtype, hf_model.device
         self.end_tokens = end_tokens(hf_model)
         self.depth = len(decoder.layers)
@@ -50,8 +52,25 @@ class DecoderModel(PoolOfSequences):
         return self.depth
 
 
+def capped_attention(
+    query: Float[Tensor, "heads rows dim"],
+    keys: Float[Tensor, "heads context dim"],
+    values: Float[Tensor, "heads context dim"],
+    bias: Float[Tensor, "rows context"],
+    cap: float,
+) -> Float[Tensor, "heads rows dim"]:
+    """Attention with scores that stay within ``cap`` (Gemma Team 2024, arXiv:2408.00118).
+
+    No fused attention of PyTorch has such a bound, so this goes through all scores, in the types in
+    which Transformers does.
+    """
+    scores = query @ keys.transpose(1, 2) * query.shape[-1] ** -0.5
+    scores = cap * torch.tanh(scores / cap) + bias
+    return scores.softmax(-1, dtype=torch.float32).to(values.dtype) @ values
+
+
 def outputs(
-    logits: torch.Tensor, states: dict[int, torch.Tensor], counts: Sequence[int], keep: Keep
+    logits: Tensor, states: dict[int, Tensor], counts: Sequence[int], keep: Keep
 ) -> list[Output]:
     """What each part gets of logits [rows vocab] and hidden states.
 

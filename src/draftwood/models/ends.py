@@ -42,7 +42,7 @@ class LeanEnds:
 
     def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
         require_part(tokens, self.model.vocab_size)
-        return functional.embedding(tokens.to(self.model.device), self.model.embedding)
+        return self.model.decoder.embed(tokens.to(self.model.device))
 
     @torch.no_grad()
     def logits(
@@ -55,11 +55,12 @@ class LeanEnds:
         rows = hidden.to(model.device).float()
         rows = rows if normed else model.normed(rows, model.decoder.norm)
         if tokens is None:
-            return model.lm_head(rows)
+            return model.bounded(model.lm_head(rows))
         require_part(tokens, model.vocab_size)
         head, tokens = model.decoder.lm_head, tokens.to(model.device)
         bias = None if head.bias is None else head.bias[tokens]
-        return functional.linear(rows.to(head.floats.dtype), head.floats[tokens], bias).float()
+        weight = head.floats[tokens]
+        return model.bounded(functional.linear(rows.to(weight.dtype), weight, bias).float())
 
     def weights(self) -> EndWeights:
         decoder, saved = self.model.decoder, self.model.dtype
@@ -71,7 +72,7 @@ class LeanEnds:
 
 def as_saved(norm: Norm, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     """Weight and bias of a norm in the type of the model they were read from."""
-    return norm.weight.to(dtype), None if norm.bias is None else norm.bias.to(dtype)
+    return norm.saved.to(dtype), None if norm.bias is None else norm.bias.to(dtype)
 
 
 class ModuleEnds:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftwood.interfaces.model import Layers
-from draftwood.models.decoder_model import DecoderModel
+from draftwood.models.decoder_model import DecoderModel, capped_attention
 from draftwood.models.session import PackedInput
 
 MOST_ROWS = 128
@@ -274,6 +274,7 @@ class _FixedAttention:
         self.caches = [(keys[bucket.slot], values[bucket.slot]) for keys, values in layers]
         self.windows, self.dtype, self.context = model.windows, model.dtype, bucket.context
         self.group = model.sizes.heads // model.sizes.num_kv_heads
+        self.cap = model.scales.score_cap
 
     def prepare(self, numbers: _Numbers) -> None:
         """Work out where rows are written and what they see, for all layers."""
@@ -293,6 +294,9 @@ class _FixedAttention:
         for cache, new in zip(self.caches[index], (key, value), strict=True):
             cache.index_copy_(0, self.places, new)
         keys, values = (cache[: self.context] for cache in self.caches[index])
+        if self.cap is not None:
+            keys, values = keys.transpose(0, 1), values.transpose(0, 1)
+            return capped_attention(query, keys, values, self.biases[window], self.cap)
         return attention(query, keys, values, self.biases[window])
 
     def _bias(self, numbers: _Numbers, window: int | None) -> Float[Tensor, "stacked context"]:

@@ -1,7 +1,8 @@
-"""Llama-shaped models run with few, large operations of PyTorch, on any device."""
+"""Decoders run with few, large operations of PyTorch, on any device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import torch
@@ -12,10 +13,15 @@ from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import Keep, Layers, Output
 from draftwood.models.decoder import Norm, Projection, read_decoder
-from draftwood.models.decoder_model import DecoderModel, outputs
+from draftwood.models.decoder_model import DecoderModel, capped_attention, outputs
 from draftwood.models.ends import LeanEnds
 from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Decoded, Graphs
 from draftwood.models.session import PackedInput
+
+_ACTIVATIONS = {
+    "silu": functional.silu,
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+}
 
 LEAST_ROWS = 4
 """oneDNN multiplies four rows faster than one, two or three."""
@@ -32,7 +38,7 @@ class LeanModel(DecoderModel):
     played back (``draftwood.models.graphs``); prompts and passes over several sequences are not.
 
     Args:
-        hf_model: a Llama-shaped model.
+        hf_model: a model of one of the ``FAMILIES``.
 
     Attributes:
         graphs: the recorded forward passes; None where there are to be none.
@@ -55,6 +61,9 @@ class LeanModel(DecoderModel):
             for both in [Projection.joined([layer.gate, layer.up])]
         ]
         self.lm_head = _product(self.decoder.lm_head, prepacked)
+        # attention itself divides scores by the root of a head's dimensions
+        scale = self.scales.attention
+        self.query_scale = 1.0 if scale is None else scale * self.sizes.head_dim**0.5
         self.padded = prepacked
         self.graphs = Graphs(CudaRecord(self.device)) if self.device.type == "cuda" else None
 
@@ -74,7 +83,13 @@ class LeanModel(DecoderModel):
             else torch.stack([rows[end - 1] for end in accumulate(counts)])
         )
         states = {layer: state[: sum(counts)] for layer, state in states.items()}
-        return outputs(self.lm_head(rows), states, counts, keep)
+        return outputs(self.bounded(self.lm_head(rows)), states, counts, keep)
+
+    def bounded(self, logits: Float[Tensor, "rows part"]) -> Float[Tensor, "rows part"]:
+        """What the output head's products come to as logits."""
+        scale, cap = self.scales.logits, self.scales.logit_cap
+        logits = logits if scale == 1.0 else logits * scale
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def _recorded(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Decoded | None:
         """The forward pass played back; None for what is not recorded."""
@@ -100,42 +115,54 @@ class LeanModel(DecoderModel):
         layers: Layers,
         hidden: tuple[int, ...],
     ) -> Decoded:
-        rotation = self.decoder.rotary(positions)
-        stream = functional.embedding(tokens, self.embedding).float()
+        rotations = [rotary(positions) for rotary in self.decoder.rotaries]
+        stream = self._embedded(tokens)
         states: dict[int, Tensor] = {}
         for index, (layer, products) in enumerate(
             zip(self.decoder.layers, self.products, strict=True)
         ):
             if index in hidden:
                 states[index] = stream.to(self.dtype)
+            before = stream
             if index not in layers.without_attention:
                 rows = self.normed(stream, layer.attention_norm)
-                stream = stream + products.output(self._attended(index, rows, rotation, attend))
+                rotation = None if layer.rotary is None else rotations[layer.rotary]
+                attended = products.output(self._attended(index, rows, rotation, attend))
+                stream = self._added(stream, attended, layer.after_attention_norm)
             if index not in layers.without_mlp:
-                gate, up = products.gate_up(self.normed(stream, layer.mlp_norm)).chunk(2, dim=-1)
-                stream = stream + products.down(functional.silu(gate) * up)
+                rows = self.normed(before if self.sizes.is_parallel else stream, layer.mlp_norm)
+                gate, up = products.gate_up(rows).chunk(2, dim=-1)
+                mixed = products.down(_ACTIVATIONS[self.sizes.activation](gate) * up)
+                stream = self._added(stream, mixed, layer.after_mlp_norm)
         rows = self.normed(stream, self.decoder.norm)
         if self.depth in hidden:  # as Transformers has it: the last hidden state is after the norm
             states[self.depth] = rows.to(self.dtype)
         return rows, states
 
+    def _embedded(self, tokens: Tensor) -> Float[Tensor, "rows hidden"]:
+        embedded, scale = self.decoder.embed(tokens), self.scales.inputs
+        return (embedded if scale == 1.0 else embedded * scale).float()
+
+    def _added(self, stream: Tensor, given: Tensor, norm: Norm | None) -> Tensor:
+        """The stream with what attention or network gave."""
+        given, scale = self.normed(given, norm), self.scales.residual
+        return stream + (given if scale == 1.0 else given * scale)
+
     def _attended(
         self,
         index: int,
         rows: Float[Tensor, "rows hidden"],
-        rotation: tuple[Tensor, Tensor],
+        rotation: tuple[Tensor, Tensor] | None,
         attend: Attend,
     ) -> Float[Tensor, "rows inputs"]:
         layer, sizes = self.decoder.layers[index], self.sizes
-        mixed = self.products[index].query_key_value(rows).unflatten(-1, (-1, sizes.head_dim))
-        query, key, value = mixed.split(
-            [sizes.heads, sizes.num_kv_heads, sizes.num_kv_heads], dim=1
-        )
-        query = (
-            query if layer.query_norm is None else normed(query, layer.query_norm, sizes.epsilon)
-        )
-        key = key if layer.key_norm is None else normed(key, layer.key_norm, sizes.epsilon)
-        query, key = (_rotated(part, *rotation, sizes.rotary_dim) for part in (query, key))
+        widths = [count * sizes.head_dim for count in (sizes.heads, *[sizes.num_kv_heads] * 2)]
+        query, key, value = self.products[index].query_key_value(rows).split(widths, dim=1)
+        query, key = self._heads(query, layer.query_norm), self._heads(key, layer.key_norm)
+        value = value.unflatten(-1, (-1, sizes.head_dim))
+        if rotation is not None:
+            query, key = (_rotated(part, *rotation, sizes.rotary_dim) for part in (query, key))
+        query = query if self.query_scale == 1.0 else query * self.query_scale
         query, key, value = (part.to(self.dtype) for part in (query, key, value))
         # The heads that share a key are side by side, as if they were more rows.
         group = sizes.heads // sizes.num_kv_heads
@@ -143,8 +170,19 @@ class LeanModel(DecoderModel):
         attended = attend(index, layer.window, stacked, key, value)
         return attended.unflatten(1, (-1, group)).transpose(0, 1).flatten(1)
 
-    def normed(self, rows: Tensor, norm: Norm) -> Tensor:
-        """The rows through one of its norms."""
+    def _heads(
+        self, vectors: Float[Tensor, "rows outputs"], norm: Norm | None
+    ) -> Float[Tensor, "rows heads dim"]:
+        """Queries or keys of all heads, normed where the model does that, together or apart."""
+        if self.sizes.norms_whole_vectors and norm is not None:
+            vectors, norm = normed(vectors, norm, self.sizes.epsilon), None
+        heads = vectors.unflatten(-1, (-1, self.sizes.head_dim))
+        return heads if norm is None else normed(heads, norm, self.sizes.epsilon)
+
+    def normed(self, rows: Tensor, norm: Norm | None) -> Tensor:
+        """The rows through one of its norms, or as they are where it has none there."""
+        if norm is None:
+            return rows
         return normed(rows, norm, self.sizes.epsilon, self.sizes.is_layer_norm)
 
 
@@ -240,15 +278,19 @@ class _Span:
             for window in model.windows
         }
         self.masks = {window: mask.repeat_interleave(group, 0) for window, mask in masks.items()}
+        self.cap = model.scales.score_cap
 
     def __call__(
         self, index: int, window: int | None, query: Tensor, key: Tensor, value: Tensor
     ) -> Tensor:
         for place, new in zip(self.places[index], (key, value), strict=True):
             place.copy_(new)
-        keys, values = (part.transpose(0, 1)[None] for part in self.visible[index])
+        keys, values = (part.transpose(0, 1) for part in self.visible[index])
+        if self.cap is not None:
+            bias = torch.where(self.masks[window], 0.0, -torch.inf)
+            return capped_attention(query, keys, values, bias, self.cap)
         return functional.scaled_dot_product_attention(
-            query[None], keys, values, attn_mask=self.masks[window]
+            query[None], keys[None], values[None], attn_mask=self.masks[window]
         )[0]
 
 

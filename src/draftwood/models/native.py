@@ -1,4 +1,4 @@
-"""Llama-shaped models on a CPU, where one C++ call runs all layers."""
+"""Models on a CPU, where one C++ call runs all layers."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import EndWeights, Keep, Output
-from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder
+from draftwood.models.decoder import Decoder, Layer, Norm, Projection, Sizes, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.ends import as_saved, require_part
 from draftwood.models.session import PackedInput
@@ -47,7 +47,7 @@ class NativeModel(DecoderModel):
     Greedy texts with drafts therefore equal plain ones in every type.
 
     Args:
-        hf_model: a Llama-shaped model on the CPU.
+        hf_model: a model of one of the ``FAMILIES``, on the CPU.
         products: how matrices are stored and multiplied; None takes bfloat16 for models in
             bfloat16, else float32. In ``int8`` 32 weights share a scale, and so do 32 activations
             of a row; weights that lie on 16 even steps anyway, since a file of 4-bit weights is
@@ -85,6 +85,7 @@ class NativeModel(DecoderModel):
         self._norms, self._head_bias = decoder.norm, decoder.lm_head.bias
         self._lm_head = self._packed(decoder.lm_head)
         self._embedding = self._embedding_of(decoder, half_type)
+        self._embedding_scale = decoder.scales.embedding
         self._structure = self._decoder(decoder, half_type)
         self._shared.clear()  # blocks keep their file mapped
         tied = decoder.lm_head.weight is decoder.embedding or (
@@ -147,6 +148,7 @@ class NativeModel(DecoderModel):
 
     def _decoder(self, decoder: Decoder, half_type: torch.dtype) -> library.CDecoder:
         sizes, embedding = self.sizes, self._embedding
+        scales, rotaries = self.scales, decoder.rotaries
         layers = (library.CLayer * self.depth)(*map(self._layer, decoder.layers))
         return library.CDecoder(
             hidden=sizes.hidden,
@@ -155,13 +157,23 @@ class NativeModel(DecoderModel):
             num_kv_heads=sizes.num_kv_heads,
             head_dim=sizes.head_dim,
             rotary_dim=sizes.rotary_dim,
+            rotaries=len(rotaries),
             vocabulary=self.vocab_size,
             encodings=self._encodings,
             is_bfloat16=half_type == torch.bfloat16,
             is_layer_norm=sizes.is_layer_norm,
+            norms_whole_vectors=sizes.norms_whole_vectors,
+            is_parallel=sizes.is_parallel,
+            activation=library.ACTIVATIONS[sizes.activation],
             epsilon=sizes.epsilon,
-            rotary_scale=decoder.rotary.scale,
-            frequencies=self._address(decoder.rotary.frequencies),
+            embedding_scale=scales.embedding * scales.inputs,
+            attention_scale=_usual_scale(sizes) if scales.attention is None else scales.attention,
+            residual_scale=scales.residual,
+            logit_scale=scales.logits,
+            score_cap=scales.score_cap or 0.0,
+            logit_cap=scales.logit_cap or 0.0,
+            rotary_scales=self._address(torch.tensor([rotary.scale for rotary in rotaries])),
+            frequencies=self._address(torch.stack([rotary.frequencies for rotary in rotaries])),
             embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
             embedding_codes=(
                 embedding.structure if isinstance(embedding, Matrix) else library.CMatrix()
@@ -173,11 +185,11 @@ class NativeModel(DecoderModel):
 
     def _layer(self, layer: Layer) -> library.CLayer:
         matrices = ("query", "key", "value", "output", "gate", "up", "down")
-        norms = ("attention_norm", "mlp_norm", "query_norm", "key_norm")
         return library.CLayer(
             **{name: self._packed(getattr(layer, name)).structure for name in matrices},
-            **{name: self._norm(getattr(layer, name)) for name in norms},
+            **{name: self._norm(getattr(layer, name)) for name in library.NORMS},
             mask=self.windows.index(layer.window),
+            rotary=-1 if layer.rotary is None else layer.rotary,
         )
 
     def _norm(self, norm: Norm | None) -> library.CNorm:
@@ -228,9 +240,12 @@ class NativeEnds:
     def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
         require_part(tokens, self.model.vocab_size)
         embedding = self.model._embedding
-        if isinstance(embedding, Matrix):
-            return embedding.outputs(tokens).to(self.model.dtype)
-        return functional.embedding(tokens, embedding).to(self.model.dtype)
+        embedded = (
+            embedding.outputs(tokens)
+            if isinstance(embedding, Matrix)
+            else functional.embedding(tokens, embedding)
+        )
+        return embedded.to(self.model.dtype) * self.model._embedding_scale
 
     def logits(
         self,
@@ -274,6 +289,11 @@ class NativeEnds:
         if isinstance(weight, Tensor):
             return weight.detach()
         return self.model._lm_head.floats().to(self.model.dtype)
+
+
+def _usual_scale(sizes: Sizes) -> float:
+    """One by the root of a head's dimensions, in float32."""
+    return float(torch.tensor(float(sizes.head_dim)).sqrt().reciprocal())
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:

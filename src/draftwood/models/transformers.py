@@ -71,7 +71,7 @@ class TransformersModel(PoolOfSequences):
             raise ValueError(
                 "the general path leaves out whole layers only, asked to leave out the attention of"
                 f" {sorted(layers.without_attention)} and the MLP of {sorted(layers.without_mlp)};"
-                " name the same layers twice, or use a Llama-shaped model"
+                " name the same layers twice, or use a model of the lean path"
             )
 
     @torch.no_grad()
@@ -83,7 +83,8 @@ class TransformersModel(PoolOfSequences):
         if skipped and hidden:  # Transformers would count layers again, and record twice afterwards
             raise ValueError(
                 "the general path gives no hidden states of passes that leave out layers, asked for"
-                f" {list(hidden)}; take those of a pass through all layers, or a Llama-shaped model"
+                f" {list(hidden)}; take those of a pass through all layers, or a model of the"
+                " lean path"
             )
         cache = RunCache(self.pool, [part.place for part in parts])
         options: dict[str, object] = {"output_hidden_states": True} if hidden else {}

@@ -1,3 +1,3 @@
-"""What is worth writing in C++: Llama-shaped models on CPUs, and searches through rows of a
+"""What is worth writing in C++: models on CPUs, and searches through rows of a
 vocabulary.
 """

@@ -1,10 +1,11 @@
-// A Llama-shaped decoder (Llama, Mistral, Qwen2, Qwen3, StableLM) run over the rows of draft trees,
-// for CPUs.
+// A decoder run over the rows of draft trees, for CPUs. What families of models do differently is
+// told by switches and numbers that any of them may set (models/families.py).
 //
 // One call runs all layers, as a list of phases that threads share (team.h). A row is a token of
 // some sequence: it writes its key and value to a place in that sequence's slot of the cache and
 // sees the places that its mask names. Whatever is added up for a row is added up in an order that
 // does not depend on the other rows.
+#include "activations.h"
 #include "attention.h"
 #include "blocks.h"
 #include "noise.h"
@@ -22,20 +23,28 @@ struct Norm {
 };
 
 struct Layer {
-    Norm attention_norm, mlp_norm, query_norm, key_norm;  // the latter two may have no weight
+    // each may have no weight, and then nothing is normed there; the last two are for what is added
+    Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
     Matrix query, key, value, output, gate, up, down;
-    int32_t mask;  // which of the run's masks this layer goes by
+    int32_t mask;    // which of the run's masks this layer goes by
+    int32_t rotary;  // which table of frequencies; -1 for none
 };
 
 struct Decoder {
-    int32_t hidden, intermediate_size, heads, num_kv_heads, head_dim, rotary_dim, vocabulary;
+    int32_t hidden, intermediate_size, heads, num_kv_heads, head_dim, rotary_dim, rotaries,
+        vocabulary;
     int32_t encodings;    // of rows, for all matrices
     int32_t is_bfloat16;  // whether the cache and the embedding are in bfloat16, else in float32
     int32_t is_layer_norm; // whether norms take off the mean
+    int32_t norms_whole_vectors;  // whether queries and keys are normed across all heads
+    int32_t is_parallel;   // whether the network reads what attention reads, not what it gave
+    int32_t activation;
     float epsilon;
-    float rotary_scale;
-    const float* frequencies;  // [rotary_dim / 2]
-    const void* embedding;     // [vocabulary hidden], or null where it is in codes
+    float embedding_scale, attention_scale, residual_scale, logit_scale;
+    float score_cap, logit_cap;   // 0 for none
+    const float* rotary_scales;   // [rotaries]
+    const float* frequencies;     // [rotaries][rotary_dim / 2]
+    const void* embedding;        // [vocabulary hidden], or null where it is in codes
     Matrix embedding_codes;
     Norm norm;
     Matrix lm_head;
@@ -85,6 +94,11 @@ void normed(const Decoder& decoder, const float* values, int count, const Norm& 
         for (i = 0; i < count; i++) results[i] += norm.bias[i];
 }
 
+// What the output head's products come to as logits.
+Floats bounded(const Decoder& decoder, Floats products) {
+    return capped(products * decoder.logit_scale, decoder.logit_cap);
+}
+
 void rotate(float* head, int dim, const float* cosines, const float* sines) {
     for (int i = 0; i < dim / 2; i++) {
         float first = head[i], second = head[i + dim / 2];
@@ -95,7 +109,7 @@ void rotate(float* head, int dim, const float* cosines, const float* sines) {
 
 // What phases hand to each other, kept from run to run.
 struct Scratch {
-    std::vector<float> stream, mixed, attended, gated, cosines, sines;
+    std::vector<float> stream, branch, mixed, attended, gated, cosines, sines;
     Rows narrow, attention,
         wide;  // encoded rows of width hidden, heads * head_dim and intermediate_size
     std::vector<std::vector<int32_t>> visible;  // [mask * rows + row]: places that the row sees
@@ -107,10 +121,11 @@ struct Scratch {
             if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
         };
         int mixed_width = (decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim;
-        grow(stream, decoder.hidden), grow(mixed, mixed_width);
+        grow(stream, decoder.hidden), grow(branch, decoder.hidden), grow(mixed, mixed_width);
         grow(attended, decoder.heads * decoder.head_dim),
             grow(gated, ceil_div(decoder.intermediate_size, LANES) * LANES);
-        grow(cosines, decoder.rotary_dim / 2), grow(sines, decoder.rotary_dim / 2);
+        grow(cosines, decoder.rotaries * decoder.rotary_dim / 2);
+        grow(sines, decoder.rotaries * decoder.rotary_dim / 2);
         narrow.reserve(decoder.encodings, run.rows, decoder.hidden);
         attention.reserve(decoder.encodings, run.rows, decoder.heads * decoder.head_dim);
         wide.reserve(decoder.encodings, run.rows, decoder.intermediate_size);
@@ -180,7 +195,7 @@ private:
     std::vector<Phase> list;
 
     void plan() {
-        list.reserve(9 * run.layers + 4);
+        list.reserve(11 * run.layers + 4);
         add_phase(&Forward::begin, 0, run.rows);
         for (int index = 0; index < run.layers; index++) {
             if (run.attention[index]) plan_attention(index);
@@ -203,13 +218,18 @@ private:
             add_phase(&Forward::encode_attended, index,
                       run.rows * ceil_div(decoder.heads * decoder.head_dim, GROUP));
         add_phase(&Forward::add_attended, index, tiles(layer.output));
+        if (layer.after_attention_norm.weight)
+            add_phase(&Forward::add_normed_attention, index, run.rows);
     }
 
     void plan_mlp(int index) {
         const Layer& layer = decoder.layers[index];
-        add_phase(&Forward::norm_for_network, index, run.rows);
+        // what attention read is still there
+        if (!decoder.is_parallel || !run.attention[index])
+            add_phase(&Forward::norm_for_network, index, run.rows);
         add_phase(&Forward::gate, index, ceil_div(decoder.intermediate_size, GROUP));
         add_phase(&Forward::add_gated, index, tiles(layer.down));
+        if (layer.after_mlp_norm.weight) add_phase(&Forward::add_normed_mlp, index, run.rows);
     }
 
     void add_phase(void (Forward::*act)(Some, int), int layer, int things) {
@@ -218,24 +238,43 @@ private:
     }
 
     float* stream(int row) { return &scratch.stream[(size_t)row * decoder.hidden]; }
+    float* branch(int row) { return &scratch.branch[(size_t)row * decoder.hidden]; }
+    // where the cosines and sines of a row in a table begin
+    size_t rotation(int table, int row) const {
+        return ((size_t)table * run.rows + row) * (decoder.rotary_dim / 2);
+    }
 
     void begin(Some rows, int) {
         for (int row = rows.first; row < rows.last; row++) {
             embed(run.tokens[row], stream(row));
-            for (int i = 0; i < decoder.rotary_dim / 2; i++) {
-                float angle = (float)run.positions[row] * decoder.frequencies[i];
-                scratch.cosines[(size_t)row * decoder.rotary_dim / 2 + i] =
-                    std::cos(angle) * decoder.rotary_scale;
-                scratch.sines[(size_t)row * decoder.rotary_dim / 2 + i] =
-                    std::sin(angle) * decoder.rotary_scale;
-            }
+            for (int table = 0; table < decoder.rotaries; table++) begin_rotation(table, row);
+        }
+    }
+
+    void begin_rotation(int table, int row) {
+        const int pairs = decoder.rotary_dim / 2;
+        const float* frequencies = decoder.frequencies + (size_t)table * pairs;
+        const float scale = decoder.rotary_scales[table];
+        for (int i = 0; i < pairs; i++) {
+            float angle = (float)run.positions[row] * frequencies[i];
+            scratch.cosines[rotation(table, row) + i] = std::cos(angle) * scale;
+            scratch.sines[rotation(table, row) + i] = std::sin(angle) * scale;
         }
     }
 
     void embed(int64_t token, float* to) {
-        if (!decoder.embedding) return read_output(decoder.embedding_codes, (int)token, to);
+        const float scale = decoder.embedding_scale;
+        if (!decoder.embedding) {
+            read_output(decoder.embedding_codes, (int)token, to);
+            for (int i = 0; i < decoder.hidden; i++) to[i] *= scale;
+            return;
+        }
         const Number* embedded = (const Number*)decoder.embedding + (size_t)token * decoder.hidden;
-        for (int i = 0; i < decoder.hidden; i++) to[i] = to_float(embedded[i]);
+        for (int i = 0; i < decoder.hidden; i++) {
+            Number scaled;  // rounded, as the model's own embedding does
+            put(&scaled, to_float(embedded[i]) * scale);
+            to[i] = to_float(scaled);
+        }
     }
 
     void put_hidden(Some rows, int layer) {
@@ -261,6 +300,7 @@ private:
 
     // A row of the stream, normed, becomes a row of what products read.
     void norm_row(int row, const Norm& norm, int to) {
+        if (!norm.weight) return encode(scratch.narrow, to, stream(row), decoder.hidden);
         static thread_local std::vector<float> row_normed;
         row_normed.resize(decoder.hidden);
         normed(decoder, stream(row), decoder.hidden, norm, decoder.is_layer_norm,
@@ -294,20 +334,44 @@ private:
         for (int i = tile * LANES; i < width; i++) row[i] = values[i - tile * LANES];
     }
 
-    void add_attended(Some tiles, int layer) {
-        add(decoder.layers[layer].output, scratch.attention, tiles);
+    void add_attended(Some tiles, int index) {
+        const Layer& layer = decoder.layers[index];
+        add(layer.output, scratch.attention, layer.after_attention_norm, tiles);
     }
-    void add_gated(Some tiles, int layer) { add(decoder.layers[layer].down, scratch.wide, tiles); }
+    void add_gated(Some tiles, int index) {
+        const Layer& layer = decoder.layers[index];
+        add(layer.down, scratch.wide, layer.after_mlp_norm, tiles);
+    }
 
-    void add(const Matrix& matrix, const Rows& rows, Some tiles) {
+    // To the stream, or aside where all of a row is normed before.
+    void add(const Matrix& matrix, const Rows& rows, const Norm& norm_before, Some tiles) {
+        const bool aside = norm_before.weight;
         products(matrix, rows, run.rows, tiles.first, tiles.last,
                  [&](int row, int tile, Floats values) {
+                     if (aside) return put_tile(branch(row), tile, decoder.hidden, values);
                      float* to = stream(row);
+                     values = values * decoder.residual_scale;
                      if ((tile + 1) * LANES <= decoder.hidden)
                          return store(to + tile * LANES, load(to + tile * LANES) + values);
                      for (int i = tile * LANES; i < decoder.hidden; i++)
                          to[i] += values[i - tile * LANES];
                  });
+    }
+
+    void add_normed_attention(Some rows, int layer) {
+        add_normed(rows, decoder.layers[layer].after_attention_norm);
+    }
+    void add_normed_mlp(Some rows, int layer) {
+        add_normed(rows, decoder.layers[layer].after_mlp_norm);
+    }
+
+    // What was put aside.
+    void add_normed(Some rows, const Norm& norm) {
+        for (int row = rows.first; row < rows.last; row++) {
+            normed(decoder, branch(row), decoder.hidden, norm, decoder.is_layer_norm, branch(row));
+            for (int i = 0; i < decoder.hidden; i++)
+                stream(row)[i] += branch(row)[i] * decoder.residual_scale;
+        }
     }
 
     Number* place(int index, bool value, int64_t slot, int64_t position) {
@@ -317,19 +381,20 @@ private:
 
     void store_keys_and_values(Some rows, int index) {
         const Layer& layer = decoder.layers[index];
-        const int dim = decoder.head_dim, pairs = decoder.rotary_dim / 2;
+        const int dim = decoder.head_dim;
         for (int row = rows.first; row < rows.last; row++) {
             float* head = &scratch.mixed[(size_t)row * mixed_width];
-            const float *cosines = &scratch.cosines[(size_t)row * pairs],
-                        *sines = &scratch.sines[(size_t)row * pairs];
-            float scale = 1.0f / std::sqrt((float)dim);
+            if (decoder.norms_whole_vectors) norm_all_heads(layer, head);
             for (int i = 0; i < decoder.heads + decoder.num_kv_heads; i++, head += dim) {
                 bool is_query = i < decoder.heads;
                 const Norm& norm = is_query ? layer.query_norm : layer.key_norm;
-                if (norm.weight) normed(decoder, head, dim, norm, false, head);
-                rotate(head, decoder.rotary_dim, cosines, sines);
+                if (norm.weight && !decoder.norms_whole_vectors)
+                    normed(decoder, head, dim, norm, false, head);
+                if (layer.rotary >= 0)
+                    rotate(head, decoder.rotary_dim, &scratch.cosines[rotation(layer.rotary, row)],
+                           &scratch.sines[rotation(layer.rotary, row)]);
                 if (is_query)
-                    for (int j = 0; j < dim; j++) head[j] *= scale;
+                    for (int j = 0; j < dim; j++) head[j] *= decoder.attention_scale;
             }
             const float* keys = head - decoder.num_kv_heads * dim;
             Number* key_place = place(index, false, scratch.slots[row], scratch.places[row]);
@@ -337,6 +402,14 @@ private:
             for (int i = 0; i < decoder.num_kv_heads * dim; i++)
                 put(key_place + i, keys[i]), put(value_place + i, head[i]);
         }
+    }
+
+    // Queries and keys of a row, each across all heads.
+    void norm_all_heads(const Layer& layer, float* queries) {
+        const int width = decoder.heads * decoder.head_dim;
+        normed(decoder, queries, width, layer.query_norm, false, queries);
+        normed(decoder, queries + width, decoder.num_kv_heads * decoder.head_dim, layer.key_norm,
+               false, queries + width);
     }
 
     int group() const { return decoder.heads / decoder.num_kv_heads; }
@@ -390,6 +463,9 @@ private:
         const float* queries = &scratch.mixed[(size_t)heads.row * mixed_width + heads.first * dim];
         float* results = &scratch.attended[((size_t)heads.row * decoder.heads + heads.first) * dim];
         score<COUNT>(queries, keys, weights.data(), padded);
+        if (decoder.score_cap)
+            for (size_t i = 0; i < padded * COUNT; i += LANES)
+                store(&weights[i], capped(load(&weights[i]), decoder.score_cap));
         Floats totals[COUNT];
         for (int head = 0; head < COUNT; head++)
             totals[head] = all(softmax_row(&weights[head * padded], width, padded));
@@ -423,7 +499,7 @@ private:
         }
     }
 
-    // SwiGLU. A thread makes whole groups of 32, which are encoded at once.
+    // The gated network up to its last product. A thread makes whole groups of 32, which are encoded at once.
     void gate(Some groups, int index) {
         const Layer& layer = decoder.layers[index];
         const int width = decoder.intermediate_size, padded = ceil_div(width, LANES) * LANES,
@@ -433,8 +509,8 @@ private:
         float* gated = scratch.gated.data();
         products(layer.gate, scratch.narrow, run.rows, first, last,
                  [&](int row, int tile, Floats values) {
-                     Floats silu = values / (1.0f + exponential_of_minus(values));
-                     store(gated + (size_t)row * padded + tile * LANES, silu);
+                     store(gated + (size_t)row * padded + tile * LANES,
+                           activated(decoder.activation, values));
                  });
         products(layer.up, scratch.narrow, run.rows, first, last,
                  [&](int row, int tile, Floats values) {
@@ -446,12 +522,6 @@ private:
                  from += GROUP)
                 scratch.wide.encode(row, from, gated + (size_t)row * padded + from,
                                     std::min(GROUP, width - from));
-    }
-
-    static Floats exponential_of_minus(Floats values) {
-        // e^-|x|; for negative x its inverse is wanted
-        Floats small = exponential(-absolute(values));
-        return values < 0.0f ? 1.0f / small : small;
     }
 
     // As Transformers has it: the last hidden state is behind the norm.
@@ -466,7 +536,7 @@ private:
         products(decoder.lm_head, scratch.narrow, count, tiles.first, tiles.last,
                  [&](int row, int tile, Floats values) {
                      put_tile(run.logits + (size_t)row * decoder.vocabulary, tile,
-                              decoder.vocabulary, values);
+                              decoder.vocabulary, bounded(decoder, values));
                  });
     }
 };
@@ -614,6 +684,7 @@ void draftwood_logits(const draftwood::Decoder* decoder, const float* hidden, in
         const int tile = tile_of(columns[firsts[group]]);
         products(decoder->lm_head, encoded, rows, tile, tile + 1,
                  [&](int row, int, Floats values) {
+                     values = bounded(*decoder, values);
                      for (int64_t i = firsts[group]; i < firsts[group + 1]; i++)
                          logits[(size_t)row * count + columns[i]] =
                              values[tokens[columns[i]] % LANES];

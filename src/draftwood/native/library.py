@@ -45,6 +45,8 @@ FLAGS = (
 )
 TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
 
+ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
+
 
 class CMatrix(Structure):
     """See matrices.h."""
@@ -62,11 +64,18 @@ class CNorm(Structure):
     _fields_ = (("weight", c_void_p), ("bias", c_void_p))
 
 
+NORMS = (
+    *("attention_norm", "mlp_norm", "query_norm", "key_norm"),
+    *("after_attention_norm", "after_mlp_norm"),
+)
+
+
 class CLayer(Structure):
     _fields_ = (
-        *((name, CNorm) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
+        *((name, CNorm) for name in NORMS),
         *((name, CMatrix) for name in ("query", "key", "value", "output", "gate", "up", "down")),
         ("mask", c_int32),
+        ("rotary", c_int32),
     )
 
 
@@ -81,11 +90,29 @@ class CDecoder(Structure):
                 "num_kv_heads",
                 "head_dim",
                 "rotary_dim",
+                "rotaries",
+                "vocabulary",
+                "encodings",
+                "is_bfloat16",
+                "is_layer_norm",
+                "norms_whole_vectors",
+                "is_parallel",
+                "activation",
             )
         ),
-        *((name, c_int32) for name in ("vocabulary", "encodings", "is_bfloat16", "is_layer_norm")),
-        ("epsilon", c_float),
-        ("rotary_scale", c_float),
+        *(
+            (name, c_float)
+            for name in (
+                "epsilon",
+                "embedding_scale",
+                "attention_scale",
+                "residual_scale",
+                "logit_scale",
+                "score_cap",
+                "logit_cap",
+            )
+        ),
+        ("rotary_scales", c_void_p),
         ("frequencies", c_void_p),
         ("embedding", c_void_p),
         ("embedding_codes", CMatrix),

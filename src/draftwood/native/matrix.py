@@ -61,11 +61,11 @@ class Blocks:
     def shape(self) -> tuple[int, int]:
         return (len(self.stored) if self.order is None else len(self.order), self.inputs)
 
-    def __getitem__(self, outputs: slice) -> "Blocks":
-        """Some of the outputs."""
-        if self.order is None:
+    def __getitem__(self, outputs: slice | Int[Tensor, " chosen"]) -> "Blocks":
+        """Some of the outputs, by their range or their numbers."""
+        if self.order is None and isinstance(outputs, slice):
             return Blocks(self.format, self.stored[outputs], self.inputs)
-        return Blocks(self.format, self.stored, self.inputs, self.order[outputs])
+        return Blocks(self.format, self.stored, self.inputs, self.rows()[outputs])
 
     def let_go(self) -> None:
         """Leave what was read to the system, which keeps it as long as nobody needs the memory."""

@@ -1,0 +1,177 @@
+"""The families of models that the native and the lean path run, each as what it does otherwise than
+Llama.
+
+To add one, add an entry to ``FAMILIES``, and a tiny configuration to ``tests/families.py``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What a model multiplies with, and what it bounds.
+
+    Attributes:
+        embedding: of what the embedding gives, as part of it.
+        inputs: of the same on its way into the first layer.
+        attention: of the scores; None for one by the root of a head's dimensions.
+        residual: of what attention and network add to the stream.
+        logits: of the logits.
+        score_cap: scores stay within it through its hyperbolic tangent; None for no bound.
+        logit_cap: logits likewise.
+    """
+
+    embedding: float = 1.0
+    inputs: float = 1.0
+    attention: float | None = None
+    residual: float = 1.0
+    logits: float = 1.0
+    score_cap: float | None = None
+    logit_cap: float | None = None
+
+
+@dataclass(frozen=True)
+class LayerNorms:
+    """What a layer calls its norms; None where it has none there.
+
+    Attributes:
+        attention, mlp: of what attention and network read.
+        after_attention, after_mlp: of what they add to the stream.
+    """
+
+    attention: str | None = "input_layernorm"
+    mlp: str | None = "post_attention_layernorm"
+    after_attention: str | None = None
+    after_mlp: str | None = None
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a class of Transformers does otherwise than Llama's.
+
+    Each callable is given the model's configuration.
+
+    Attributes:
+        title: what its models are called.
+        norms: of a layer.
+        norm_shift: what is added to the weights of norms.
+        is_layer_norm: whether norms take off the mean.
+        activation: what the configuration calls the network's activation.
+        query_key_value, gate_up: what the modules are called; one that holds several comes alone.
+        is_interleaved: whether rotary positions turn neighbours, not a head's two halves.
+        is_parallel: whether attention and network read the same norm and are added together.
+        rotary: which table of rotary frequencies a layer goes by, as its name begins; None for
+            none.
+        scales: see there.
+        why_not: why a model with such a configuration is of another shape; None if it is not.
+    """
+
+    title: str
+    norms: LayerNorms = LayerNorms()
+    norm_shift: float = 0.0
+    is_layer_norm: bool = False
+    activation: str = "hidden_act"
+    query_key_value: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
+    is_interleaved: bool = False
+    is_parallel: Callable[[Any], bool] = lambda config: False
+    rotary: Callable[[Any, int], str | None] = lambda config, layer: ""
+    scales: Callable[[Any], Scales] = lambda config: Scales()
+    why_not: Callable[[Any], str | None] = lambda config: None
+
+
+def _gemma3(config: Any) -> Scales:
+    return Scales(
+        embedding=config.hidden_size**0.5,
+        attention=config.query_pre_attn_scalar**-0.5,
+        logit_cap=config.final_logit_softcapping,
+    )
+
+
+def _gemma2(config: Any) -> Scales:
+    return replace(_gemma3(config), score_cap=config.attn_logit_softcapping)
+
+
+def _granite(config: Any) -> Scales:
+    return Scales(
+        inputs=config.embedding_multiplier,
+        attention=config.attention_multiplier,
+        residual=config.residual_multiplier,
+        logits=1 / config.logits_scaling,
+    )
+
+
+def _cohere(title: str, rotary: Callable[[Any, int], str | None]) -> Family:
+    return Family(
+        title,
+        is_layer_norm=True,
+        is_interleaved=True,
+        is_parallel=lambda config: True,
+        rotary=rotary,
+        scales=lambda config: Scales(logits=config.logit_scale),
+        why_not=lambda config: (
+            "its norms of queries and keys have a weight for each head"
+            if getattr(config, "use_qk_norm", False)
+            else None
+        ),
+    )
+
+
+_AROUND = LayerNorms(
+    "input_layernorm",
+    "pre_feedforward_layernorm",
+    "post_attention_layernorm",
+    "post_feedforward_layernorm",
+)
+FAMILIES: dict[str, Family] = {
+    "LlamaForCausalLM": Family("Llama"),
+    "MistralForCausalLM": Family("Mistral"),
+    "Qwen2ForCausalLM": Family("Qwen2"),
+    "Qwen3ForCausalLM": Family("Qwen3"),
+    "StableLmForCausalLM": Family(
+        "StableLM",
+        is_layer_norm=True,
+        is_parallel=lambda config: config.use_parallel_residual,
+        why_not=lambda config: (
+            "its norms of queries and keys have a weight for each head"
+            if config.qk_layernorm
+            else None
+        ),
+    ),
+    "GemmaForCausalLM": Family(
+        "Gemma", norm_shift=1.0, scales=lambda config: Scales(embedding=config.hidden_size**0.5)
+    ),
+    "Gemma2ForCausalLM": Family(
+        "Gemma 2", _AROUND, norm_shift=1.0, activation="hidden_activation", scales=_gemma2
+    ),
+    "Gemma3ForCausalLM": Family(
+        "Gemma 3 (text)",
+        _AROUND,
+        norm_shift=1.0,
+        activation="hidden_activation",
+        rotary=lambda config, layer: f"{config.layer_types[layer]}_",
+        scales=_gemma3,
+        why_not=lambda config: (
+            "it sees what comes after a token" if config.use_bidirectional_attention else None
+        ),
+    ),
+    "Phi3ForCausalLM": Family(
+        "Phi-3, Phi-4", query_key_value=("qkv_proj",), gate_up=("gate_up_proj",)
+    ),
+    "SmolLM3ForCausalLM": Family(
+        "SmolLM3", rotary=lambda config, layer: "" if config.no_rope_layers[layer] else None
+    ),
+    "Olmo2ForCausalLM": Family(
+        "OLMo 2",
+        LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm"),
+    ),
+    "GraniteForCausalLM": Family("Granite", scales=_granite),
+    "CohereForCausalLM": _cohere("Cohere (Command R)", lambda config, layer: ""),
+    "Cohere2ForCausalLM": _cohere(
+        "Cohere 2 (Command R7B, Command A)",
+        lambda config, layer: "" if config.layer_types[layer] == "sliding_attention" else None,
+    ),
+}
+"""By the name of the class in Transformers."""

@@ -1,0 +1,170 @@
+"""What the table of families promises: each of its entries matters, and rows stay exact in every
+type.
+"""
+
+import copy
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.engine import Options, generate
+from draftwood.methods import build
+from draftwood.models import decoder, families
+from draftwood.models.families import Family, Scales
+from draftwood.models.lean import LeanModel
+from draftwood.models.native import NativeModel, has_int8
+from draftwood.tree import DraftTree
+from families import (
+    LEAN,
+    TOLERANCE,
+    assert_close,
+    deepest_path,
+    hf_model,
+    plainly,
+    some_tokens,
+    some_tree,
+)
+
+needs_int8 = pytest.mark.skipif(
+    not has_int8(torch.device("cpu")), reason="this CPU has no fast 8-bit products"
+)
+TYPES = ["float32", "bfloat16", pytest.param("int8", marks=needs_int8)]
+# of an entry; the others are for people, tested elsewhere, or numbers
+FIELDS = [
+    field.name
+    for field in fields(Family)
+    if field.name not in ("title", "activation", "why_not", "scales")
+]
+TEXT = some_tokens(20, seed=1)
+
+
+def native(family: str, products: str) -> NativeModel:
+    """In bfloat16 as a model that was saved in it, whose cache is in bfloat16 too."""
+    model: Any = hf_model(family)
+    if products == "bfloat16":
+        model = copy.deepcopy(model).to(torch.bfloat16)
+    return NativeModel(model, products)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("products", TYPES)
+@pytest.mark.parametrize("family", LEAN)
+def test_a_row_has_the_same_bits_alone_in_a_chain_and_in_a_tree(family: str, products: str) -> None:
+    model, tree = native(family, products), some_tree(40, seed=3)
+    path = deepest_path(tree)
+    assert len(path) > 5  # outgrows a window
+    session, layers = model.start(), (0, 2, 4)
+    session.extend(TEXT)
+    within = session.forward(tree, hidden=layers)
+    chain = [tree.token_list[node] for node in path]
+    together = session.forward(DraftTree.chain(chain), hidden=layers)
+    alone = [session.extend([token], hidden=layers) for token in chain]
+    assert torch.equal(within.logits[path], together.logits)
+    assert torch.equal(torch.cat([each.logits for each in alone]), together.logits)
+    for layer in layers:
+        assert torch.equal(within.hidden[layer][path], together.hidden[layer])
+        assert torch.equal(
+            torch.cat([each.hidden[layer] for each in alone]), together.hidden[layer]
+        )
+
+
+@pytest.mark.parametrize("products", TYPES)
+@pytest.mark.parametrize("family", LEAN)
+def test_trees_write_what_one_token_at_a_time_writes(family: str, products: str) -> None:
+    model = native(family, products)
+    texts = []
+    for method in ("plain", "recycling"):
+        chosen = build(method, model)
+        options = Options(max_new_tokens=24)
+        steps = generate(model, chosen.drafter, chosen.verifier, TEXT[:8], options)
+        texts.append([token for step in steps for token in step.tokens])
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("family", LEAN)
+def test_hidden_states_are_those_of_transformers(family: str) -> None:
+    model: Any = hf_model(family)
+    with torch.no_grad():
+        own = model(torch.tensor([TEXT]), output_hidden_states=True, use_cache=False).hidden_states
+    for path in (LeanModel, NativeModel):
+        given = path(model).start().extend(TEXT, hidden=(0, 1, 2, 3, 4)).hidden
+        for layer in range(5):
+            assert_close(given[layer], own[layer][0])
+
+
+@pytest.mark.parametrize("family", LEAN)
+def test_in_bfloat16_up_to_its_rounding(family: str) -> None:
+    """As near to the model in float32 as Transformers' own model in bfloat16 is, or nearly."""
+    exact = plainly(hf_model(family), TEXT)
+    half: Any = copy.deepcopy(hf_model(family))
+    half.to(torch.bfloat16)
+    usual = (plainly(half, TEXT).float() - exact).norm()
+    for path in (LeanModel, NativeModel):
+        found = path(half).start().extend(TEXT).logits.float()
+        assert 0 < (found - exact).norm() < 1.5 * usual
+        assert (found - exact).norm() < 0.1 * exact.norm()
+
+
+@needs_int8
+@pytest.mark.parametrize("family", LEAN)
+def test_in_int8_logits_stay_near_those_of_floats(family: str) -> None:
+    exact = plainly(hf_model(family), TEXT)
+    found = NativeModel(hf_model(family), "int8").start().extend(TEXT).logits
+    assert 0 < (found - exact).norm() < 0.15 * exact.norm()
+
+
+def said(entry: Family, field: str, config: Any) -> object:
+    """What an entry says of a model."""
+    own = getattr(entry, field)
+    if field == "rotary":
+        return [own(config, layer) for layer in range(config.num_hidden_layers)]
+    return own(config) if callable(own) else own
+
+
+def differences(family: str) -> list[tuple[str, Family]]:
+    """The entry of a family's class with one thing each as Llama has it."""
+    config: Any = hf_model(family).config
+    entry = families.FAMILIES[type(hf_model(family)).__name__]
+    llama, found = families.FAMILIES["LlamaForCausalLM"], []
+    for field in FIELDS:
+        if said(entry, field, config) != said(llama, field, config):
+            found.append((field, replace(entry, **{field: getattr(llama, field)})))
+    scales = entry.scales(config)
+    for field in fields(Scales):
+        if getattr(scales, field.name) != field.default:
+            other = replace(scales, **{field.name: field.default})
+            found.append((field.name, replace(entry, scales=lambda config, other=other: other)))
+    return found
+
+
+@pytest.mark.parametrize("family", LEAN)
+def test_an_entry_that_lacked_anything_would_be_noticed(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: with any one thing as Llama has it, the model is another or none."""
+    model = hf_model(family)
+    exact, name = plainly(model, TEXT), type(model).__name__
+    for what, entry in differences(family):
+        monkeypatch.setitem(decoder.FAMILIES, name, entry)
+        for path in (LeanModel, NativeModel):
+            try:
+                found = path(model).start().extend(TEXT).logits
+            except (AttributeError, ValueError):
+                continue  # a module that is not there
+            assert (found - exact).abs().max() > 100 * TOLERANCE, what
+
+
+def test_the_families_differ_in_everything_that_an_entry_can_say() -> None:
+    """Else there would be a switch that no test has seen."""
+    named = {what for family in LEAN for what, _ in differences(family)}
+    assert named == {*FIELDS, *(field.name for field in fields(Scales))}
+
+
+@pytest.mark.parametrize("path", [LeanModel, NativeModel])
+def test_another_activation_would_be_noticed(path: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control."""
+    for family, name in (("llama", "gelu_tanh"), ("gemma", "silu")):
+        monkeypatch.setattr(decoder, "ACTIVATIONS", dict.fromkeys(decoder.ACTIVATIONS, name))
+        found = path(hf_model(family)).start().extend(TEXT).logits
+        assert (found - plainly(hf_model(family), TEXT)).abs().max() > 100 * TOLERANCE
