@@ -24,6 +24,7 @@ from draftwood.storage.progress import progress, quiet_downloads, quiet_transfor
 __all__ = [
     "Pretrained",
     "builtin_names",
+    "device_of",
     "fetched",
     "folder_of",
     "home",
@@ -116,7 +117,7 @@ def load_pretrained(
     device that cannot be had, before anything is fetched.
     """
     wanted = _dtype(dtype)
-    place = _device(device)
+    place = device_of(device)
     folder = folder_of(name, dtype)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -153,7 +154,11 @@ def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
     return dtype if dtype == "auto" else getattr(torch, dtype)
 
 
-def _device(device: str | torch.device | None) -> torch.device:
+def device_of(device: str | torch.device | None) -> torch.device:
+    """The device of this name; None is the first CUDA device, or the CPU where there is none.
+
+    Raises ValueError for one that is not there.
+    """
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
