@@ -7,7 +7,6 @@ the same file of weights in float32.
 import math
 from collections.abc import Sequence
 from contextlib import closing
-from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -48,61 +47,56 @@ def records(asked: FormatQuality, model: str, number: int) -> list[Record]:
 
 
 class Formats:
-    """One model in every format, loaded when it is first needed.
+    """Every format of one model at a time, loaded when the model is first asked for.
 
     Args:
         asked: formats and windows.
-        name: of the model, as ``draftwood.load`` takes it.
-        device: likewise.
+        device: as ``draftwood.load`` takes it.
         text: is read in windows.
     """
 
-    def __init__(self, asked: FormatQuality, name: str, device: str | None, text: str) -> None:
-        self.asked, self.name, self.device, self.text = asked, name, device, text
+    def __init__(self, asked: FormatQuality, device: str | None, text: str) -> None:
+        self.asked, self.device, self.text = asked, device, text
+        self._name = ""
         self._models: dict[str, Model] = {}
+        self._tokens: list[int] = []
 
-    @cached_property
-    def reference(self) -> LoadedModel:
-        return load_model(self.name, REFERENCE, self.device)
-
-    @cached_property
-    def tokens(self) -> list[int]:
-        """Of the whole text.
+    def use(self, name: str) -> None:
+        """Load a model in every format, and let go of the one before.
 
         Raises:
-            ValueError: where it is too short, or a window longer than the model reads.
+            ValueError: where it cannot be had in one of them, the text is too short, or a window
+                longer than the model reads.
         """
-        asked, room = self.asked, self.reference.model.context_length
-        if room is not None and asked.window > room:
-            raise ValueError(
-                f"{self.name} reads {room} tokens at a time, fewer than a window of {asked.window};"
-                " ask for --window of at most that"
-            )
-        found: list[int] = self.reference.tokenizer(self.text)["input_ids"]  # type: ignore[assignment]
-        if len(found) < asked.windows * asked.window:
-            raise ValueError(
-                f"{asked.text} has {len(found)} tokens, too few for {asked.windows} windows of"
-                f" {asked.window}; ask for less with --windows or --window"
-            )
-        return found
+        if name == self._name:
+            return
+        self._name, self._models = "", {}
+        reference = load_model(name, REFERENCE, self.device)
+        self._tokens = self._read(name, reference)
+        self._models = {REFERENCE: reference.model}
+        for each in self.asked.formats:
+            if each != REFERENCE:
+                self._models[each] = load_model(name, each, self.device).model
+        self._name = name
 
     def window(self, number: int) -> list[int]:
         """The tokens of a window; windows are spread evenly over the text."""
-        step = (len(self.tokens) - self.asked.window) // self.asked.windows
-        return self.tokens[number * step : number * step + self.asked.window]
+        step = (len(self._tokens) - self.asked.window) // self.asked.windows
+        return self._tokens[number * step : number * step + self.asked.window]
 
     def measure(self, number: int, wanted: Sequence[Record]) -> list[dict[str, Any]]:
-        """Means over the tokens of a window after its first, for each of these formats.
+        """Means over the tokens of a window after its first, for these formats of one model.
 
         Perplexity; Kullback-Leibler divergence from float32, in nats; the share of places where
         the likeliest token is the same.
         """
+        self.use(wanted[0].model or "")
         window = self.window(number)
-        exact = _log_probs(self.reference.model, window)
+        exact = _log_probs(self._models[REFERENCE], window)
         found = []
         for record in wanted:
             is_exact = record.method == REFERENCE
-            got = exact if is_exact else _log_probs(self._model(record.method), window)
+            got = exact if is_exact else _log_probs(self._models[record.method], window)
             loss = -got.gather(1, torch.tensor(window[1:])[:, None]).mean().item()
             divergence = (exact.exp() * (exact - got)).sum(-1).mean().item()
             same = (exact.argmax(-1) == got.argmax(-1)).double().mean().item()
@@ -116,10 +110,20 @@ class Formats:
             )
         return found
 
-    def _model(self, each: str) -> Model:
-        if each not in self._models:
-            self._models[each] = load_model(self.name, each, self.device).model
-        return self._models[each]
+    def _read(self, name: str, loaded: LoadedModel) -> list[int]:
+        asked, room = self.asked, loaded.model.context_length
+        if room is not None and asked.window > room:
+            raise ValueError(
+                f"{name} reads {room} tokens at a time, fewer than a window of {asked.window};"
+                " ask for --window of at most that"
+            )
+        found: list[int] = loaded.tokenizer(self.text)["input_ids"]  # type: ignore[assignment]
+        if len(found) < asked.windows * asked.window:
+            raise ValueError(
+                f"{asked.text} has {len(found)} tokens, too few for {asked.windows} windows of"
+                f" {asked.window}; ask for less with --windows or --window"
+            )
+        return found
 
 
 def _log_probs(model: Model, tokens: list[int]) -> Float[Tensor, "tokens vocab"]:

@@ -29,10 +29,12 @@ class Piece:
     Attributes:
         records: all of them, their ``stats`` still empty.
         measure: the stats of these or of some of them.
+        prepare: loads what they need, and refuses what cannot be measured.
     """
 
     records: Sequence[Record]
     measure: Callable[[Sequence[Record]], Sequence[dict[str, Any]]]
+    prepare: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,14 @@ def run_measurement(order: MeasurementOrder, progress: Progress | None = None) -
         torch.set_num_threads(order.threads)
     work, device = _work(order), device_of(order.device)
     with writing(order.output) as writer:
-        begin_or_go_on(_start(order, work, device), writer)
         left = [
             [record for record in piece.records if record.key not in writer.done]
             for piece in work.pieces
         ]
+        first = next((piece for piece, todo in zip(work.pieces, left, strict=True) if todo), None)
+        if first is not None:
+            first.prepare()  # nothing is written where it cannot be measured
+        begin_or_go_on(_start(order, work, device), writer)
         progress.begin(len(left), sum(not missing for missing in left))
         for piece, missing in zip(work.pieces, left, strict=True):
             if missing:
@@ -94,19 +99,26 @@ def _work(order: MeasurementOrder) -> Work:
     if isinstance(asked, VerifyCost):
         models = verify_cost.Models(asked, order.device)
         pieces = [
-            Piece(verify_cost.records(asked, model, context), models.measure)
+            Piece(
+                verify_cost.records(asked, model, context),
+                models.measure,
+                partial(models.use, model),
+            )
             for model in order.models
             for context in sorted(set(asked.contexts))
         ]
         return Work(pieces, names)
     text = format_quality.read_text(asked)
-    pieces = []
-    for model in order.models:
-        formats = format_quality.Formats(asked, model, order.device, text)
-        pieces += [
-            Piece(format_quality.records(asked, model, number), partial(formats.measure, number))
-            for number in range(asked.windows)
-        ]
+    formats = format_quality.Formats(asked, order.device, text)
+    pieces = [
+        Piece(
+            format_quality.records(asked, model, number),
+            partial(formats.measure, number),
+            partial(formats.use, model),
+        )
+        for model in order.models
+        for number in range(asked.windows)
+    ]
     return Work(pieces, names, prompts=format_quality.described(asked, text))
 
 

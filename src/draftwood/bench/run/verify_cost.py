@@ -37,15 +37,26 @@ def records(asked: VerifyCost, model: str, context: int) -> list[Record]:
 
 
 class Models:
-    """One model of Transformers or draftwood for each path, loaded when it is first timed.
-
-    Only the paths of one model are in memory.
-    """
+    """Every path of one model at a time, loaded when the model is first asked for."""
 
     def __init__(self, asked: VerifyCost, device: str | None) -> None:
         self.asked, self.device = asked, device
         self._loaded: dict[str, Model] = {}
         self._name = ""
+
+    def use(self, name: str) -> None:
+        """Load a model on every path, and let go of the one before.
+
+        Raises:
+            ValueError: where it cannot run on one of them, or has no room for the longest context.
+        """
+        if name == self._name:
+            return
+        self._name, self._loaded = "", {}
+        for path in dict.fromkeys(self.asked.paths):
+            self._loaded[path] = self._load(name, path)
+            self._require_room(name, self._loaded[path])
+        self._name = name
 
     def measure(self, wanted: Sequence[Record]) -> list[dict[str, Any]]:
         """Stats of these records, which are of one model and one context.
@@ -53,7 +64,8 @@ class Models:
         Paths take turns, so that a noisy moment hurts all alike.
         """
         name, context = wanted[0].model or "", wanted[0].prompt_tokens
-        models = self._paths(name)
+        self.use(name)
+        models = self._loaded
         times: dict[tuple[str, int | None], list[float]] = {
             (record.method, record.nodes): [] for record in wanted
         }
@@ -75,15 +87,6 @@ class Models:
             }
             for record in wanted
         ]
-
-    def _paths(self, name: str) -> dict[str, Model]:
-        if self._name != name:
-            self._loaded.clear()
-            self._name = name
-            for path in dict.fromkeys(self.asked.paths):
-                self._loaded[path] = self._load(name, path)
-                self._require_room(name, self._loaded[path])
-        return self._loaded
 
     def _load(self, name: str, path: str) -> Model:
         if path == TRANSFORMERS:
