@@ -15,16 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.bench.plan.measurements import REFERENCE, FormatQuality
-from draftwood.bench.plan.prompts import load_text
 from draftwood.bench.records.files import Record
 from draftwood.bench.run.blank import blank
 from draftwood.interfaces.model import Model
 from draftwood.loading.models import LoadedModel, load_model
-
-
-def read_text(asked: FormatQuality) -> str:
-    """The text that all models read. Raises as ``prompts.load_text``."""
-    return load_text(asked.text)
 
 
 def described(asked: FormatQuality, text: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 
 from draftwood.bench.plan.measurements import Overhead, VerifyCost
 from draftwood.bench.plan.order import MeasurementOrder, Progress
+from draftwood.bench.plan.prompts import load_text
 from draftwood.bench.plan.protocols import as_json
 from draftwood.bench.records.files import Record, RunInfo, read_run, writing
 from draftwood.bench.run import format_quality, overhead, verify_cost
@@ -65,7 +66,7 @@ def run_measurement(order: MeasurementOrder, progress: Progress | None = None) -
     progress = progress or Progress()
     if order.threads is not None:
         torch.set_num_threads(order.threads)
-    work, device = _work(order), device_of(order.device)
+    work, device = work_of(order), device_of(order.device)
     with writing(order.output) as writer:
         left = [
             [record for record in piece.records if record.key not in writer.done]
@@ -89,8 +90,13 @@ def run_measurement(order: MeasurementOrder, progress: Progress | None = None) -
     return read_run(order.output)
 
 
-def _work(order: MeasurementOrder) -> Work:
-    """The pieces of each kind of measurement."""
+def work_of(order: MeasurementOrder, text: str | None = None) -> Work:
+    """The pieces of a measurement; no weights are loaded.
+
+    Args:
+        order: what is asked for.
+        text: is read by models; None reads the one that the order names.
+    """
     asked, names = order.measurement, ", ".join(order.models)
     if isinstance(asked, Overhead):
         bench = overhead.OverheadBench(asked)
@@ -108,7 +114,7 @@ def _work(order: MeasurementOrder) -> Work:
             for context in sorted(set(asked.contexts))
         ]
         return Work(pieces, names)
-    text = format_quality.read_text(asked)
+    text = load_text(asked.text) if text is None else text
     formats = format_quality.Formats(asked, order.device, text)
     pieces = [
         Piece(
