@@ -252,7 +252,7 @@ class Load:
 
 
 Protocol = SpecBench | Rsd | Axes | Load
-Kind = TypeVar("Kind", Protocol, Measurement)
+Described = TypeVar("Described", Protocol, Measurement)
 PROTOCOLS: dict[str, type[Protocol]] = {kind.name: kind for kind in get_args(Protocol)}
 
 
@@ -280,7 +280,7 @@ def measurement(described: dict[str, Any]) -> Measurement:
     return _from_json(described, MEASUREMENTS)
 
 
-def _from_json(described: dict[str, Any], kinds: Mapping[str, type[Kind]]) -> Kind:
+def _from_json(described: dict[str, Any], kinds: Mapping[str, type[Described]]) -> Described:
     options = dict(described)
     name = options.pop("protocol", None)
     if name not in kinds:

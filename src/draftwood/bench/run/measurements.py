@@ -103,12 +103,12 @@ def work_of(order: MeasurementOrder, text: str | None = None) -> Work:
         pieces = [Piece([record], bench.measure) for record in overhead.records()]
         return Work(pieces, f"prepared logits of {asked.vocab} tokens", "float32")
     if isinstance(asked, VerifyCost):
-        models = verify_cost.Models(asked, order.device)
+        paths = verify_cost.ModelPaths(asked, order.device)
         pieces = [
             Piece(
                 verify_cost.records(asked, model, context),
-                models.measure,
-                partial(models.use, model),
+                paths.measure,
+                partial(paths.use, model),
             )
             for model in order.models
             for context in sorted(set(asked.contexts))
