@@ -45,10 +45,7 @@ def describe(
         protocol=protocol.name,
         options=as_json(protocol),
         command=command,
-        commit=commit(),
-        versions=versions(),
-        hardware={"processor": processor(), "cores": os.cpu_count(), "device": device_name(device)},
-        threads=threads,
+        **here(device),
         model=models.model,
         draft_model=models.draft_model,
         dtype=bench.dtype,
@@ -64,13 +61,27 @@ def describe(
             },
             "digest": digest(prompts),
         },
-        started=now(),
         draft_ratio=None
         if models.draft_model is None
         else size_ratio(models.draft_model, models.model, models.dtype),
         weights=weights["weights"],
         draft_weights=weights["draft_weights"],
     )
+
+
+def here(device: torch.device) -> dict[str, Any]:
+    """The fields of ``RunInfo`` that tell where and when a run is started."""
+    return {
+        "commit": commit(),
+        "versions": versions(),
+        "hardware": {
+            "processor": processor(),
+            "cores": os.cpu_count(),
+            "device": device_name(device),
+        },
+        "threads": torch.get_num_threads(),
+        "started": now(),
+    }
 
 
 def digests(bench: Workbench) -> dict[str, str | None]:
