@@ -21,7 +21,7 @@ from draftwood.interfaces.verifier import Verdict
 from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
-from draftwood.sampling import require_probs
+from draftwood.sampling import Sampler, Sampling, require_probs
 from draftwood.stats import Stats, Step
 from draftwood.text.hooks.alone import run_alone
 from draftwood.text.hooks.call import Call
@@ -129,8 +129,11 @@ class Rows:
             for criterion in call.criteria
             if type(criterion) is EosTokenCriteria
         ]
+        sampler: Sampler = RowSampler(self.scores, number, len(known), self.greedy)
+        if self.greedy and not call.processors:
+            sampler = Sampling()  # the same, which draws without a distribution
         options = Options(
-            RowSampler(self.scores, number, len(known), self.greedy),
+            sampler,
             call.max_length,
             frozenset(int(token) for tokens in ends for token in tokens.flatten()),
             call.seeds[number],
