@@ -16,6 +16,7 @@ from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.ends import as_saved, require_part
 from draftwood.models.session import PackedInput
 from draftwood.native import library
+from draftwood.native.clock import PhaseClock
 from draftwood.native.threads import threads
 
 Products = Literal["float32", "bfloat16", "int8"]
@@ -55,6 +56,9 @@ class NativeModel(DecoderModel):
             of a row; weights that lie on 16 even steps anyway, since a file of 4-bit weights is
             where they came from, are stored in 4 bits without loss.
 
+    Attributes:
+        clock: where the time of forward passes is written down; None for nowhere.
+
     Raises:
         ValueError: for architectures of another shape, on other devices, for int8 on CPUs without
             fast 8-bit products, and (CompilerError) where the library cannot be compiled.
@@ -72,6 +76,7 @@ class NativeModel(DecoderModel):
         decoder = read_decoder(hf_model)
         super().__init__(hf_model, decoder, cache=half_type)
         self.library = library.library()
+        self.clock: PhaseClock | None = None
         self.weight_bytes = 0  # of the matrices with their scales; a forward pass reads them all
         self._memory: list[Tensor] = []  # what the structure points to
         self._embedding, self._norms = decoder.embedding.to(half_type), decoder.norm
@@ -121,7 +126,10 @@ class NativeModel(DecoderModel):
             cache_slots=self.pool.slots,
             capacity=self.pool.capacity,
         )
-        if self.library.draftwood_run(self._structure, run, threads()) >= 0:
+        at_once = threads()
+        if self.clock is not None:
+            run.seconds = self.clock.next_run(at_once)
+        if self.library.draftwood_run(self._structure, run, at_once) >= 0:
             raise ValueError(_beyond(tokens, self.vocab_size))
         return outputs(
             logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep

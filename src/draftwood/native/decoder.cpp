@@ -6,6 +6,7 @@
 // sees the places that its mask names. Whatever is added up for a row is added up in an order that
 // does not depend on the other rows.
 #include "attention.h"
+#include "clock.h"
 #include "noise.h"
 #include "packing.h"
 #include "rows.h"
@@ -57,6 +58,7 @@ struct ForwardInput {
     int64_t cache_slots, capacity;
     float* logits;                   // [rows or num_sequences][vocabulary]
     float* const* hidden;            // [layers + 1], each null or [rows][hidden]
+    double* seconds;                 // [threads][PARTS], added to, or null (clock.h)
 };
 
 namespace {
@@ -147,6 +149,7 @@ class Forward final : public Job {
 public:
     Forward(const Decoder& decoder, const ForwardInput& run, Scratch& scratch, int threads)
         : decoder(decoder), run(run), scratch(scratch), threads(threads),
+          clock(run.seconds, threads),
           mixed_width((decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim) {
         plan();
     }
@@ -157,10 +160,14 @@ public:
     void perform(int number, int task) override {
         const Phase& phase = list[number];
         const int64_t things = phase.things;
+        if (clock.is_on()) clock.stop(own_place(), WAITING);
         (this->*phase.act)(
             {(int)(things * task / phase.tasks), (int)(things * (task + 1) / phase.tasks)},
             phase.layer);
+        if (clock.is_on()) clock.stop(own_place(), phase.part);
     }
+
+    void end() { clock.end(); }
 
 private:
     // so that threads end together though some are slower
@@ -168,52 +175,55 @@ private:
 
     struct Phase {
         void (Forward::*act)(Some, int layer);
+        PhaseKind part;
         int layer, things, tasks;
     };
 
     const Decoder& decoder;
     const ForwardInput& run;
     Scratch& scratch;
-    const int threads, mixed_width;
+    const int threads;
+    PhaseClock clock;
+    const int mixed_width;
     // so that a head's results can be encoded by themselves
     const bool whole_heads = decoder.head_dim % GROUP == 0;
     std::vector<Phase> list;
 
     void plan() {
         list.reserve(9 * run.layers + 4);
-        add_phase(&Forward::begin, 0, run.rows);
+        add_phase(&Forward::begin, NORMS, 0, run.rows);
         for (int index = 0; index < run.layers; index++) {
             if (run.attention[index]) plan_attention(index);
-            else if (run.hidden[index]) add_phase(&Forward::put_hidden, index, run.rows);
+            else if (run.hidden[index]) add_phase(&Forward::put_hidden, NORMS, index, run.rows);
             if (run.mlp[index]) plan_mlp(index);
         }
-        if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, 0, run.rows);
-        add_phase(&Forward::norm_for_head, 0, (int)scratch.wanted.size());
-        add_phase(&Forward::make_logits, 0, tiles(decoder.lm_head));
+        if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, NORMS, 0, run.rows);
+        add_phase(&Forward::norm_for_head, NORMS, 0, (int)scratch.wanted.size());
+        add_phase(&Forward::make_logits, PRODUCTS, 0, tiles(decoder.lm_head));
     }
 
     void plan_attention(int index) {
         const Layer& layer = decoder.layers[index];
-        add_phase(&Forward::norm_for_attention, index, run.rows);
-        add_phase(&Forward::project, index, tiles(layer.query_key_value));
-        add_phase(&Forward::store_keys_and_values, index, run.rows);
-        add_phase(&Forward::attend, index, run.rows * decoder.num_kv_heads * pieces_of_group());
+        add_phase(&Forward::norm_for_attention, NORMS, index, run.rows);
+        add_phase(&Forward::project, PRODUCTS, index, tiles(layer.query_key_value));
+        add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
+        add_phase(&Forward::attend, ATTENTION, index, run.rows * decoder.num_kv_heads * pieces_of_group());
         if (!whole_heads)
-            add_phase(&Forward::encode_attended, index,
+            add_phase(&Forward::encode_attended, NORMS, index,
                       run.rows * ceil_div(decoder.heads * decoder.head_dim, GROUP));
-        add_phase(&Forward::add_attended, index, tiles(layer.output));
+        add_phase(&Forward::add_attended, PRODUCTS, index, tiles(layer.output));
     }
 
     void plan_mlp(int index) {
         const Layer& layer = decoder.layers[index];
-        add_phase(&Forward::norm_for_network, index, run.rows);
-        add_phase(&Forward::gate, index, ceil_div(decoder.intermediate_size, GROUP));
-        add_phase(&Forward::add_gated, index, tiles(layer.down));
+        add_phase(&Forward::norm_for_network, NORMS, index, run.rows);
+        add_phase(&Forward::gate, PRODUCTS, index, ceil_div(decoder.intermediate_size, GROUP));
+        add_phase(&Forward::add_gated, PRODUCTS, index, tiles(layer.down));
     }
 
-    void add_phase(void (Forward::*act)(Some, int), int layer, int things) {
-        list.push_back(
-            {act, layer, things, threads == 1 ? 1 : std::min(things, TASKS_PER_THREAD * threads)});
+    void add_phase(void (Forward::*act)(Some, int), PhaseKind part, int layer, int things) {
+        list.push_back({act, part, layer, things,
+                        threads == 1 ? 1 : std::min(things, TASKS_PER_THREAD * threads)});
     }
 
     float* stream(int row) { return &scratch.stream[(size_t)row * decoder.hidden]; }
@@ -478,6 +488,13 @@ Workshop* workshop = new Workshop;  // never deleted: at the process's end the t
     pthread_atfork(nullptr, nullptr, [] { workshop = new Workshop; });
 #endif
 
+template <class Number>
+void pass(const Decoder& decoder, const ForwardInput& run, int threads) {
+    Forward<Number> forward(decoder, run, workshop->scratch, threads);
+    workshop->team.run(forward, threads);
+    forward.end();
+}
+
 // act(i) for every i below count, by the team unless it is at work for another thread.
 template <class Act>
 void for_each(int64_t count, int threads, Act act) {
@@ -517,13 +534,8 @@ int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Forwar
         if (run->tokens[row] < 0 || run->tokens[row] >= decoder->vocabulary) return row;
     std::lock_guard<std::mutex> lock(workshop->busy);
     workshop->scratch.reserve(*decoder, *run);
-    if (decoder->is_bfloat16) {
-        Forward<bfloat16> forward(*decoder, *run, workshop->scratch, threads);
-        workshop->team.run(forward, threads);
-    } else {
-        Forward<float> forward(*decoder, *run, workshop->scratch, threads);
-        workshop->team.run(forward, threads);
-    }
+    if (decoder->is_bfloat16) pass<bfloat16>(*decoder, *run, threads);
+    else pass<float>(*decoder, *run, threads);
     return -1;
 }
 

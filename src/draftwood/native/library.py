@@ -114,6 +114,7 @@ class CForwardInput(Structure):
         ("capacity", c_int64),
         ("logits", c_void_p),
         ("hidden", POINTER(c_int64)),
+        ("seconds", c_void_p),
     )
 
 
