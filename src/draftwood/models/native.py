@@ -94,7 +94,7 @@ class NativeModel(DecoderModel):
     ) -> list[Output]:
         places = [part.place for part in parts]
         counts = [place.count for place in places]
-        masks = [part.within(window).contiguous() for window in self.windows for part in parts]
+        sees = [part.sees.contiguous() for part in parts]
         states = {
             layer: torch.empty(sum(counts), self.sizes.hidden, dtype=torch.float32)
             for layer in hidden
@@ -105,21 +105,24 @@ class NativeModel(DecoderModel):
             _joined([part.tokens for part in parts]),
             _joined([part.positions for part in parts]),
         )
-        numbers = [number for place in places for number in (place.slot, place.start, place.count)]
+        numbers = [
+            number
+            for part, place in zip(parts, places, strict=True)
+            for number in (place.slot, place.start, place.count, part.before)
+        ]
         run = library.CForwardInput(
             sequences=library.integers(numbers),
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
             attention=self._kept(parts[0].layers.without_attention),
             mlp=self._kept(parts[0].layers.without_mlp),
-            sees=library.integers([mask.data_ptr() for mask in masks]),
+            sees=library.integers([each.data_ptr() for each in sees]),
             hidden=library.integers(
                 [states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]
             ),
             logits=logits.data_ptr(),
             num_sequences=len(parts),
             rows=sum(counts),
-            masks=len(self.windows),
             layers=self.depth,
             last_only=keep == "last",
             cache=self.pool.address,
@@ -168,7 +171,7 @@ class NativeModel(DecoderModel):
         return library.CLayer(
             **{name: self._matrix(getattr(layer, name)) for name in matrices},
             **{name: self._norm(getattr(layer, name)) for name in norms},
-            mask=self.windows.index(layer.window),
+            window=layer.window or 0,
         )
 
     def _norm(self, norm: Norm | None) -> library.CNorm:

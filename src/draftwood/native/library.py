@@ -74,7 +74,7 @@ class CLayer(Structure):
     _fields_ = (
         *((name, CNorm) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
         *((name, CMatrix) for name in ("query_key_value", "output", "gate", "up", "down")),
-        ("mask", c_int32),
+        ("window", c_int32),
     )
 
 
@@ -104,7 +104,7 @@ class CDecoder(Structure):
 
 class CForwardInput(Structure):
     _fields_ = (
-        *((name, c_int32) for name in ("num_sequences", "rows", "masks", "layers", "last_only")),
+        *((name, c_int32) for name in ("num_sequences", "rows", "layers", "last_only")),
         ("sequences", POINTER(c_int64)),
         *((name, c_void_p) for name in ("tokens", "positions")),
         *((name, c_char_p) for name in ("attention", "mlp")),
