@@ -189,6 +189,28 @@ SAY_WHEN_MEASURING = """if True:
 """
 
 
+def test_phases_are_shown_thread_by_thread_and_nothing_is_stored(target, own_home):
+    found = tuned("--model", target, "--phases", "1,8", "--threads", "2")
+    assert found["parts"] == ["products", "attention", "norms", "waiting"]
+    assert list(found["seconds_by_nodes"]) == ["1", "8"]
+    for threads in found["seconds_by_nodes"].values():
+        first, second = map(sum, threads)
+        assert first == pytest.approx(second)
+        assert 0 <= min(map(min, threads)) < first
+    shown = run("tune", "--model", target, "--phases").stdout
+    assert f"Where the time of a run goes (ms): {target}" in shown
+    assert [line.split()[0] for line in shown.splitlines()[3:]] == ["1", "8"]
+    assert not list(own_home.glob("curves/*.json"))
+
+
+def test_phases_refuse_what_they_do_not_measure(target):
+    assert "numbers of nodes" in refused("tune", "--model", target, "--phases", "0")
+    assert "numbers of nodes" in refused("tune", "--model", target, "--phases", "one")
+    assert "leave --method" in refused(
+        "tune", "--model", target, "--phases", "1", "--method", "lookup"
+    )
+
+
 # ---- what other commands make of it
 
 

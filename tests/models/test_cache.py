@@ -134,7 +134,7 @@ def test_a_run_writes_to_its_places_and_reads_rows_in_its_order(slots: list[int]
 
 def no_memory_above(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let blocks of more places than this fail as PyTorch does on a CPU."""
-    zeros = torch.zeros
+    empty = torch.empty
 
     def short(*shape: int, **options: object) -> Tensor:
         if len(shape) > 2 and shape[1] * shape[2] > limit:
@@ -142,9 +142,9 @@ def no_memory_above(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
                 "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate"
                 " much"
             )
-        return zeros(*shape, **options)
+        return empty(*shape, **options)
 
-    monkeypatch.setattr(torch, "zeros", short)
+    monkeypatch.setattr(torch, "empty", short)
 
 
 def test_where_memory_is_short_it_grows_by_no_more_than_it_must(
@@ -180,7 +180,7 @@ def test_other_failures_are_not_called_a_lack_of_memory(monkeypatch: pytest.Monk
         raise RuntimeError("the device is gone")
 
     pool = pool_of(1, 128)
-    monkeypatch.setattr(torch, "zeros", broken)
+    monkeypatch.setattr(torch, "empty", broken)
     with pytest.raises(RuntimeError, match="gone"):
         pool.reserve(500)
 

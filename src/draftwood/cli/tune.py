@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from draftwood.cli import options
+from draftwood.cli import options, phases
 from draftwood.cli.costs import PROMPTS, Cost, write
 from draftwood.cli.curve_view import draw_curve
 from draftwood.cli.terminal import notes, output, progress
@@ -55,6 +55,18 @@ def _names(
     show_default=True,
     help="Most time to measure.",
 )
+@click.option(
+    "--phases",
+    "sizes",
+    is_flag=False,
+    flag_value=phases.SIZES,
+    callback=phases.sizes_of,
+    metavar="[NODES,...]",
+    help=(
+        "Show instead where the time of runs over so many nodes goes, thread by thread; nothing is"
+        f" stored.  [without numbers: {phases.SIZES}]"
+    ),
+)
 @options.as_json
 @click.pass_context
 def tune(
@@ -66,6 +78,7 @@ def tune(
     device: str | None,
     threads: int | None,
     seconds: float,
+    sizes: list[int] | None,
     as_json: bool,
 ) -> None:
     """Measure T(n), the time of one forward pass of the model over a tree of n nodes, and what
@@ -81,7 +94,21 @@ def tune(
     Examples:
       draftwood tune
       draftwood tune --model TARGET --draft-model SMALLER --method rsd-s,recycling
+      draftwood tune --phases 1,8,16
     """
+    if sizes is not None:
+        if names is not None or draft_model is not None:
+            raise ValueError(
+                "--phases measures the model alone; leave --method and --draft-model out"
+            )
+        with _threads(threads):
+            lm = options.LoadedModels(model, None, dtype, device).plain
+            found = phases.measure(lm, sizes, seconds)
+        if as_json:
+            click.echo(json.dumps(phases.as_json(lm.name, found)))
+        else:
+            phases.show(lm.name, found)
+        return
     chosen = _methods(names, draft_model)
     with _threads(threads):
         loaded = options.LoadedModels(model, draft_model, dtype, device)

@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from draftwood.native.pages import prefer_large_pages
+
 Shape = tuple[int, int]  # heads, dim
 
 USUAL_PLACES = 512
@@ -163,7 +165,10 @@ class CachePool:
 
     def _zeros(self, count: int, shape: Shape, slots: int = 0, capacity: int = 0) -> Tensor:
         heads, dim = shape
-        return torch.zeros(count, slots, capacity, heads, dim, dtype=self.dtype, device=self.device)
+        sizes = (count, slots, capacity, heads, dim)
+        block = torch.empty(*sizes, dtype=self.dtype, device=self.device)
+        prefer_large_pages(block)
+        return block.zero_()
 
     def _grow(self, sizes: Sequence[tuple[int, int]]) -> None:
         """Take the first of these numbers of slots and places for which there is memory."""

@@ -16,6 +16,7 @@ from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.ends import as_saved, require_part
 from draftwood.models.session import PackedInput
 from draftwood.native import library
+from draftwood.native.clock import PhaseClock
 from draftwood.native.matrix import Blocks, Matrix
 from draftwood.native.threads import threads
 
@@ -55,6 +56,9 @@ class NativeModel(DecoderModel):
             file stay as they are; in ``float32`` rows are not rounded either.
         dtype: of keys and values, and of what is handed out; None takes the model's.
 
+    Attributes:
+        clock: where the time of forward passes is written down; None for nowhere.
+
     Raises:
         ValueError: for architectures of another shape, on other devices, for int8 on CPUs without
             fast 8-bit products, and (CompilerError) where the library cannot be compiled.
@@ -78,6 +82,7 @@ class NativeModel(DecoderModel):
         decoder = read_decoder(hf_model)
         super().__init__(hf_model, decoder, half_type, dtype)
         self.library = library.library()
+        self.clock: PhaseClock | None = None
         self.weight_bytes = 0  # of the matrices with their scales; a forward pass reads them all
         self._encodings = 0  # of rows, that some matrix asks for
         self._memory: list[Tensor | Matrix] = []  # what the structure points to
@@ -104,7 +109,7 @@ class NativeModel(DecoderModel):
     ) -> list[Output]:
         places = [part.place for part in parts]
         counts = [place.count for place in places]
-        masks = [part.within(window).contiguous() for window in self.windows for part in parts]
+        sees = [part.sees.contiguous() for part in parts]
         states = {
             layer: torch.empty(sum(counts), self.sizes.hidden, dtype=torch.float32)
             for layer in hidden
@@ -115,28 +120,34 @@ class NativeModel(DecoderModel):
             _joined([part.tokens for part in parts]),
             _joined([part.positions for part in parts]),
         )
-        numbers = [number for place in places for number in (place.slot, place.start, place.count)]
+        numbers = [
+            number
+            for part, place in zip(parts, places, strict=True)
+            for number in (place.slot, place.start, place.count, part.before)
+        ]
         run = library.CForwardInput(
             sequences=library.integers(numbers),
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
             attention=self._kept(parts[0].layers.without_attention),
             mlp=self._kept(parts[0].layers.without_mlp),
-            sees=library.integers([mask.data_ptr() for mask in masks]),
+            sees=library.integers([each.data_ptr() for each in sees]),
             hidden=library.integers(
                 [states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]
             ),
             logits=logits.data_ptr(),
             num_sequences=len(parts),
             rows=sum(counts),
-            masks=len(self.windows),
             layers=self.depth,
             last_only=keep == "last",
             cache=self.pool.address,
             cache_slots=self.pool.slots,
             capacity=self.pool.capacity,
         )
-        if self.library.draftwood_run(self._structure, run, threads()) >= 0:
+        at_once = threads()
+        if self.clock is not None:
+            run.seconds = self.clock.next_run(at_once)
+        if self.library.draftwood_run(self._structure, run, at_once) >= 0:
             raise ValueError(_beyond(tokens, self.vocab_size))
         return outputs(
             logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep
@@ -188,7 +199,7 @@ class NativeModel(DecoderModel):
         return library.CLayer(
             **{name: self._packed(getattr(layer, name)).structure for name in matrices},
             **{name: self._norm(getattr(layer, name)) for name in library.NORMS},
-            mask=self.windows.index(layer.window),
+            window=layer.window or 0,
             rotary=-1 if layer.rotary is None else layer.rotary,
         )
 

@@ -1,35 +1,70 @@
-// Products of queries with keys and averages of values, for up to four heads that share them.
+// Attention of a group of rows, for heads that share keys and values, block by block.
 //
-// The places that a row sees are listed in the order of its tokens, wherever they lie. All sums run
-// along that list, so they do not depend on what else is in the cache.
+// In each block of a text (visibility.h) scores become weights relative to the block's own maximum;
+// the blocks' averages are joined in the order of the text. A row's sums therefore run over its own
+// text in a fixed order, whichever rows are computed beside it and whichever thread does a block.
 #pragma once
 
+#include <type_traits>
 #include <vector>
 
-#include "vectors.h"
+#include "activations.h"
+#include "visibility.h"
 
 namespace draftwood {
 
 constexpr size_t LINE = 64, PLACES_AHEAD = 12;
 
-// What a row sees of one head's keys or values.
+// One head's keys and values in a slot of the cache.
 template <class Number>
-struct Seen {
-    const std::vector<int32_t>& places;
-    const Number* start;
+struct KeysAndValues {
+    const Number *keys, *values;
     size_t stride;
     int dim;
+};
 
-    // Behind the last place it stands again.
-    const Number* operator[](size_t i) const {
-        return start + places[std::min(i, places.size() - 1)] * stride;
+// For one row and head: weighted sums of values [dim] in the order of their kernel, then the
+// largest score and the sum of the weights.
+struct Average {
+    float* sums;
+    int dim;
+
+    static size_t size(int dim) { return (size_t)(dim + LANES - 1) / LANES * LANES + LANES; }
+    float& most() const { return sums[size(dim) - LANES]; }
+    float& total() const { return sums[size(dim) - LANES + 1]; }
+
+    // Goes on with a later block, or begins with it.
+    void join(const Average& block, bool is_first) const {
+        if (is_first) return (void)std::memcpy(sums, block.sums, size(dim) * sizeof(float));
+        const float top = std::max(most(), block.most());
+        const Floats old = exponential(all(most() - top)),
+                     young = exponential(all(block.most() - top));
+        for (int i = 0; i < dim; i += LANES)
+            store(sums + i, fma(load(block.sums + i), young, load(sums + i) * old));
+        total() = total() * old[0] + block.total() * young[0];
+        most() = top;
+    }
+};
+
+// Rows times heads that go over a block together, first all heads of the first row.
+struct Together {
+    const RowGroup& group;
+    int block, heads;
+    int64_t window;
+    float* averages;      // [rows heads][Average::size(dim)]
+    float score_cap = 0;  // 0 for none
+
+    Average average(int row, int head, int dim) const {
+        const size_t place = (size_t)(row - group.first) * heads + head;
+        return {averages + place * Average::size(dim), dim};
     }
 
-    // Ask the memory for what is needed a little later.
-    void fetch(size_t i) const {
-        const char* place = (const char*)(*this)[i + PLACES_AHEAD];
-        for (size_t line = 0; line < dim * sizeof(Number); line += LINE)
-            __builtin_prefetch(place + line);
+    // What a row sees of the block, counted from its beginning.
+    Stretch seen(const Visibility& visibility, int row) const {
+        const Stretch text = visibility.seen(row, window);
+        const int64_t start = (int64_t)block * BLOCK;
+        return {std::max<int64_t>(0, text.first - start),
+                std::min<int64_t>(BLOCK, text.last - start)};
     }
 };
 
@@ -39,13 +74,110 @@ inline Floats attention_weight(Floats weights) {
     return weights;
 }
 
-// Scores [COUNT][padded] of queries [COUNT][dim], four places at a time.
+#if defined(__AVX512BF16__)
+template <>
+inline Floats attention_weight<bfloat16>(Floats weights) {
+    Words bits = (Words)weights;
+    return (Floats)((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u);
+}
+#endif
+
+// Scores [16 * n] stay within a cap, unless it is 0.
+inline void cap_scores(float* scores, const Stretch& seen, float cap) {
+    for (int i = 0; cap && i < (int)seen.last; i += LANES)
+        store(scores + i, capped(load(scores + i), cap));
+}
+
+// Scores [16 * n] become weights relative to the largest; those outside of `seen` become 0.
+template <class Number>
+inline void weigh(float* scores, const Stretch& seen, const Average& average) {
+    const int end = (int)(seen.last + LANES - 1) / LANES * LANES;
+    Ints lanes{};
+    for (int lane = 0; lane < LANES; lane++) lanes[lane] = lane;
+    Floats most = all(-INFINITY), total{};
+    for (int i = 0; i < end; i += LANES) {
+        Ints hidden = (lanes + i < (int)seen.first) | (lanes + i >= (int)seen.last);
+        Floats score = hidden ? all(-INFINITY) : load(scores + i);
+        store(scores + i, score);
+        most = larger(most, score);
+    }
+    average.most() = maximum(most);
+    for (int i = 0; i < end; i += LANES) {
+        Floats score = load(scores + i);
+        Floats weights = attention_weight<Number>(exponential(score - average.most()));
+        Ints hidden = (lanes + i < (int)seen.first) | (lanes + i >= (int)seen.last);
+        weights = hidden ? Floats{} : weights;
+        store(scores + i, weights);
+        total += weights;
+    }
+    average.total() = sum(total);
+}
+
+// Where the tokens of a block that one row sees lie, its keys or its values.
+template <class Number>
+struct Places {
+    const Number *slot, *block;  // where the slot begins, and the block while texts are alike
+    size_t stride;
+    int64_t shared;      // tokens of the block that texts share; negative for a later block
+    const int32_t* own;  // places of the others
+    Stretch seen;
+
+    // What lies next to the tokens seen is read where the nearest of them is.
+    const Number* operator()(int64_t i) const {
+        i = std::max(seen.first, std::min(i, seen.last - 1));
+        return i < shared ? block + i * stride : slot + own[i - shared] * stride;
+    }
+
+};
+
+// Ask the memory for what is needed a little later.
+template <int CACHE, class Number>
+inline void fetch(const Number* numbers, int count) {
+    for (size_t line = 0; line < count * sizeof(Number); line += LINE)
+        __builtin_prefetch((const char*)numbers + line, 0, CACHE);
+}
+
+template <class Number>
+inline Places<Number> places_of(const Visibility& visibility, const Together& some, int row,
+                                const Number* numbers, size_t stride) {
+    const int64_t start = (int64_t)some.block * BLOCK;
+    return {numbers, numbers + start * stride,        stride, some.group.shared - start,
+            visibility.own_places(row), some.seen(visibility, row)};
+}
+
+// What a thread needs while it goes over a block.
+struct Bench {
+    std::vector<Floats> scores, averages, joined;
+    std::vector<Words> keys;
+    std::vector<const uint32_t*> queries;
+    std::vector<float*> sums;
+
+    static float* room(std::vector<Floats>& values, size_t floats) {
+        if (values.size() * LANES < floats) values.resize((floats + LANES - 1) / LANES);
+        return (float*)values.data();
+    }
+};
+
+// act(number, first) for pieces of at most four of `count` things, whose sums fit into registers.
+template <class Act>
+inline void in_pieces(int count, Act act) {
+    int first = 0;
+    for (; first + 4 <= count; first += 4) act(std::integral_constant<int, 4>(), first);
+    switch (count - first) {
+        case 3: return act(std::integral_constant<int, 3>(), first);
+        case 2: return act(std::integral_constant<int, 2>(), first);
+        case 1: return act(std::integral_constant<int, 1>(), first);
+    }
+}
+
+// Scores [COUNT][BLOCK] of queries [COUNT][dim], four places at a time.
 template <int COUNT, class Number>
-inline void score(const float* queries, const Seen<Number>& keys, float* scores, size_t padded) {
-    const int dim = keys.dim, even = dim / LANES * LANES;
-    for (size_t i = 0; i < keys.places.size(); i += 4) {
-        const Number* four[4] = {keys[i], keys[i + 1], keys[i + 2], keys[i + 3]};
-        for (int j = 0; j < 4; j++) keys.fetch(i + j);
+inline void score(const float* queries, int dim, const Places<Number>& keys, float* scores) {
+    const int even = dim / LANES * LANES;
+    for (int64_t i = keys.seen.first / 4 * 4; i < keys.seen.last; i += 4) {
+        const Number* four[4] = {keys(i), keys(i + 1), keys(i + 2), keys(i + 3)};
+        for (int j = 0; j < 4; j++)
+            fetch<3>(keys.block + (i + j + PLACES_AHEAD) * keys.stride, dim);
         Floats sums[COUNT][4]{};
         for (int from = 0; from < even; from += LANES)
             for (int j = 0; j < 4; j++) {
@@ -57,156 +189,75 @@ inline void score(const float* queries, const Seen<Number>& keys, float* scores,
             for (int j = 0; j < 4; j++)
                 for (int k = even; k < dim; k++)
                     sums[head][j][0] += queries[head * dim + k] * to_float(four[j][k]);
-            store_sums(scores + head * padded + i, sums[head]);
+            store_sums(scores + head * BLOCK + i, sums[head]);
         }
     }
 }
 
-// Averages [COUNT][dim] of dimensions [from, from + 16 * PARTS) by weights [COUNT][padded] that sum
-// to `totals`.
+// Sums of dimensions [from, from + 16 * PARTS) with weights [COUNT][BLOCK].
 template <int COUNT, int PARTS, class Number>
-inline void average_part(const float* weights, size_t padded, const Floats* totals,
-                         const Seen<Number>& values, int from, float* results) {
+inline void average_part(const float* weights, const Places<Number>& values, int from,
+                         const Average* results) {
     Floats sums[COUNT][PARTS]{};
-    for (size_t i = 0; i < values.places.size(); i++) {
-        const Number* value = values[i] + from;
-        values.fetch(i);
+    for (int64_t i = values.seen.first; i < values.seen.last; i++) {
+        const Number* value = values(i) + from;
+        fetch<3>(values.block + (i + PLACES_AHEAD) * values.stride + from, PARTS * LANES);
         for (int part = 0; part < PARTS; part++) {
             Floats numbers = load(value + part * LANES);
             for (int head = 0; head < COUNT; head++)
-                sums[head][part] = fma(all(weights[head * padded + i]), numbers, sums[head][part]);
+                sums[head][part] = fma(all(weights[head * BLOCK + i]), numbers, sums[head][part]);
         }
     }
     for (int head = 0; head < COUNT; head++)
         for (int part = 0; part < PARTS; part++)
-            store(results + head * values.dim + from + part * LANES,
-                  sums[head][part] / totals[head]);
+            store(results[head].sums + from + part * LANES, sums[head][part]);
 }
 
 template <int COUNT, class Number>
-inline void average(const float* weights, size_t padded, const Floats* totals,
-                    const Seen<Number>& values, float* results) {
+inline void average(const float* weights, const Places<Number>& values, const Average* results) {
+    const int dim = results[0].dim;
     int from = 0;
-    for (; from + 4 * LANES <= values.dim; from += 4 * LANES)
-        average_part<COUNT, 4>(weights, padded, totals, values, from, results);
-    for (; from + LANES <= values.dim; from += LANES)
-        average_part<COUNT, 1>(weights, padded, totals, values, from, results);
-    for (; from < values.dim; from++)
+    for (; from + 4 * LANES <= dim; from += 4 * LANES)
+        average_part<COUNT, 4>(weights, values, from, results);
+    for (; from + LANES <= dim; from += LANES)
+        average_part<COUNT, 1>(weights, values, from, results);
+    for (; from < dim; from++)
         for (int head = 0; head < COUNT; head++) {
             float average = 0;
-            for (size_t i = 0; i < values.places.size(); i++)
-                average += weights[head * padded + i] * to_float(values[i][from]);
-            results[head * values.dim + from] = average / totals[head][0];
+            for (int64_t i = values.seen.first; i < values.seen.last; i++)
+                average += weights[head * BLOCK + i] * to_float(values(i)[from]);
+            results[head].sums[from] = average;
         }
 }
 
-#if defined(__AVX512BF16__)
-// In bfloat16 the CPU multiplies pairs at once. Queries are split into two numbers, so that they
-// lose nothing.
-
-typedef uint16_t Pairs __attribute__((vector_size(64)));
-constexpr int TWICE = 2 * LANES;
-
-inline Pairs load_pairs(const bfloat16* from) {
-    Pairs pairs;
-    std::memcpy(&pairs, from, sizeof pairs);
-    return pairs;
-}
-
-inline Floats add_products(Floats sums, Pairs a, Pairs b) {
-    return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
-}
-
-template <>
-inline Floats attention_weight<bfloat16>(Floats weights) {
-    Words bits = (Words)weights;
-    return (Floats)((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u);
-}
-
-template <int COUNT, int DIM>
-inline void score_pairs(const float* queries, const Seen<bfloat16>& keys, float* scores,
-                        size_t padded) {
-    Pairs coarse[COUNT][DIM / TWICE], fine[COUNT][DIM / TWICE];
-    for (int head = 0; head < COUNT; head++)
-        for (int part = 0; part < DIM / TWICE; part++) {
-            bfloat16 split[2][TWICE];
-            for (int i = 0; i < TWICE; i++) {
-                float query = queries[head * DIM + part * TWICE + i];
-                split[0][i] = to_bfloat16(query);
-                split[1][i] = to_bfloat16(query - to_float(split[0][i]));
+// Averages over one block; query_of(row, head) is where a query lies, behind it those of the
+// further heads.
+template <class Number, class QueryOf>
+inline void attend_block(const Visibility& visibility, const Together& some,
+                         const KeysAndValues<Number>& cache, QueryOf query_of, Bench& bench) {
+    float* scores = Bench::room(bench.scores, 4 * BLOCK);
+    for (int row = some.group.first; row < some.group.first + some.group.count; row++) {
+        const Stretch seen = some.seen(visibility, row);
+        if (seen.empty()) continue;
+        const auto keys = places_of(visibility, some, row, cache.keys, cache.stride),
+                   values = places_of(visibility, some, row, cache.values, cache.stride);
+        in_pieces(some.heads, [&](auto number, int head) {
+            constexpr int COUNT = decltype(number)::value;
+            score<COUNT>(query_of(row, head), cache.dim, keys, scores);
+            Average results[COUNT];
+            for (int i = 0; i < COUNT; i++) {
+                results[i] = some.average(row, head + i, cache.dim);
+                cap_scores(scores + i * BLOCK, seen, some.score_cap);
+                weigh<Number>(scores + i * BLOCK, seen, results[i]);
             }
-            coarse[head][part] = load_pairs(split[0]),
-            fine[head][part] = load_pairs(split[1]);
-        }
-    for (size_t i = 0; i < keys.places.size(); i += 4) {
-        Floats sums[COUNT][4]{};
-        for (int j = 0; j < 4; j++) {
-            const bfloat16* key = keys[i + j];
-            keys.fetch(i + j);
-            for (int part = 0; part < DIM / TWICE; part++) {
-                Pairs pairs = load_pairs(key + part * TWICE);
-                for (int head = 0; head < COUNT; head++) {
-                    sums[head][j] = add_products(sums[head][j], pairs, coarse[head][part]);
-                    sums[head][j] = add_products(sums[head][j], pairs, fine[head][part]);
-                }
-            }
-        }
-        for (int head = 0; head < COUNT; head++) store_sums(scores + head * padded + i, sums[head]);
+            average<COUNT>(scores, values, results);
+        });
     }
 }
 
-template <int COUNT>
-inline void score(const float* queries, const Seen<bfloat16>& keys, float* scores, size_t padded) {
-    if (keys.dim == 64) return score_pairs<COUNT, 64>(queries, keys, scores, padded);
-    if (keys.dim == 128) return score_pairs<COUNT, 128>(queries, keys, scores, padded);
-    return score<COUNT, bfloat16>(queries, keys, scores, padded);
+// Sums in the order of a kernel, divided by the sum of the weights.
+inline void finish(const Average& average, float* results) {
+    for (int i = 0; i < average.dim; i++) results[i] = average.sums[i] / average.total();
 }
-
-// Two places at a time: the numbers of both stand side by side.
-template <int COUNT>
-inline void average_pairs(const float* weights, size_t padded, const Floats* totals,
-                          const Seen<bfloat16>& values, int from, float* results) {
-    Floats sums[COUNT][4]{};
-    const size_t width = values.places.size();
-    for (size_t i = 0; i < width; i += 2) {
-        const bfloat16 *first = values[i] + from, *second = values[i + 1] + from;
-        values.fetch(i), values.fetch(i + 1);
-        Pairs sides[4];
-        for (int part = 0; part < 2; part++) {
-            __m512i a = (__m512i)load_pairs(first + part * TWICE),
-                    b = (__m512i)load_pairs(second + part * TWICE);
-            sides[2 * part] = (Pairs)_mm512_unpacklo_epi16(a, b);
-            sides[2 * part + 1] = (Pairs)_mm512_unpackhi_epi16(a, b);
-        }
-        for (int head = 0; head < COUNT; head++) {
-            uint32_t two[2];  // their lower halves are zero
-            std::memcpy(two, weights + head * padded + i, sizeof two);
-            Pairs weight =
-                (Pairs)_mm512_set1_epi32((int)(two[0] >> 16 | (i + 1 < width ? two[1] : 0)));
-            for (int side = 0; side < 4; side++)
-                sums[head][side] = add_products(sums[head][side], sides[side], weight);
-        }
-    }
-    for (int head = 0; head < COUNT; head++)
-        for (int part = 0; part < 2; part++) {
-            Floats low = sums[head][2 * part] / totals[head],
-                   high = sums[head][2 * part + 1] / totals[head];
-            float* to = results + head * values.dim + from + part * TWICE;
-            store(to, __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20,
-                                              21, 22, 23));
-            store(to + LANES, __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12,
-                                                      13, 14, 15, 28, 29, 30, 31));
-        }
-}
-
-template <int COUNT>
-inline void average(const float* weights, size_t padded, const Floats* totals,
-                    const Seen<bfloat16>& values, float* results) {
-    if (values.dim % (4 * LANES))
-        return average<COUNT, bfloat16>(weights, padded, totals, values, results);
-    for (int from = 0; from < values.dim; from += 4 * LANES)
-        average_pairs<COUNT>(weights, padded, totals, values, from, results);
-}
-#endif
 
 }  // namespace draftwood

@@ -3,11 +3,13 @@
 //
 // One call runs all layers, as a list of phases that threads share (team.h). A row is a token of
 // some sequence: it writes its key and value to a place in that sequence's slot of the cache and
-// sees the places that its mask names. Whatever is added up for a row is added up in an order that
-// does not depend on the other rows.
+// sees the sequence's committed tokens and its own ancestors (visibility.h). Whatever is added up
+// for a row is added up in an order that does not depend on the other rows.
 #include "activations.h"
 #include "attention.h"
+#include "attention_pairs.h"
 #include "blocks.h"
+#include "clock.h"
 #include "noise.h"
 #include "rows.h"
 #include "team.h"
@@ -26,7 +28,7 @@ struct Layer {
     // each may have no weight, and then nothing is normed there; the last two are for what is added
     Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
     Matrix query, key, value, output, gate, up, down;
-    int32_t mask;    // which of the run's masks this layer goes by
+    int32_t window;  // tokens that a row sees, itself included; 0 for all
     int32_t rotary;  // which table of frequencies; -1 for none
 };
 
@@ -51,22 +53,19 @@ struct Decoder {
     const Layer* layers;
 };
 
-// One sequence's rows: `count` new tokens of a slot, from place `start` on.
-struct Sequence {
-    int64_t slot, start, count;
-};
-
 struct ForwardInput {
-    int32_t num_sequences, rows, masks, layers;
+    int32_t num_sequences, rows, layers;
     int32_t last_only;               // whether the logits of each sequence's last row are wanted alone
     const Sequence* sequences;       // [num_sequences]
     const int64_t *tokens, *positions;  // [rows]
     const uint8_t *attention, *mlp;  // [layers]: whether they are run
-    const uint8_t* const* sees;      // [masks][num_sequences], each of bytes [count][start + count]
+    // [num_sequences], each [count][start + count - before]: whether a row sees a node of its tree
+    const uint8_t* const* sees;
     void* cache;                     // [2 * layers][slots][capacity][num_kv_heads][head_dim]
     int64_t cache_slots, capacity;
     float* logits;                   // [rows or num_sequences][vocabulary]
     float* const* hidden;            // [layers + 1], each null or [rows][hidden]
+    double* seconds;                 // [threads][PARTS], added to, or null (clock.h)
 };
 
 namespace {
@@ -112,11 +111,14 @@ struct Scratch {
     std::vector<float> stream, branch, mixed, attended, gated, cosines, sines;
     Rows narrow, attention,
         wide;  // encoded rows of width hidden, heads * head_dim and intermediate_size
-    std::vector<std::vector<int32_t>> visible;  // [mask * rows + row]: places that the row sees
+    std::vector<uint32_t> split_queries;  // [rows][heads][head_dim], where pairs are multiplied
+    Visibility visibility;
+    std::vector<Floats> averages;  // [blocks][heads] of blocks that threads share
+    size_t averages_size = 0;      // floats of each
     std::vector<int64_t> slots, places;         // where a row's key and value go
     std::vector<int> wanted;                    // rows whose logits are wanted
 
-    void reserve(const Decoder& decoder, const ForwardInput& run) {
+    void reserve(const Decoder& decoder, const ForwardInput& run, int threads) {
         auto grow = [&](std::vector<float>& values, int width) {
             if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
         };
@@ -129,26 +131,35 @@ struct Scratch {
         narrow.reserve(decoder.encodings, run.rows, decoder.hidden);
         attention.reserve(decoder.encodings, run.rows, decoder.heads * decoder.head_dim);
         wide.reserve(decoder.encodings, run.rows, decoder.intermediate_size);
-        if (visible.size() < (size_t)run.masks * run.rows)
-            visible.resize((size_t)run.masks * run.rows);
+        if (split_queries.size() < (size_t)run.rows * decoder.heads * decoder.head_dim)
+            split_queries.resize((size_t)run.rows * decoder.heads * decoder.head_dim);
+        divide(decoder, run, threads);
         slots.clear(), places.clear(), wanted.clear();
         for (int sequence = 0; sequence < run.num_sequences; sequence++)
             for (int64_t i = 0; i < run.sequences[sequence].count; i++) {
                 if (!run.last_only || i + 1 == run.sequences[sequence].count)
                     wanted.push_back((int)slots.size());
-                slots.push_back(run.sequences[sequence].slot), places.push_back(run.sequences[sequence].start + i);
+                slots.push_back(run.sequences[sequence].slot);
+                places.push_back(run.sequences[sequence].start + i);
             }
-        for (int mask = 0; mask < run.masks; mask++)
-            for (int sequence = 0, row = 0; sequence < run.num_sequences; sequence++) {
-                const int64_t width = run.sequences[sequence].start + run.sequences[sequence].count;
-                const uint8_t* sees = run.sees[mask * run.num_sequences + sequence];
-                for (int64_t i = 0; i < run.sequences[sequence].count; i++, row++, sees += width) {
-                    auto& own = visible[(size_t)mask * run.rows + row];
-                    own.clear();
-                    for (int32_t place = 0; place < width; place++)
-                        if (sees[place]) own.push_back(place);
-                }
-            }
+    }
+
+    void divide(const Decoder& decoder, const ForwardInput& run, int threads) {
+        const int heads_per_key = decoder.heads / decoder.num_kv_heads;
+        std::vector<int64_t> windows;
+        for (int layer = 0; layer < run.layers; layer++) {
+            const int64_t window = decoder.layers[layer].window;
+            if (std::find(windows.begin(), windows.end(), window) == windows.end())
+                windows.push_back(window);
+        }
+        visibility.build(run.sequences, run.num_sequences, run.sees, windows, decoder.num_kv_heads,
+                         heads_per_key, threads);
+        if (!visibility.is_split) return;
+        averages_size = visibility.most_rows() * ceil_div(heads_per_key, visibility.pieces) *
+                        Average::size(decoder.head_dim);
+        const size_t parts = (size_t)visibility.most_blocks() * decoder.num_kv_heads *
+                             visibility.pieces * averages_size / LANES;
+        if (averages.size() < parts) averages.resize(parts);
     }
 };
 
@@ -162,6 +173,7 @@ class Forward final : public Job {
 public:
     Forward(const Decoder& decoder, const ForwardInput& run, Scratch& scratch, int threads)
         : decoder(decoder), run(run), scratch(scratch), threads(threads),
+          clock(run.seconds, threads),
           mixed_width((decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim) {
         plan();
     }
@@ -172,10 +184,14 @@ public:
     void perform(int number, int task) override {
         const Phase& phase = list[number];
         const int64_t things = phase.things;
+        if (clock.is_on()) clock.stop(own_place(), WAITING);
         (this->*phase.act)(
             {(int)(things * task / phase.tasks), (int)(things * (task + 1) / phase.tasks)},
             phase.layer);
+        if (clock.is_on()) clock.stop(own_place(), phase.part);
     }
+
+    void end() { clock.end(); }
 
 private:
     // so that threads end together though some are slower
@@ -183,58 +199,65 @@ private:
 
     struct Phase {
         void (Forward::*act)(Some, int layer);
+        PhaseKind part;
         int layer, things, tasks;
     };
 
     const Decoder& decoder;
     const ForwardInput& run;
     Scratch& scratch;
-    const int threads, mixed_width;
+    const int threads;
+    PhaseClock clock;
+    const int mixed_width;
     // so that a head's results can be encoded by themselves
     const bool whole_heads = decoder.head_dim % GROUP == 0;
+    static constexpr bool MAY_PAIR = HAS_PAIRS && std::is_same_v<Number, bfloat16>;
+    const bool in_pairs = MAY_PAIR && fits_pairs(decoder.head_dim);
     std::vector<Phase> list;
 
     void plan() {
         list.reserve(11 * run.layers + 4);
-        add_phase(&Forward::begin, 0, run.rows);
+        add_phase(&Forward::begin, NORMS, 0, run.rows);
         for (int index = 0; index < run.layers; index++) {
             if (run.attention[index]) plan_attention(index);
-            else if (run.hidden[index]) add_phase(&Forward::put_hidden, index, run.rows);
+            else if (run.hidden[index]) add_phase(&Forward::put_hidden, NORMS, index, run.rows);
             if (run.mlp[index]) plan_mlp(index);
         }
-        if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, 0, run.rows);
-        add_phase(&Forward::norm_for_head, 0, (int)scratch.wanted.size());
-        add_phase(&Forward::make_logits, 0, tiles(decoder.lm_head));
+        if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, NORMS, 0, run.rows);
+        add_phase(&Forward::norm_for_head, NORMS, 0, (int)scratch.wanted.size());
+        add_phase(&Forward::make_logits, PRODUCTS, 0, tiles(decoder.lm_head));
     }
 
     void plan_attention(int index) {
         const Layer& layer = decoder.layers[index];
-        add_phase(&Forward::norm_for_attention, index, run.rows);
-        add_phase(&Forward::project, index,
+        add_phase(&Forward::norm_for_attention, NORMS, index, run.rows);
+        add_phase(&Forward::project, PRODUCTS, index,
                   tiles(layer.query) + tiles(layer.key) + tiles(layer.value));
-        add_phase(&Forward::store_keys_and_values, index, run.rows);
-        add_phase(&Forward::attend, index, run.rows * decoder.num_kv_heads * pieces_of_group());
+        add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
+        add_phase(&Forward::attend, ATTENTION, index, scratch.visibility.things(layer.window));
         if (!whole_heads)
-            add_phase(&Forward::encode_attended, index,
+            add_phase(&Forward::encode_attended, NORMS, index,
                       run.rows * ceil_div(decoder.heads * decoder.head_dim, GROUP));
-        add_phase(&Forward::add_attended, index, tiles(layer.output));
+        add_phase(&Forward::add_attended, PRODUCTS, index, tiles(layer.output));
         if (layer.after_attention_norm.weight)
-            add_phase(&Forward::add_normed_attention, index, run.rows);
+            add_phase(&Forward::add_normed_attention, NORMS, index, run.rows);
     }
 
     void plan_mlp(int index) {
         const Layer& layer = decoder.layers[index];
         // what attention read is still there
         if (!decoder.is_parallel || !run.attention[index])
-            add_phase(&Forward::norm_for_network, index, run.rows);
-        add_phase(&Forward::gate, index, ceil_div(decoder.intermediate_size, GROUP));
-        add_phase(&Forward::add_gated, index, tiles(layer.down));
-        if (layer.after_mlp_norm.weight) add_phase(&Forward::add_normed_mlp, index, run.rows);
+            add_phase(&Forward::norm_for_network, NORMS, index, run.rows);
+        add_phase(&Forward::gate, PRODUCTS, index, ceil_div(decoder.intermediate_size, GROUP));
+        add_phase(&Forward::add_gated, PRODUCTS, index, tiles(layer.down));
+        if (layer.after_mlp_norm.weight)
+            add_phase(&Forward::add_normed_mlp, NORMS, index, run.rows);
     }
 
-    void add_phase(void (Forward::*act)(Some, int), int layer, int things) {
-        list.push_back(
-            {act, layer, things, threads == 1 ? 1 : std::min(things, TASKS_PER_THREAD * threads)});
+    void add_phase(void (Forward::*act)(Some, int), PhaseKind part, int layer, int things) {
+        // shares of attention are less alike
+        const int tasks = (part == ATTENTION ? 4 : 1) * TASKS_PER_THREAD * threads;
+        list.push_back({act, part, layer, things, threads == 1 ? 1 : std::min(things, tasks)});
     }
 
     float* stream(int row) { return &scratch.stream[(size_t)row * decoder.hidden]; }
@@ -396,6 +419,10 @@ private:
                 if (is_query)
                     for (int j = 0; j < dim; j++) head[j] *= decoder.attention_scale;
             }
+            if (in_pairs)
+                for (int i = 0; i < decoder.heads; i++)
+                    draftwood::split_query(&scratch.mixed[(size_t)row * mixed_width + i * dim], dim,
+                                           (bfloat16*)split_query(row, i));
             const float* keys = head - decoder.num_kv_heads * dim;
             Number* key_place = place(index, false, scratch.slots[row], scratch.places[row]);
             Number* value_place = place(index, true, scratch.slots[row], scratch.places[row]);
@@ -412,81 +439,104 @@ private:
                false, queries + width);
     }
 
-    int group() const { return decoder.heads / decoder.num_kv_heads; }
+    int heads_per_key() const { return decoder.heads / decoder.num_kv_heads; }
 
-    // Heads that share keys are attended to together, unless there are too few rows to keep all
-    // threads busy.
-    int heads_together() const {
-        return run.rows * decoder.num_kv_heads >= threads ? std::min(group(), MOST_HEADS) : 1;
-    }
-    int pieces_of_group() const { return ceil_div(group(), heads_together()); }
-
-    void attend(Some tasks, int index) {
-        const Layer& layer = decoder.layers[index];
-        const int piece = heads_together(), pieces = pieces_of_group(),
-                  tasks_of_row = decoder.num_kv_heads * pieces;
-        static thread_local std::vector<float> weights;
-        for (int task = tasks.first; task < tasks.last; task++) {
-            Heads heads;
-            heads.row = task / tasks_of_row, heads.shared = task % tasks_of_row / pieces;
-            int first = task % pieces * piece;
-            heads.first = heads.shared * group() + first;
-            switch (std::min(piece, group() - first)) {
-                case 1: attend_heads<1>(layer, index, heads, weights); break;
-                case 2: attend_heads<2>(layer, index, heads, weights); break;
-                case 3: attend_heads<3>(layer, index, heads, weights); break;
-                default: attend_heads<MOST_HEADS>(layer, index, heads, weights);
-            }
-        }
-    }
-
-    static constexpr int MOST_HEADS = 4;  // whose sums fit into registers together
-
-    struct Heads {
-        int row, first, shared;  // the first of the heads; whose keys they go by
+    // One group's rows and some heads that share keys, over one block or all.
+    struct AttentionUnit {
+        const RowGroup& group;
+        int shared, first_head, heads;  // whose keys; the first of the heads
+        int64_t window;
+        Stretch blocks;
     };
 
-    template <int COUNT>
-    void attend_heads(const Layer& layer, int index, const Heads& heads,
-                      std::vector<float>& weights) {
-        const int dim = decoder.head_dim;
-        const auto& places = scratch.visible[(size_t)layer.mask * run.rows + heads.row];
-        const size_t stride = (size_t)decoder.num_kv_heads * dim, width = places.size();
-        const size_t padded = (size_t)ceil_div((int)width, LANES) * LANES;
-        Seen<Number> keys{places,
-                          place(index, false, scratch.slots[heads.row], 0) + heads.shared * dim,
-                          stride, dim};
-        Seen<Number> values{places,
-                            place(index, true, scratch.slots[heads.row], 0) + heads.shared * dim,
-                            stride, dim};
-        if (weights.size() < padded * COUNT) weights.resize(padded * COUNT);
-        const float* queries = &scratch.mixed[(size_t)heads.row * mixed_width + heads.first * dim];
-        float* results = &scratch.attended[((size_t)heads.row * decoder.heads + heads.first) * dim];
-        score<COUNT>(queries, keys, weights.data(), padded);
-        if (decoder.score_cap)
-            for (size_t i = 0; i < padded * COUNT; i += LANES)
-                store(&weights[i], capped(load(&weights[i]), decoder.score_cap));
-        Floats totals[COUNT];
-        for (int head = 0; head < COUNT; head++)
-            totals[head] = all(softmax_row(&weights[head * padded], width, padded));
-        average<COUNT>(weights.data(), padded, totals, values, results);
-        if (whole_heads)
-            for (int i = 0; i < COUNT * dim; i += GROUP)
-                scratch.attention.encode(heads.row, heads.first * dim + i, results + i, GROUP);
+    void attend(Some things, int index) {
+        Visibility& visibility = scratch.visibility;
+        const int64_t window = decoder.layers[index].window;
+        const Visibility::Plan& plan = visibility.plan(window);
+        const int pieces = visibility.pieces, per_item = decoder.num_kv_heads * pieces;
+        static thread_local Bench bench;
+        for (int thing = things.first; thing < things.last; thing++) {
+            const Visibility::Item& item = plan.items[thing / per_item];
+            const int part = thing % per_item, piece = part % pieces, shared = part / pieces,
+                      first = heads_per_key() * piece / pieces,
+                      last = heads_per_key() * (piece + 1) / pieces;
+            const RowGroup& group = visibility.groups[item.group];
+            const AttentionUnit unit{group,        shared, shared * heads_per_key() + first,
+                                     last - first, window, visibility.blocks(group, window)};
+            const size_t size = group.count * unit.heads * Average::size(decoder.head_dim);
+            float* joined = Bench::room(bench.joined, size);
+            const int64_t count = unit.blocks.last - unit.blocks.first;
+            if (!visibility.is_split || count == 1) {
+                float* averages = Bench::room(bench.averages, size);
+                for (int64_t block = unit.blocks.first; block < unit.blocks.last; block++)
+                    attend_block(unit, index, block, averages, bench),
+                        join(unit, block, averages, joined);
+            } else {
+                const auto averages = [&](int64_t block) {
+                    const size_t before = plan.slots[item.group] + (block - unit.blocks.first);
+                    return (float*)scratch.averages.data() +
+                           (before * per_item + part) * scratch.averages_size;
+                };
+                attend_block(unit, index, item.block, averages(item.block), bench);
+                if (!visibility.is_last((size_t)item.group * per_item + part, count)) continue;
+                for (int64_t block = unit.blocks.first; block < unit.blocks.last; block++)
+                    join(unit, block, averages(block), joined);
+            }
+            put_attended(unit, joined);
+        }
     }
 
-    // Scores become weights that are not yet divided by their sum, which is returned.
-    static float softmax_row(float* scores, size_t width, size_t padded) {
-        std::fill(scores + width, scores + padded, -INFINITY);
-        Floats most = load(scores), total{};
-        for (size_t i = LANES; i < padded; i += LANES) most = larger(most, load(scores + i));
-        const float top = maximum(most);
-        for (size_t i = 0; i < padded; i += LANES) {
-            Floats weights = attention_weight<Number>(exponential(load(scores + i) - top));
-            store(scores + i, weights);
-            total += weights;
+    void attend_block(const AttentionUnit& unit, int index, int64_t block, float* averages,
+                      Bench& bench) {
+        const int dim = decoder.head_dim;
+        const Together some{unit.group,  (int)block, unit.heads,
+                            unit.window, averages,   decoder.score_cap};
+        const KeysAndValues<Number> cache{
+            place(index, false, unit.group.slot, 0) + unit.shared * dim,
+            place(index, true, unit.group.slot, 0) + unit.shared * dim,
+            (size_t)decoder.num_kv_heads * dim, dim};
+        if constexpr (MAY_PAIR)
+            if (in_pairs)
+                return attend_block_in_pairs(
+                    scratch.visibility, some, cache,
+                    [&](int row, int head) { return split_query(row, unit.first_head + head); },
+                    bench);
+        draftwood::attend_block(
+            scratch.visibility, some, cache,
+            [&](int row, int head) {
+                return &scratch.mixed[(size_t)row * mixed_width + (unit.first_head + head) * dim];
+            },
+            bench);
+    }
+
+    uint32_t* split_query(int row, int head) {
+        return &scratch.split_queries[((size_t)row * decoder.heads + head) * decoder.head_dim];
+    }
+
+    void join(const AttentionUnit& unit, int64_t block, float* averages, float* joined) {
+        const int dim = decoder.head_dim;
+        const Together one{unit.group, (int)block, unit.heads, unit.window, averages},
+            all{unit.group, (int)block, unit.heads, unit.window, joined};
+        for (int row = unit.group.first; row < unit.group.first + unit.group.count; row++) {
+            if (one.seen(scratch.visibility, row).empty()) continue;
+            const bool is_first =
+                scratch.visibility.seen(row, unit.window).first / BLOCK == block;
+            for (int head = 0; head < unit.heads; head++)
+                all.average(row, head, dim).join(one.average(row, head, dim), is_first);
         }
-        return sum(total);
+    }
+
+    void put_attended(const AttentionUnit& unit, float* joined) {
+        const int dim = decoder.head_dim;
+        const Together all{unit.group, 0, unit.heads, unit.window, joined};
+        for (int row = unit.group.first; row < unit.group.first + unit.group.count; row++)
+            for (int head = 0; head < unit.heads; head++) {
+                const int from = (unit.first_head + head) * dim;
+                float* results = &scratch.attended[(size_t)row * decoder.heads * dim + from];
+                (in_pairs ? finish_pairs : finish)(all.average(row, head, dim), results);
+                for (int i = 0; whole_heads && i < dim; i += GROUP)
+                    scratch.attention.encode(row, from + i, results + i, GROUP);
+            }
     }
 
     // Where a group of 32 spans several heads.
@@ -561,6 +611,13 @@ Workshop* workshop = new Workshop;  // never deleted: at the process's end the t
     pthread_atfork(nullptr, nullptr, [] { workshop = new Workshop; });
 #endif
 
+template <class Number>
+void pass(const Decoder& decoder, const ForwardInput& run, int threads) {
+    Forward<Number> forward(decoder, run, workshop->scratch, threads);
+    workshop->team.run(forward, threads);
+    forward.end();
+}
+
 // act(i) for every i below count, by the team unless it is at work for another thread.
 template <class Act>
 void for_each(int64_t count, int threads, Act act) {
@@ -599,14 +656,9 @@ int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Forwar
     for (int32_t row = 0; row < run->rows; row++)
         if (run->tokens[row] < 0 || run->tokens[row] >= decoder->vocabulary) return row;
     std::lock_guard<std::mutex> lock(workshop->busy);
-    workshop->scratch.reserve(*decoder, *run);
-    if (decoder->is_bfloat16) {
-        Forward<bfloat16> forward(*decoder, *run, workshop->scratch, threads);
-        workshop->team.run(forward, threads);
-    } else {
-        Forward<float> forward(*decoder, *run, workshop->scratch, threads);
-        workshop->team.run(forward, threads);
-    }
+    workshop->scratch.reserve(*decoder, *run, threads);
+    if (decoder->is_bfloat16) pass<bfloat16>(*decoder, *run, threads);
+    else pass<float>(*decoder, *run, threads);
     return -1;
 }
 

@@ -74,7 +74,7 @@ class CLayer(Structure):
     _fields_ = (
         *((name, CNorm) for name in NORMS),
         *((name, CMatrix) for name in ("query", "key", "value", "output", "gate", "up", "down")),
-        ("mask", c_int32),
+        ("window", c_int32),
         ("rotary", c_int32),
     )
 
@@ -124,7 +124,7 @@ class CDecoder(Structure):
 
 class CForwardInput(Structure):
     _fields_ = (
-        *((name, c_int32) for name in ("num_sequences", "rows", "masks", "layers", "last_only")),
+        *((name, c_int32) for name in ("num_sequences", "rows", "layers", "last_only")),
         ("sequences", POINTER(c_int64)),
         *((name, c_void_p) for name in ("tokens", "positions")),
         *((name, c_char_p) for name in ("attention", "mlp")),
@@ -134,6 +134,7 @@ class CForwardInput(Structure):
         ("capacity", c_int64),
         ("logits", c_void_p),
         ("hidden", POINTER(c_int64)),
+        ("seconds", c_void_p),
     )
 
 

@@ -26,6 +26,12 @@
 
 namespace draftwood {
 
+// The number of the calling thread in its team; 0 for whoever runs the job.
+inline int& own_place() {
+    static thread_local int place = 0;
+    return place;
+}
+
 class Job {
 public:
     virtual int phases() const = 0;
@@ -173,6 +179,7 @@ private:
     }
 
     void serve(int place, Member& own) {
+        own_place() = place;
         for (;;) {
             const uint64_t seen = opened.load();
             const auto invited = [&] { return place < wanted_threads.load(); };

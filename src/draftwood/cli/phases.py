@@ -1,0 +1,73 @@
+"""`draftwood tune --phases`: where the time of forward passes goes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from draftwood.cli.terminal import output, progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from draftwood.text.language_model import LanguageModel
+
+SIZES = "1,8"
+
+
+def sizes_of(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> list[int] | None:
+    """Numbers of nodes from a comma-separated list."""
+    if value is None:
+        return None
+    try:
+        sizes = sorted({int(part) for part in value.split(",")})
+    except ValueError:
+        sizes = []
+    if not sizes or sizes[0] < 1:
+        raise click.BadParameter(
+            f"takes numbers of nodes from 1 on, for instance {SIZES}, got {value!r}",
+            context,
+            parameter,
+        )
+    return sizes
+
+
+def measure(lm: "LanguageModel", sizes: Sequence[int], seconds: float) -> dict[int, "Tensor"]:
+    """Seconds [threads parts] of a median pass of each size."""
+    from draftwood.costs.phases import ROUNDS, measure_phases
+
+    with progress() as bar:
+        task = bar.add_task("runs over trees", total=ROUNDS)
+        return measure_phases(lm.model, sizes, seconds=seconds, advance=lambda: bar.advance(task))
+
+
+def as_json(model: str, found: dict[int, "Tensor"]) -> dict[str, object]:
+    from draftwood.native.clock import PARTS
+
+    return {
+        "model": model,
+        "parts": list(PARTS),
+        "seconds_by_nodes": {size: seconds.tolist() for size, seconds in found.items()},
+    }
+
+
+def show(model: str, found: dict[int, "Tensor"]) -> None:
+    """A table with a line for each thread of each size."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from draftwood.native.clock import PARTS
+
+    console = output()
+    console.print("[bold]Where the time of a run goes[/] (ms): ", end="")
+    console.print(model, markup=False, soft_wrap=True)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for head in ("nodes", "thread", *PARTS, "in all"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for size, seconds in found.items():
+        for thread, parts in enumerate(seconds.tolist()):
+            numbers = [f"{1e3 * part:.3f}" for part in (*parts, sum(parts))]
+            table.add_row("" if thread else str(size), str(thread), *numbers)
+    console.print(table)

@@ -1,0 +1,291 @@
+// Attention in bfloat16 where the CPU multiplies pairs at once.
+//
+// All rows of a group read the tokens that they share together. Keys are turned so that 16 places
+// lie side by side; queries are split into two numbers, so that they lose nothing.
+#pragma once
+
+#include "attention.h"
+
+namespace draftwood {
+
+#if defined(__AVX512BF16__)
+
+typedef uint16_t Pairs __attribute__((vector_size(64)));
+constexpr int TWICE = 2 * LANES;
+constexpr int64_t NEAR = 64;  // places that are asked for ahead of reading
+
+constexpr bool HAS_PAIRS = true;
+inline bool fits_pairs(int dim) { return dim % (2 * TWICE) == 0; }
+
+inline Pairs load_pairs(const bfloat16* from) {
+    Pairs pairs;
+    std::memcpy(&pairs, from, sizeof pairs);
+    return pairs;
+}
+
+inline Pairs both(uint32_t pair) { return (Pairs)_mm512_set1_epi32((int)pair); }
+
+inline Floats add_products(Floats sums, Pairs a, Pairs b) {
+    return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
+}
+
+// A query [dim] as two [dim], the second what the first lacks.
+inline void split_query(const float* query, int dim, bfloat16* split) {
+    for (int i = 0; i < dim; i += LANES) {
+        const Floats values = load(query + i);
+        store(split + i, values);
+        store(split + dim + i, values - load(split + i));
+    }
+}
+
+// Pairs of 32 dimensions of 16 places: `turned` [16][STEP] has one pair of all places side by side.
+template <int STEP, class At>
+inline void turn(At at, int64_t first, int from, Words* turned) {
+    __m512i rows[LANES], pairs[LANES];
+    for (int i = 0; i < LANES; i++)
+        rows[i] = _mm512_loadu_si512((const void*)(at(first + i) + from));
+    for (int i = 0; i < LANES; i += 2) {
+        pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < LANES; i += 4) {
+        rows[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+        rows[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+        rows[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+        rows[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    // rows[4 * i + j] has dimension pairs j, 4 + j, 8 + j, 12 + j of places 4 * i to 4 * i + 3
+    for (int j = 0; j < 4; j++) {
+        const __m512i low_even = _mm512_shuffle_i32x4(rows[j], rows[4 + j], 0x88),
+                      low_odd = _mm512_shuffle_i32x4(rows[j], rows[4 + j], 0xdd),
+                      high_even = _mm512_shuffle_i32x4(rows[8 + j], rows[12 + j], 0x88),
+                      high_odd = _mm512_shuffle_i32x4(rows[8 + j], rows[12 + j], 0xdd);
+        turned[j * STEP] = (Words)_mm512_shuffle_i32x4(low_even, high_even, 0x88);
+        turned[(4 + j) * STEP] = (Words)_mm512_shuffle_i32x4(low_odd, high_odd, 0x88);
+        turned[(8 + j) * STEP] = (Words)_mm512_shuffle_i32x4(low_even, high_even, 0xdd);
+        turned[(12 + j) * STEP] = (Words)_mm512_shuffle_i32x4(low_odd, high_odd, 0xdd);
+    }
+}
+
+// Asks the memory for lines of numbers that are needed later, a few at a time, so that it and the
+// multipliers are at work together.
+struct Ahead {
+    const bfloat16* numbers = nullptr;  // of the first place; null where there is nothing to fetch
+    size_t stride = 0;
+    int lines = 1;  // of a place
+
+    explicit operator bool() const { return numbers; }
+
+    void fetch(int line) const {
+        constexpr int WIDTH = LINE / sizeof(bfloat16);
+        __builtin_prefetch(numbers + line / lines * stride + line % lines * WIDTH, 0, 2);
+    }
+};
+
+// Scores [COUNT][BLOCK] of 16 * GROUPS places with turned keys [dim / 2][GROUPS].
+template <int COUNT, int GROUPS, bool FETCHES>
+inline void score_turned(const uint32_t* const* queries, const Words* keys, int pairs,
+                         float* scores, const Ahead& ahead) {
+    Floats coarse[COUNT][GROUPS]{}, fine[COUNT][GROUPS]{};
+    for (int pair = 0; pair < pairs; pair++, keys += GROUPS) {
+        for (int i = 0; i < COUNT; i++)
+            for (int group = 0; group < GROUPS; group++) {
+                const Pairs key = (Pairs)keys[group];
+                coarse[i][group] = add_products(coarse[i][group], key, both(queries[i][pair]));
+                fine[i][group] = add_products(fine[i][group], key, both(queries[i][pairs + pair]));
+            }
+        for (int group = 0; FETCHES && group < GROUPS; group++) ahead.fetch(pair * GROUPS + group);
+    }
+    for (int i = 0; i < COUNT; i++)
+        for (int group = 0; group < GROUPS; group++)
+            store(scores + i * BLOCK + group * LANES, coarse[i][group] + fine[i][group]);
+}
+
+// Scores of `count` queries for places [first, first + 16 * GROUPS).
+template <int GROUPS, class At>
+inline void score_places(const uint32_t* const* queries, int count, int dim, At at, int64_t first,
+                         Words* keys, float* scores, const Ahead& ahead = {}) {
+    for (int group = 0; group < GROUPS; group++)
+        for (int from = 0; from < dim; from += TWICE)
+            turn<GROUPS>(at, first + group * LANES, from, keys + from / 2 * GROUPS + group);
+    in_pieces(count, [&](auto number, int i) {
+        constexpr int COUNT = decltype(number)::value;
+        (i == 0 && ahead ? score_turned<COUNT, GROUPS, true> : score_turned<COUNT, GROUPS, false>)(
+            queries + i, keys, dim / 2, scores + i * BLOCK + first, ahead);
+    });
+}
+
+// Adds to sums [COUNT] of 64 dimensions from `from` on the values of places [first, last), two at
+// a time: the numbers of both stand side by side. Weights are pairs [COUNT][BLOCK].
+template <int COUNT, bool FETCHES, class At>
+inline void add_values(const uint32_t* weights, At at, int64_t first, int64_t last, int from,
+                       float* const* to, const Ahead& ahead) {
+    Floats sums[COUNT][4];
+    for (int i = 0; i < COUNT; i++)
+        for (int side = 0; side < 4; side++) sums[i][side] = load(to[i] + from + side * LANES);
+    for (int64_t place = first; place < last; place += 2) {
+        const bfloat16 *even = at(place) + from, *odd = at(place + 1) + from;
+        Pairs sides[4];
+        for (int part = 0; part < 2; part++) {
+            const __m512i a = (__m512i)load_pairs(even + part * TWICE),
+                          b = (__m512i)load_pairs(odd + part * TWICE);
+            sides[2 * part] = (Pairs)_mm512_unpacklo_epi16(a, b);
+            sides[2 * part + 1] = (Pairs)_mm512_unpackhi_epi16(a, b);
+        }
+        for (int i = 0; i < COUNT; i++) {
+            const Pairs weight = both(weights[i * BLOCK + place / 2]);
+            for (int side = 0; side < 4; side++)
+                sums[i][side] = add_products(sums[i][side], sides[side], weight);
+        }
+        for (int line = 0; FETCHES && line < 2 * ahead.lines; line++)
+            ahead.fetch((int)(place - first) * ahead.lines + line);
+    }
+    for (int i = 0; i < COUNT; i++)
+        for (int side = 0; side < 4; side++) store(to[i] + from + side * LANES, sums[i][side]);
+}
+
+inline constexpr float LOG2_OF_E = 1.44269504f;
+
+// 2 to the power of values up to 0, and 0 far below; off by at most 4e-6 of the result, a 500th of
+// what is lost when that becomes a bfloat16.
+inline Floats power_of_two(Floats x) {
+    x = larger(x, all(-126.0f));
+    const Floats whole = (Floats)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT),
+                 rest = x - whole;
+    Floats power = all(9.67604e-3f);
+    power = fma(power, rest, all(5.592204e-2f));
+    power = fma(power, rest, all(2.4022021e-1f));
+    power = fma(power, rest, all(6.9312103e-1f));
+    power = fma(power, rest, all(1.0f));
+    return scaled(power, whole);
+}
+
+// As weigh(), for weights in bfloat16, which take the first half of the scores' room.
+inline void weigh_pairs(float* scores, const Stretch& seen, const Average& average) {
+    const int end = (int)(seen.last + LANES - 1) / LANES * LANES;
+    const auto visible = [&](int i) {
+        const uint32_t all = 0xffffu,
+                       low = seen.first > i ? all << std::min<int64_t>(LANES, seen.first - i) : all,
+                       high = seen.last < i + LANES ? (1u << (seen.last - i)) - 1 : all;
+        return (__mmask16)(low & high);
+    };
+    const __m512 none = _mm512_set1_ps(-INFINITY);
+    __m512 most = none;
+    for (int i = 0; i < end; i += LANES)
+        most = _mm512_max_ps(most, _mm512_mask_loadu_ps(none, visible(i), scores + i));
+    average.most() = _mm512_reduce_max_ps(most);
+    const Floats base = all(average.most() * -LOG2_OF_E);
+    Floats total{};
+    for (int i = 0; i < end; i += LANES) {
+        const Floats power = power_of_two(fma(load(scores + i), all(LOG2_OF_E), base));
+        const __m256i weights = (__m256i)_mm512_maskz_cvtneps_pbh(visible(i), (__m512)power);
+        total += (Floats)(_mm512_slli_epi32(_mm512_cvtepu16_epi32(weights), 16));
+        _mm256_storeu_si256((__m256i*)((bfloat16*)scores + i), weights);
+    }
+    average.total() = sum(total);
+}
+
+// Averages over one block, of split queries.
+template <class QueryOf>
+inline void attend_block_in_pairs(const Visibility& visibility, const Together& some,
+                                  const KeysAndValues<bfloat16>& cache, QueryOf query_of,
+                                  Bench& bench) {
+    const RowGroup& group = some.group;
+    const int dim = cache.dim, heads = some.heads, count = group.count * heads;
+    const int64_t start = (int64_t)some.block * BLOCK,
+                  shared = std::max<int64_t>(0, std::min<int64_t>(BLOCK, group.shared - start)),
+                  whole = shared / LANES * LANES, even = shared / 2 * 2;
+    float* scores = Bench::room(bench.scores, (size_t)count * BLOCK);
+    bench.keys.resize(std::max(bench.keys.size(), (size_t)dim));
+    bench.queries.resize(count), bench.sums.resize(count);
+    int64_t first = BLOCK;
+    for (int i = 0; i < count; i++) {
+        const int row = group.first + i / heads;
+        bench.queries[i] = query_of(row, i % heads);
+        bench.sums[i] = some.average(row, i % heads, dim).sums;
+        std::fill(bench.sums[i], bench.sums[i] + dim, 0.0f);
+        first = std::min(first, some.seen(visibility, row).first / LANES * LANES);
+    }
+    const auto in_rows = [&](auto act) {
+        for (int i = 0; i < count; i += heads) {
+            const int row = group.first + i / heads;
+            const Stretch seen = some.seen(visibility, row);
+            if (!seen.empty()) act(i, row, seen);
+        }
+    };
+    const auto add_up = [&](int i, int number, auto at, int64_t from, int64_t to,
+                            const Ahead& ahead) {
+        for (int part = 0; from < to && part < dim; part += 2 * TWICE)
+            in_pieces(number, [&](auto piece, int j) {
+                constexpr int COUNT = decltype(piece)::value;
+                const bool fetches = j == 0 && part == 0 && ahead;
+                (fetches ? add_values<COUNT, true, decltype(at)>
+                         : add_values<COUNT, false, decltype(at)>)(
+                    (const uint32_t*)scores + (i + j) * BLOCK, at, from, to, part,
+                    &bench.sums[i + j], ahead);
+            });
+    };
+
+    const bfloat16 *keys = cache.keys + start * cache.stride,
+                   *values = cache.values + start * cache.stride;
+    const auto shared_key = [&](int64_t i) { return keys + i * cache.stride; };
+    const auto shared_value = [&](int64_t i) { return values + i * cache.stride; };
+    const int lines = dim * (int)sizeof(bfloat16) / (int)LINE;
+    const Ahead next_keys =
+        start + 2 * BLOCK <= group.shared
+            ? Ahead{shared_key(first + BLOCK), cache.stride, lines}
+            : Ahead{};
+    for (int64_t from = first, step; from < whole; from += step) {
+        step = std::min<int64_t>(2 * LANES, whole - from);
+        for (int64_t i = from + NEAR; i < std::min(whole, from + NEAR + step); i++)
+            fetch<3>(shared_key(i), dim);
+        const Ahead ahead{shared_value(from), cache.stride, lines};
+        if (step == LANES)
+            score_places<1>(bench.queries.data(), count, dim, shared_key, from, bench.keys.data(),
+                            scores, ahead);
+        else
+            score_places<2>(bench.queries.data(), count, dim, shared_key, from, bench.keys.data(),
+                            scores, ahead);
+    }
+    in_rows([&](int i, int row, const Stretch& seen) {
+        const auto own = places_of(visibility, some, row, cache.keys, cache.stride);
+        for (int64_t from = std::max(whole, seen.first / LANES * LANES); from < seen.last;
+             from += LANES)
+            score_places<1>(&bench.queries[i], heads, dim, own, from, bench.keys.data(),
+                            scores + i * BLOCK);
+        for (int head = 0; head < heads; head++) {
+            float* weights = scores + (i + head) * BLOCK;
+            const Average average = some.average(row, head, dim);
+            cap_scores(weights, seen, some.score_cap);
+            weigh_pairs(weights, seen, average);
+        }
+    });
+    add_up(0, count, shared_value, first, even, next_keys);
+    in_rows([&](int i, int row, const Stretch& seen) {
+        const auto own = places_of(visibility, some, row, cache.values, cache.stride);
+        add_up(i, heads, own, std::max(even, seen.first / 2 * 2), seen.last, {});
+    });
+}
+
+// The sums in order, divided by the sum of the weights.
+inline void finish_pairs(const Average& average, float* results) {
+    for (int from = 0; from < average.dim; from += TWICE) {
+        const Floats low = load(average.sums + from) / average.total(),
+                     high = load(average.sums + from + LANES) / average.total();
+        store(results + from, __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5,
+                                                      6, 7, 20, 21, 22, 23));
+        store(results + from + LANES, __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26,
+                                                              27, 12, 13, 14, 15, 28, 29, 30, 31));
+    }
+}
+
+#else
+
+constexpr bool HAS_PAIRS = false;
+inline bool fits_pairs(int) { return false; }
+inline void split_query(const float*, int, bfloat16*) {}
+inline void finish_pairs(const Average&, float*) {}
+
+#endif
+
+}  // namespace draftwood

@@ -1,0 +1,40 @@
+"""Large tensors ask for large pages, and small ones are left alone."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from draftwood.native.pages import SIZE, prefer_large_pages
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's files")
+
+
+def flags_at(address: int) -> list[str]:
+    """What the system notes of the memory around an address."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in (span := line.split()[0]) and not span.endswith(":"):
+            first, last = (int(end, 16) for end in span.split("-"))
+            inside = first <= address < last
+        elif inside and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    return []
+
+
+@LINUX
+def test_large_tensors_ask_for_large_pages() -> None:
+    large, small = torch.empty(16 * SIZE, dtype=torch.uint8), torch.empty(64, dtype=torch.uint8)
+    middle = large.data_ptr() + 8 * SIZE
+    assert "hg" not in flags_at(middle)
+    prefer_large_pages(large)
+    prefer_large_pages(small)
+    assert "hg" in flags_at(middle)
+    assert "hg" not in flags_at(small.data_ptr())
+    large.zero_()
+    assert not large.any()
+
+
+def test_empty_tensors_are_no_obstacle() -> None:
+    prefer_large_pages(torch.empty(0))
