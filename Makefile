@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-identity bench-rsd bench-spec bench-peers bench-larger bench-cost bench-busy clean
+.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-identity bench-rsd bench-spec bench-peers bench-larger bench-cost bench-gguf bench-busy clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -76,6 +76,11 @@ bench-cost: $(READY)  ## what runs cost by nodes and by context, and what 8 bits
 	$(BIN)/draftwood bench cost --model smollm2-135m --model tinyllama-1.1b --output benchmarks/results/cost
 	$(BIN)/draftwood bench cost --nodes 1,8 --contexts 128,1024,4096,8000 --output benchmarks/results/growth
 	$(BIN)/draftwood bench quality --output benchmarks/results/quality
+
+bench-gguf: $(READY)  ## draftwood, llama.cpp and OpenVINO on the same GGUF files
+	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b gemma3-270m
+	$(BIN)/draftwood bench gguf --model smollm2-135m --model tinyllama-1.1b --model gemma3-270m \
+		--prompts spec-bench --output benchmarks/results/gguf
 
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
 	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json

@@ -180,7 +180,7 @@ def test_a_native_head_in_four_bits_is_what_it_was() -> None:
     head[:, :2] = torch.tensor([-1.0, 0.875])  # the whole range in every row
     hf.lm_head.weight.data = head.clone()
     model = NativeModel(hf, "int8")
-    assert model._structure.lm_head.kind == 3
+    assert model._lm_head.format == "Q4_1"
     del hf
     gc.collect()
     assert (model.ends.weights().head - head).abs().max() < 1e-3

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.cli.bench_measurements import cost, overhead, quality
+from draftwood.cli.bench_measurements import cost, gguf, overhead, quality
 from draftwood.cli.bench_options import SETTINGS, methods_option, numbers, peers_option, run_options
 from draftwood.cli.bench_show import show, tell, told_progress, typed
 
@@ -19,7 +19,8 @@ BUDGETS = "6,10,14,21,30"
 def bench() -> None:
     """Measure methods on prompts, plain decoding among them, and say what may be concluded.
 
-    overhead, cost and quality measure the library, its forward passes and stored formats.
+    overhead, cost, quality and gguf measure the library, its forward passes, stored formats, and
+    other systems on the same file.
 
     Records are appended to a folder as they are made; a run that was stopped goes on where it was.
     The exit code is 1 if a method that claims to be lossless is not.
@@ -207,5 +208,5 @@ def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[
     tell(context, order.output, given["as_json"])
 
 
-for command in (overhead, cost, quality, show):
+for command in (overhead, cost, quality, gguf, show):
     bench.add_command(command)

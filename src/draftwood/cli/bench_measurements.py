@@ -164,6 +164,58 @@ def quality(
     _measure(context, lambda: FormatQuality(formats, text, window, windows), given)
 
 
+@click.command(short_help="Systems beside each other on the same GGUF file.")
+@click.option(
+    "--systems",
+    default="draftwood,llama.cpp,llama.cpp-lookup,openvino",
+    show_default=True,
+    callback=words,
+    metavar="A,B,C",
+    help="What is missing of them is fetched and compiled.",
+)
+@click.option("--prompts", default="built-in", show_default=True, help="As of the protocols.")
+@click.option("--per-category", type=COUNT, default=1, show_default=True, help="Prompts of each.")
+@click.option("--max-new-tokens", type=COUNT, default=64, show_default=True)
+@click.option(
+    "--prompt-tokens",
+    type=COUNT,
+    default=512,
+    show_default=True,
+    help="Of the prompt that reading is timed on.",
+)
+@click.option(
+    "--rounds", type=COUNT, default=3, show_default=True, help="Of which the median counts."
+)
+@models_options
+@measurement_options
+@click.pass_context
+def gguf(
+    context: click.Context,
+    systems: tuple[str, ...],
+    prompts: str,
+    per_category: int,
+    max_new_tokens: int,
+    prompt_tokens: int,
+    rounds: int,
+    **given: Any,
+) -> None:
+    """Systems on the same GGUF file: speed, time to the first token of a new process, memory.
+
+    Each decodes plainly and with its own speculation that needs no second model.
+
+    \b
+    Example:
+      draftwood bench gguf --model smollm2-135m --model a.gguf --output runs/gguf
+    """
+    from draftwood.bench.plan.measurements import SameFile
+
+    _measure(
+        context,
+        lambda: SameFile(systems, prompts, per_category, max_new_tokens, prompt_tokens, rounds),
+        given,
+    )
+
+
 def _measure(
     context: click.Context, make: Callable[[], "Measurement"], given: dict[str, Any]
 ) -> None:

@@ -1,5 +1,6 @@
 """The peers: every system's adapter, how it is started, and its modes."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,20 +111,42 @@ def _vllm(target: Target) -> list[str]:
     return [*_own_folder("vllm", target), "--weight-bytes", str(size)]
 
 
+def on_file(name: str, file: Path, threads: int) -> list[str]:
+    """The command line of a system's adapter that reads a GGUF file.
+
+    Raises OSError where what it needs cannot be fetched or compiled.
+    """
+    commands = {
+        "draftwood": lambda: _command(Path(sys.executable), "draftwood", file, threads),
+        "llama.cpp": lambda: _llama_cpp_on(file, threads, NGRAM_DEFAULT),
+        "llama.cpp-lookup": lambda: _llama_cpp_on(file, threads, NGRAM_LOOKUP),
+        "openvino": lambda: _openvino_on(file, threads, f"{file.stem}-{file.stat().st_size}-gguf"),
+    }
+    return commands[name]()
+
+
 def _llama_cpp(target: Target, speculation: str = NGRAM_DEFAULT) -> list[str]:
-    file = weights.gguf_file(target.model, target.digest)
+    return _llama_cpp_on(
+        weights.gguf_file(target.model, target.digest), target.threads, speculation
+    )
+
+
+def _llama_cpp_on(file: Path, threads: int, speculation: str) -> list[str]:
     python = environments.prepare("llama.cpp")
     server = environments.folder("llama.cpp") / "build" / "bin" / "llama-server"
     more = ["--server", str(server), "--package", LLAMA_CPP_SOURCE, f"--speculation={speculation}"]
     more += ["--weight-bytes", str(weights.gguf_bytes_read_per_token(file))]
-    return _command(python, "llama_cpp", file, target.threads) + more
+    return _command(python, "llama_cpp", file, threads) + more
 
 
 def _openvino(target: Target, kind: str = "gguf") -> list[str]:
     file = weights.gguf_file(target.model, target.digest)
+    return _openvino_on(file, target.threads, f"{target.model}-{kind}")
+
+
+def _openvino_on(file: Path, threads: int, name: str) -> list[str]:
     python, models = environments.prepare("openvino"), environments.folder("openvino") / "models"
-    more = ["--folder", str(models / f"{target.model}-{kind}")]
-    return [*_command(python, "openvino", file, target.threads), *more]
+    return [*_command(python, "openvino", file, threads), "--folder", str(models / name)]
 
 
 def _openvino_int8(target: Target) -> list[str]:

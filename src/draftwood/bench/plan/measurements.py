@@ -15,6 +15,13 @@ from draftwood.verifiers import Traversal
 
 REFERENCE = "float32"
 TRANSFORMERS = "transformers"
+MODES_OF = {  # of each system that reads GGUF files; llama.cpp has two ways to speculate
+    "draftwood": ("plain", "speculation"),
+    "llama.cpp": ("plain", "speculation"),
+    "llama.cpp-lookup": ("speculation",),
+    "openvino": ("plain", "speculation"),
+}
+SYSTEMS = tuple(MODES_OF)
 OVERHEAD_CASES: tuple[tuple[Configuration, tuple[float, ...]], ...] = (
     # a method, and the temperatures at which it is measured
     (Configuration("recycling", shape=replace(published_tree(), budget=64)), (0.0, 1.0)),
@@ -122,7 +129,48 @@ class FormatQuality:
         return models * self.windows * len({REFERENCE, *self.formats})
 
 
-Measurement = Overhead | VerifyCost | FormatQuality
+@dataclass(frozen=True)
+class SameFile:
+    """Systems beside each other on one GGUF file: speeds, time to the first token, memory.
+
+    Args:
+        systems: of ``SYSTEMS``; each decodes plainly and with its own speculation.
+        prompts: see ``prompts.load_prompts``.
+        per_category: most prompts of each category.
+        max_new_tokens: of each answer.
+        prompt_tokens: of the prompt that reading is timed on.
+        rounds: of which the median counts; the first, which warms up, comes on top.
+
+    Raises:
+        ValueError: for an unknown system, numbers out of range, and where nothing is measured.
+    """
+
+    name: ClassVar[str] = "gguf"
+    growing: ClassVar[frozenset[str]] = frozenset({"systems"})
+    systems: tuple[str, ...] = SYSTEMS
+    prompts: str = "built-in"
+    per_category: int | None = 1
+    max_new_tokens: int = 64
+    prompt_tokens: int = 512
+    rounds: int = 3
+
+    def __post_init__(self) -> None:
+        _require_some(systems=self.systems)
+        _require_least(
+            max_new_tokens=(self.max_new_tokens, 2),
+            prompt_tokens=(self.prompt_tokens, 2),
+            rounds=(self.rounds, 1),
+        )
+        for name in self.systems:
+            if name not in SYSTEMS:
+                raise ValueError(f"there is no system {name!r}; systems are {', '.join(SYSTEMS)}")
+
+    def count(self, models: int) -> int:
+        """How many records a finished folder holds, on so many models."""
+        return models * sum(len(MODES_OF[name]) for name in dict.fromkeys(self.systems))
+
+
+Measurement = Overhead | VerifyCost | FormatQuality | SameFile
 MEASUREMENTS: dict[str, type[Measurement]] = {kind.name: kind for kind in get_args(Measurement)}
 
 

@@ -8,6 +8,7 @@ from draftwood.bench.plan.measurements import (
     TRANSFORMERS,
     FormatQuality,
     Overhead,
+    SameFile,
     VerifyCost,
 )
 from draftwood.bench.records.figures import figures
@@ -106,10 +107,47 @@ def quality_tables(records: Sequence[Record]) -> list[Table]:
     ]
 
 
+def file_tables(records: Sequence[Record]) -> list[Table]:
+    """One table per file, a row for each system and mode."""
+    head = (
+        *("system", "mode", "tokens/s", "range", "prompt tokens/s"),
+        *("first token, s", "peak memory, MB", "texts as draftwood's"),
+    )
+    found = figures(records)
+    return [
+        Table(
+            f"{model}: systems on the same file",
+            head,
+            tuple(
+                (
+                    each["method"],
+                    each["at"],
+                    f"{each['tokens_per_second']:.1f}",
+                    f"{each['lowest']:.1f} to {each['highest']:.1f}",
+                    f"{each['prompt_tokens_per_second']:.0f}",
+                    f"{each['first_token_seconds']:.2f}",
+                    f"{each['memory_bytes'] / 1e6:.0f}",
+                    ""
+                    if each["same_texts"] is None
+                    else f"{each['same_texts']} of {each['texts']}",
+                )
+                for each in found
+                if each["model"] == model
+            ),
+        )
+        for model in _values(found, "model")
+    ]
+
+
+def _of_texts(same: int | None, count: int) -> str:
+    return "" if same is None else f"{same} of {count}"
+
+
 FIGURE_TABLES: dict[str, Callable[[Sequence[Record]], list[Table]]] = {
     Overhead.name: overhead_tables,
     VerifyCost.name: cost_tables,
     FormatQuality.name: quality_tables,
+    SameFile.name: file_tables,
 }
 
 
@@ -123,6 +161,11 @@ def _headline(protocol: str, found: Sequence[Found]) -> Iterator[str]:
         worst = min(found, key=lambda each: each["same_likeliest"])
         yield f"{worst['model']} in {worst['method']} keeps the likeliest token at"
         yield f"{worst['same_likeliest']:.1%} of places"
+        return
+    if protocol == SameFile.name:
+        best = max(found, key=lambda each: each["tokens_per_second"])
+        yield f"{best['method']} ({best['at']}) writes {best['tokens_per_second']:.0f} tokens/s on"
+        yield f"{best['model']}"
         return
     times = sorted(each["milliseconds"] for each in found)
     what = "a step outside forward passes" if protocol == Overhead.name else "a forward pass"

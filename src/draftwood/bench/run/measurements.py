@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from draftwood.bench.plan.measurements import Overhead, VerifyCost
+from draftwood.bench.plan.measurements import Overhead, SameFile, VerifyCost
 from draftwood.bench.plan.order import MeasurementOrder, Progress
 from draftwood.bench.plan.prompts import load_text
 from draftwood.bench.plan.protocols import as_json
 from draftwood.bench.records.files import Record, RunInfo, read_run, writing
-from draftwood.bench.run import format_quality, overhead, verify_cost
+from draftwood.bench.run import format_quality, overhead, same_file, verify_cost
 from draftwood.bench.run.describe import here
 from draftwood.bench.run.resume import Start, begin_or_go_on
-from draftwood.loading.hub import device_of, folder_of
+from draftwood.loading.hub import blocks_of, device_of, folder_of
 from draftwood.loading.origin import weights_digest
 
 
@@ -114,6 +114,13 @@ def work_of(order: MeasurementOrder, text: str | None = None) -> Work:
             for context in sorted(set(asked.contexts))
         ]
         return Work(pieces, names)
+    if isinstance(asked, SameFile):
+        systems = same_file.Systems(asked, order.threads)
+        pieces = [
+            Piece(same_file.records(asked, model), systems.measure, partial(systems.use, model))
+            for model in order.models
+        ]
+        return Work(pieces, names)
     text = load_text(asked.text) if text is None else text
     formats = format_quality.Formats(asked, order.device, text)
     pieces = [
@@ -160,7 +167,7 @@ def _start(order: MeasurementOrder, work: Work, device: torch.device) -> Start:
 
 def _weights(models: Sequence[str]) -> str | None:
     """Tells the weights of all models from others."""
-    found = [weights_digest(folder_of(name)) for name in models]
+    found = [weights_digest(blocks_of(name) or folder_of(name)) for name in models]
     if len(found) == 1 or not found:
         return found[0] if found else None
     return sha256(" ".join(str(each) for each in found).encode()).hexdigest()

@@ -1,0 +1,45 @@
+"""Adapter for draftwood itself, so that it starts and answers as its peers do."""
+
+import argparse
+from functools import cache
+
+import torch
+from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
+
+import draftwood
+from draftwood import LanguageModel
+from draftwood.models.native import NativeModel
+
+
+def load(arguments: argparse.Namespace) -> LoadedPeer:
+    torch.set_num_threads(arguments.threads)
+    plain = draftwood.load(arguments.weights, method="plain", device="cpu")
+
+    @cache  # what a method needs to be measured is measured by its first request
+    def using(mode: str) -> LanguageModel:
+        return plain if mode == "plain" else plain.with_method(arguments.method)
+
+    def answer(request: PeerRequest) -> Reply:
+        written = using(request.mode).generate(
+            request.prompt_ids,
+            max_new_tokens=request.max_new_tokens,
+            ignore_eos=request.ignore_eos,
+        )
+        first = written.stats.seconds["prefill"]
+        runs = written.stats.target_runs
+        return Reply(written.token_ids, first, sum(written.stats.seconds.values()) - first, runs)
+
+    size = plain.model.weight_bytes if isinstance(plain.model, NativeModel) else 0
+    held = "the GGUF's own blocks" if isinstance(plain.model, NativeModel) else "bfloat16"
+    return LoadedPeer(answer, held, size, {"draftwood": draftwood.__version__})
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--method", default="auto", help="of the mode that speculates")
+    arguments = options.parse_args()
+    serve(lambda: load(arguments))
+
+
+if __name__ == "__main__":
+    main()
