@@ -129,7 +129,22 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "olmo2": ("Olmo2Config", GROUPED),
     "deepseek-v3": ("DeepseekV3Config", {**SIZES, **LATENT, **EXPERTS}),
     "mixtral": ("MixtralConfig", {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}),
-    "qwen3-experts": ("Qwen3MoeConfig", {**GROUPED, **EXPERTS, "num_experts": 4, "head_dim": 8}),
+    "qwen3-experts": (
+        "Qwen3MoeConfig",
+        {
+            **GROUPED,
+            **EXPERTS,
+            "num_experts": 20,
+            "num_experts_per_tok": 3,
+            "head_dim": 8,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "qwen3-experts-to-one": (
+        "Qwen3MoeConfig",
+        {**GROUPED, **EXPERTS, "num_experts": 4, "norm_topk_prob": True},
+    ),
+    "olmoe": ("OlmoeConfig", {**GROUPED, "num_experts": 6, "num_experts_per_tok": 2}),
     "gpt-oss": ("GptOssConfig", {**MIXED, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "gemma": ("GemmaConfig", {**GROUPED, "head_dim": 8}),
     "granite": (
@@ -168,7 +183,9 @@ LEAN = (
     "cohere",
     "cohere2",
 )
+ROUTED = ("mixtral", "qwen3-experts", "qwen3-experts-to-one", "olmoe")  # to experts
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
+LEAN_PATHS += [f"{family}/{path}" for family in ROUTED for path in ("lean", "native")]
 FAST = (
     "mistral-window/lean",
     "llama/recorded",

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from draftwood.models.families import FAMILIES, Family, Scales
+from draftwood.models.families import FAMILIES, Family, Routing, Scales
 from draftwood.models.support import layer_windows
 
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -75,8 +75,39 @@ class Projection:
 
 
 @dataclass(frozen=True, eq=False)
+class Expert:
+    """One gated network of several."""
+
+    gate: Projection
+    up: Projection
+    down: Projection
+
+
+@dataclass(frozen=True, eq=False)
+class Experts:
+    """A mixture of experts: each row goes to a few of them.
+
+    Attributes:
+        router: in float32; its products are the logits of the experts.
+        routing: how they are chosen.
+    """
+
+    router: Float[Tensor, "experts hidden"]
+    networks: tuple[Expert, ...]
+    routing: Routing
+
+    def choose(
+        self, rows: Float[Tensor, "rows hidden"]
+    ) -> tuple[Float[Tensor, "rows chosen"], Int[Tensor, "rows chosen"]]:
+        """Shares and numbers of each row's experts."""
+        shares = functional.linear(rows, self.router).softmax(-1)
+        kept, chosen = shares.topk(self.routing.per_row)
+        return (kept / kept.sum(-1, keepdim=True) if self.routing.sums_to_one else kept), chosen
+
+
+@dataclass(frozen=True, eq=False)
 class Layer:
-    """One decoder layer: attention, then a gated network.
+    """One decoder layer: attention, then a gated network, or experts in its place.
 
     Each may come after a norm and before another, and is added to what came in.
 
@@ -94,9 +125,10 @@ class Layer:
     output: Projection
     after_attention_norm: Norm | None
     mlp_norm: Norm | None
-    gate: Projection
-    up: Projection
-    down: Projection
+    gate: Projection | None
+    up: Projection | None
+    down: Projection | None
+    experts: Experts | None
     after_mlp_norm: Norm | None
     window: int | None
     rotary: int | None
@@ -254,7 +286,8 @@ class _Reader:
 
     def layer(self, index: int, layer: Any, window: int | None, rotaries: list[str]) -> Layer:
         attention, network, names = layer.self_attn, layer.mlp, self.family.norms
-        gate, up = self._gate_up([getattr(network, name) for name in self.family.gate_up])
+        experts = self._experts(network) if hasattr(network, "experts") else None
+        gate, up, down = (None, None, None) if experts else self._network(network)
         mlp_norm = names.attention if self.sizes.is_parallel else names.mlp
         rotary = self.family.rotary(self.hf_model.config, index)
         return Layer(
@@ -269,7 +302,8 @@ class _Reader:
             mlp_norm=self._norm_of(layer, mlp_norm),
             gate=gate,
             up=up,
-            down=Projection.joined([network.down_proj]),
+            down=down,
+            experts=experts,
             after_mlp_norm=self._norm_of(layer, names.after_mlp),
             window=window,
             rotary=None if rotary is None else rotaries.index(rotary),
@@ -304,12 +338,27 @@ class _Reader:
         order = torch.cat([heads.flatten(), order[turned:]])
         return Projection(joined.weight[order], None if joined.bias is None else joined.bias[order])
 
-    def _gate_up(self, modules: list[nn.Linear]) -> tuple[Projection, Projection]:
+    def _network(self, network: Any) -> tuple[Projection, Projection, Projection]:
         """The gate and what it gates, also where one module holds both below each other."""
+        modules = [getattr(network, name) for name in self.family.gate_up]
+        down = Projection.joined([network.down_proj])
         if len(modules) == 2:
-            gate, up = (Projection.joined([module]) for module in modules)
-            return gate, up
+            return Projection.joined(modules[:1]), Projection.joined(modules[1:]), down
         both = Projection.joined(modules)
         weights = both.weight.chunk(2)
         biases = (None, None) if both.bias is None else both.bias.chunk(2)
-        return Projection(weights[0], biases[0]), Projection(weights[1], biases[1])
+        return Projection(weights[0], biases[0]), Projection(weights[1], biases[1]), down
+
+    def _experts(self, network: Any) -> Experts:
+        routing = self.family.routing(self.hf_model.config)
+        assert routing is not None  # or the table lacks an entry
+        halves = network.experts.gate_up_proj.detach().chunk(2, dim=1)
+        downs = network.experts.down_proj.detach()
+        return Experts(
+            router=network.gate.weight.detach().float(),
+            networks=tuple(
+                Expert(*(Projection(weight, None) for weight in weights))
+                for weights in zip(*halves, downs, strict=True)
+            ),
+            routing=routing,
+        )

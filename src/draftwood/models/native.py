@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import EndWeights, Keep, Output
-from draftwood.models.decoder import Decoder, Layer, Norm, Projection, Sizes, read_decoder
+from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.ends import as_saved, require_part
 from draftwood.models.session import PackedInput
@@ -72,8 +72,8 @@ class NativeModel(DecoderModel):
         decoder = read_decoder(hf_model)
         super().__init__(hf_model, decoder, cache=half_type)
         self.library = library.library()
-        self.weight_bytes = 0  # of the matrices with their scales; a forward pass reads them all
-        self._memory: list[Tensor] = []  # what the structure points to
+        self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
+        self._memory: list[object] = []  # what the structure points to
         self._embedding, self._norms = decoder.embedding.to(half_type), decoder.norm
         self._embedding_scale = decoder.scales.embedding
         self._head_bias = decoder.lm_head.bias
@@ -169,9 +169,31 @@ class NativeModel(DecoderModel):
         matrices = ("query_key_value", "output", "gate", "up", "down")
         return library.CLayer(
             **{name: self._matrix(getattr(layer, name)) for name in matrices},
+            experts=self._experts(layer.experts),
             **{name: self._norm(getattr(layer, name)) for name in library.NORMS},
             mask=self.windows.index(layer.window),
             rotary=-1 if layer.rotary is None else layer.rotary,
+        )
+
+    def _experts(self, experts: Experts | None) -> library.CExperts:
+        if experts is None:
+            return library.CExperts()
+        before, routing = self.weight_bytes, experts.routing
+        networks = (library.CExpert * len(experts.networks))(
+            *(
+                library.CExpert(*map(self._matrix, (expert.gate, expert.up, expert.down)))
+                for expert in experts.networks
+            )
+        )
+        self._memory.append(networks)
+        read = (self.weight_bytes - before) * routing.per_row // len(networks)
+        self.weight_bytes = before + read
+        return library.CExperts(
+            count=len(networks),
+            per_row=routing.per_row,
+            shares_sum_to_one=routing.sums_to_one,
+            router=self._address(experts.router),
+            networks=networks,
         )
 
     def _norm(self, norm: Norm | None) -> library.CNorm:
@@ -181,8 +203,10 @@ class NativeModel(DecoderModel):
             self._address(norm.weight), None if norm.bias is None else self._address(norm.bias)
         )
 
-    def _matrix(self, part: Projection) -> library.CMatrix:
+    def _matrix(self, part: Projection | None) -> library.CMatrix:
         """The matrix as the library reads it: tiles of 16 outputs, groups of 32 inputs."""
+        if part is None:
+            return library.CMatrix()
         weight, kind = part.weight.float().contiguous(), _KINDS[self.products]
         outputs, inputs = weight.shape
         if kind == library.INT8 and self.library.draftwood_fits_int4(

@@ -7,6 +7,7 @@
 // does not depend on the other rows.
 #include "activations.h"
 #include "attention.h"
+#include "experts.h"
 #include "noise.h"
 #include "packing.h"
 #include "rows.h"
@@ -25,7 +26,8 @@ struct Norm {
 struct Layer {
     // each may have no weight, and then nothing is normed there; the last two are for what is added
     Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
-    Matrix query_key_value, output, gate, up, down;
+    Matrix query_key_value, output, gate, up, down;  // the last three only without experts
+    Experts experts;
     int32_t mask;    // which of the run's masks this layer goes by
     int32_t rotary;  // which table of frequencies; -1 for none
 };
@@ -114,6 +116,11 @@ struct Scratch {
     std::vector<std::vector<int32_t>> visible;  // [mask * rows + row]: places that the row sees
     std::vector<int64_t> slots, places;         // where a row's key and value go
     std::vector<int> wanted;                    // rows whose logits are wanted
+    // of one layer's experts: [rows][per_row], and what they give to the stream
+    std::vector<Choice> choices;
+    std::vector<float> expert_gated, expert_mixed;
+    std::vector<ExpertRows> groups;
+    int num_groups = 0;
 
     void reserve(const Decoder& decoder, const ForwardInput& run) {
         const WeightType kind = (WeightType)decoder.kind;
@@ -129,6 +136,8 @@ struct Scratch {
         narrow.reserve(kind, run.rows, decoder.hidden);
         attention.reserve(kind, run.rows, decoder.heads * decoder.head_dim);
         wide.reserve(kind, run.rows, decoder.intermediate_size);
+        for (int layer = 0; layer < run.layers; layer++)
+            reserve_experts(decoder.layers[layer].experts, decoder.hidden, run.rows);
         if (visible.size() < (size_t)run.masks * run.rows)
             visible.resize((size_t)run.masks * run.rows);
         slots.clear(), places.clear(), wanted.clear();
@@ -149,6 +158,21 @@ struct Scratch {
                         if (sees[place]) own.push_back(place);
                 }
             }
+    }
+
+    void reserve_experts(const Experts& experts, int hidden, int rows) {
+        if (!experts.count) return;
+        const size_t count = (size_t)rows * experts.per_row,
+                     width = (size_t)tiles(experts.networks[0].gate) * LANES;
+        if (choices.size() < count) choices.resize(count);
+        if (expert_gated.size() < count * width) expert_gated.resize(count * width);
+        if (expert_mixed.size() < count * hidden) expert_mixed.resize(count * hidden);
+        if (groups.size() < (size_t)most_groups(experts, rows))
+            groups.resize(most_groups(experts, rows));
+    }
+
+    static int most_groups(const Experts& experts, int rows) {
+        return std::min(rows * experts.per_row, experts.count);
     }
 };
 
@@ -200,7 +224,9 @@ private:
         for (int index = 0; index < run.layers; index++) {
             if (run.attention[index]) plan_attention(index);
             else if (run.hidden[index]) add_phase(&Forward::put_hidden, index, run.rows);
-            if (run.mlp[index]) plan_mlp(index);
+            if (!run.mlp[index]) continue;
+            if (decoder.layers[index].experts.count) plan_experts(index);
+            else plan_mlp(index);
         }
         if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, 0, run.rows);
         add_phase(&Forward::norm_for_head, 0, (int)scratch.wanted.size());
@@ -229,6 +255,19 @@ private:
         add_phase(&Forward::gate, index, ceil_div(decoder.intermediate_size, GROUP));
         add_phase(&Forward::add_gated, index, tiles(layer.down));
         if (layer.after_mlp_norm.weight) add_phase(&Forward::add_normed_mlp, index, run.rows);
+    }
+
+    void plan_experts(int index) {
+        const Experts& experts = decoder.layers[index].experts;
+        const int choices = run.rows * experts.per_row,
+                  most = Scratch::most_groups(experts, run.rows);
+        add_phase(&Forward::route, index, run.rows);
+        add_phase(&Forward::group_rows, index, 1);
+        add_phase(&Forward::encode_for_experts, index, choices);
+        add_phase(&Forward::gate_of_experts, index,
+                  most * ceil_div(experts.networks[0].gate.outputs, GROUP));
+        add_phase(&Forward::mix_of_experts, index, most * tiles(experts.networks[0].down));
+        add_phase(&Forward::add_experts, index, run.rows);
     }
 
     void add_phase(void (Forward::*act)(Some, int), int layer, int things) {
@@ -504,6 +543,101 @@ private:
                  from += GROUP)
                 scratch.wide.encode(row, from, gated + (size_t)row * padded + from,
                                     std::min(GROUP, width - from));
+    }
+
+    // A row, normed, stays aside in floats until it is encoded for its experts.
+    void route(Some rows, int index) {
+        const Layer& layer = decoder.layers[index];
+        for (int row = rows.first; row < rows.last; row++) {
+            normed(decoder, stream(row), decoder.hidden, layer.mlp_norm, decoder.is_layer_norm,
+                   branch(row));
+            choose_experts(layer.experts, branch(row), decoder.hidden,
+                           &scratch.choices[(size_t)row * layer.experts.per_row]);
+        }
+    }
+
+    void group_rows(Some, int index) {
+        const Experts& experts = decoder.layers[index].experts;
+        scratch.num_groups =
+            group_by_expert(scratch.choices, (size_t)run.rows * experts.per_row, experts.count,
+                            scratch.groups);
+        for (int i = 0; i < scratch.num_groups; i++) {
+            ExpertRows& group = scratch.groups[i];
+            const int rows = (int)group.choices.size();
+            group.narrow.reserve((WeightType)decoder.kind, rows, decoder.hidden);
+            group.wide.reserve((WeightType)decoder.kind, rows, experts.networks[0].gate.outputs);
+        }
+    }
+
+    void encode_for_experts(Some choices, int index) {
+        const int per_row = decoder.layers[index].experts.per_row;
+        for (int i = choices.first; i < choices.last; i++) {
+            const Choice& choice = scratch.choices[i];
+            encode(scratch.groups[choice.group].narrow, choice.place, branch(i / per_row),
+                   decoder.hidden);
+        }
+    }
+
+    // Tasks go through all experts at some places, not through all places of some experts, for how
+    // many there are is known only now.
+    void gate_of_experts(Some tasks, int index) {
+        const Experts& experts = decoder.layers[index].experts;
+        const int most = Scratch::most_groups(experts, run.rows), per_group = GROUP / LANES;
+        for (int task = tasks.first; task < tasks.last; task++) {
+            if (task % most >= scratch.num_groups) continue;
+            ExpertRows& group = scratch.groups[task % most];
+            const Expert& expert = experts.networks[group.expert];
+            const int first = task / most * per_group,
+                      last = std::min(first + per_group, tiles(expert.gate));
+            gate_tiles(expert, group, first, last);
+        }
+    }
+
+    void gate_tiles(const Expert& expert, ExpertRows& group, int first, int last) {
+        const int width = expert.gate.outputs, padded = tiles(expert.gate) * LANES,
+                  rows = (int)group.choices.size(), from = first * LANES;
+        auto gated = [&](int row) {
+            return &scratch.expert_gated[(size_t)group.choices[row] * padded];
+        };
+        products(expert.gate, group.narrow, rows, first, last,
+                 [&](int row, int tile, Floats values) {
+                     store(gated(row) + tile * LANES, activated(decoder.activation, values));
+                 });
+        products(expert.up, group.narrow, rows, first, last,
+                 [&](int row, int tile, Floats values) {
+                     float* to = gated(row) + tile * LANES;
+                     store(to, load(to) * values);
+                 });
+        for (int row = 0; row < rows; row++)
+            group.wide.encode(row, from, gated(row) + from, std::min(GROUP, width - from));
+    }
+
+    void mix_of_experts(Some tasks, int index) {
+        const Experts& experts = decoder.layers[index].experts;
+        const int most = Scratch::most_groups(experts, run.rows);
+        for (int task = tasks.first; task < tasks.last; task++) {
+            if (task % most >= scratch.num_groups) continue;
+            ExpertRows& group = scratch.groups[task % most];
+            const int tile = task / most;
+            products(experts.networks[group.expert].down, group.wide, (int)group.choices.size(),
+                     tile, tile + 1, [&](int row, int, Floats values) {
+                         const int choice = group.choices[row];
+                         float* to = &scratch.expert_mixed[(size_t)choice * decoder.hidden];
+                         put_tile(to, tile, decoder.hidden,
+                                  values * scratch.choices[choice].share);
+                     });
+        }
+    }
+
+    void add_experts(Some rows, int index) {
+        const int per_row = decoder.layers[index].experts.per_row, hidden = decoder.hidden;
+        for (int row = rows.first; row < rows.last; row++)
+            for (int i = 0; i < hidden; i++) {
+                float total = 0;
+                for (int j = 0; j < per_row; j++)
+                    total += scratch.expert_mixed[((size_t)row * per_row + j) * hidden + i];
+                stream(row)[i] += total * decoder.residual_scale;
+            }
     }
 
     // As Transformers has it: the last hidden state is behind the norm.

@@ -71,6 +71,20 @@ class CNorm(Structure):
     _fields_ = (("weight", c_void_p), ("bias", c_void_p))
 
 
+class CExpert(Structure):
+    """See experts.h, also for what follows."""
+
+    _fields_ = tuple((name, CMatrix) for name in ("gate", "up", "down"))
+
+
+class CExperts(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("count", "per_row", "shares_sum_to_one")),
+        ("router", c_void_p),
+        ("networks", POINTER(CExpert)),
+    )
+
+
 NORMS = (
     *("attention_norm", "mlp_norm", "query_norm", "key_norm"),
     *("after_attention_norm", "after_mlp_norm"),
@@ -81,6 +95,7 @@ class CLayer(Structure):
     _fields_ = (
         *((name, CNorm) for name in NORMS),
         *((name, CMatrix) for name in ("query_key_value", "output", "gate", "up", "down")),
+        ("experts", CExperts),
         ("mask", c_int32),
         ("rotary", c_int32),
     )
