@@ -195,7 +195,10 @@ FAST = (
 )
 SOME = ("llama", "mistral-window", "gemma3", *FAST)
 # in attention, positions or cache
-DIFFERENT = (*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss", "qwen3/lean")
+DIFFERENT = (
+    *(*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss"),
+    *("qwen3/lean", "gemma2/lean", "cohere2/lean", "mixtral/lean"),
+)
 
 
 def hf_model(family: str) -> PreTrainedModel:
