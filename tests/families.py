@@ -100,6 +100,22 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "gemma2": ("Gemma2Config", {**MIXED, **EAGER, **CAPS, "query_pre_attn_scalar": 20}),
     "gemma3": ("Gemma3TextConfig", {**MIXED, "rope_parameters": BOTH}),
     "gemma3-eager": ("Gemma3TextConfig", {**MIXED, **EAGER, **CAPS, "rope_parameters": BOTH}),
+    "gemma3-images": (
+        "Gemma3Config",
+        {
+            "text_config": {**MIXED, "rope_parameters": BOTH},
+            "vision_config": {
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "image_size": 28,
+                "patch_size": 14,
+            },
+            "mm_tokens_per_image": 4,
+            "image_token_index": VOCAB,
+        },
+    ),
     "gpt2": ("GPT2Config", LENGTHS),
     "gpt-neox": ("GPTNeoXConfig", SIZES),
     "opt": ("OPTConfig", {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32, "init_std": 0.3}),

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from draftwood.engine import Options, generate
+from draftwood.loading.models import model_for
 from draftwood.methods import build
 from draftwood.models import decoder, families
 from draftwood.models.families import Family, Routing, Scales
@@ -20,8 +21,11 @@ from families import (
     LEAN,
     ROUTED,
     TOLERANCE,
+    apart,
     assert_close,
+    at_nodes,
     deepest_path,
+    ending_of,
     hf_model,
     plainly,
     some_tokens,
@@ -131,6 +135,23 @@ def said(entry: Family, field: str, config: Any) -> object:
     if field == "rotary":
         return [own(config, layer) for layer in range(config.num_hidden_layers)]
     return own(config) if callable(own) else own
+
+
+@pytest.mark.parametrize("path", [LeanModel, NativeModel])
+def test_of_a_model_for_images_the_text_part_runs(path: type) -> None:
+    hf: Any = hf_model("gemma3-images")
+    model, tree = path(hf), some_tree(14, seed=2)
+    session = model.start()
+    given = session.extend(TEXT, hidden=(0, 2, 4))
+    assert_close(given.logits, plainly(hf, TEXT))
+    assert_close(session.forward(tree).logits, at_nodes(hf, TEXT, tree))
+    before, after, logits = ending_of(hf, TEXT)
+    assert apart(model.ends.logits(before), logits) <= 1e-5
+    assert apart(model.ends.logits(given.hidden[4], normed=True), logits) <= 1e-5
+    assert_close(given.hidden[4], after)
+    tokens = torch.tensor(TEXT)
+    assert torch.equal(model.ends.embed(tokens), hf.get_input_embeddings()(tokens))
+    assert isinstance(model_for(hf), NativeModel)
 
 
 def differences(family: str) -> list[tuple[str, Family]]:

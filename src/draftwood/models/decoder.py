@@ -179,7 +179,7 @@ class Decoder:
 
 def why_not_lean(hf_model: PreTrainedModel) -> str | None:
     """Why this model is not of the shape that ``read_decoder`` knows; None if it is."""
-    config: Any = hf_model.config
+    config: Any = hf_model.config.get_text_config()
     family = FAMILIES.get(type(hf_model).__name__)
     if family is None:
         return f"{type(hf_model).__name__} is not one of {', '.join(FAMILIES)}"
@@ -201,8 +201,8 @@ def why_not_lean(hf_model: PreTrainedModel) -> str | None:
         return f"its weights are {hf_model.dtype}"
     if any(parameter.is_meta for parameter in hf_model.parameters()):
         return "some of its weights are not in memory"
-    projections = (module for name, module in hf_model.named_modules() if name.endswith("_proj"))
-    if any(type(module) is not nn.Linear for module in projections):
+    modules = hf_model.get_decoder().named_modules()
+    if any(name.endswith("_proj") and type(each) is not nn.Linear for name, each in modules):
         return "its linear layers are quantised or adapted"
     return None
 
@@ -219,7 +219,7 @@ def read_decoder(hf_model: PreTrainedModel) -> Decoder:
         raise ValueError(f"the lean path cannot run this model: {reason}; use TransformersModel")
     decoder: Any = hf_model.get_decoder()
     family, windows = FAMILIES[type(hf_model).__name__], layer_windows(hf_model)
-    names = _rotary_names(family, hf_model.config)
+    names = _rotary_names(family, hf_model.config.get_text_config())
     reader = _Reader(family, hf_model, _sizes(family, hf_model, decoder.rotary_emb, names[0]))
     return Decoder(
         sizes=reader.sizes,
@@ -251,7 +251,7 @@ def _rotary(tables: Any, name: str) -> Rotary:
 
 
 def _sizes(family: Family, hf_model: PreTrainedModel, tables: Any, name: str) -> Sizes:
-    config: Any = hf_model.config
+    config: Any = hf_model.config.get_text_config()
     decoder: Any = hf_model.get_decoder()
     heads, norm = config.num_attention_heads, decoder.norm
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -279,8 +279,12 @@ class _Reader:
     hf_model: PreTrainedModel
     sizes: Sizes
 
+    @property
+    def config(self) -> Any:
+        return self.hf_model.config.get_text_config()
+
     def scales(self) -> Scales:
-        scales = self.family.scales(self.hf_model.config)
+        scales = self.family.scales(self.config)
         rounded = torch.tensor(scales.embedding).to(self.hf_model.dtype)
         return replace(scales, embedding=float(rounded))
 
@@ -289,7 +293,7 @@ class _Reader:
         experts = self._experts(network) if hasattr(network, "experts") else None
         gate, up, down = (None, None, None) if experts else self._network(network)
         mlp_norm = names.attention if self.sizes.is_parallel else names.mlp
-        rotary = self.family.rotary(self.hf_model.config, index)
+        rotary = self.family.rotary(self.config, index)
         return Layer(
             attention_norm=self._norm_of(layer, names.attention),
             query_key_value=self._query_key_value(
@@ -350,7 +354,7 @@ class _Reader:
         return Projection(weights[0], biases[0]), Projection(weights[1], biases[1]), down
 
     def _experts(self, network: Any) -> Experts:
-        routing = self.family.routing(self.hf_model.config)
+        routing = self.family.routing(self.config)
         assert routing is not None  # or the table lacks an entry
         halves = network.experts.gate_up_proj.detach().chunk(2, dim=1)
         downs = network.experts.down_proj.detach()

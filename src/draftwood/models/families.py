@@ -64,7 +64,7 @@ class Routing:
 class Family:
     """What a class of Transformers does otherwise than Llama's.
 
-    Each callable is given the model's configuration.
+    Each callable is given the configuration of the model, or of its text part.
 
     Attributes:
         title: what its models are called.
@@ -144,6 +144,17 @@ _AROUND = LayerNorms(
     "post_attention_layernorm",
     "post_feedforward_layernorm",
 )
+_GEMMA3 = Family(
+    "Gemma 3",
+    _AROUND,
+    norm_shift=1.0,
+    activation="hidden_activation",
+    rotary=lambda config, layer: f"{config.layer_types[layer]}_",
+    scales=_gemma3,
+    why_not=lambda config: (
+        "it sees what comes after a token" if config.use_bidirectional_attention else None
+    ),
+)
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": Family("Llama"),
     "MistralForCausalLM": Family("Mistral"),
@@ -165,16 +176,11 @@ FAMILIES: dict[str, Family] = {
     "Gemma2ForCausalLM": Family(
         "Gemma 2", _AROUND, norm_shift=1.0, activation="hidden_activation", scales=_gemma2
     ),
-    "Gemma3ForCausalLM": Family(
-        "Gemma 3 (text)",
-        _AROUND,
-        norm_shift=1.0,
-        activation="hidden_activation",
-        rotary=lambda config, layer: f"{config.layer_types[layer]}_",
-        scales=_gemma3,
-        why_not=lambda config: (
-            "it sees what comes after a token" if config.use_bidirectional_attention else None
-        ),
+    "Gemma3ForCausalLM": _GEMMA3,
+    "Gemma3ForConditionalGeneration": replace(
+        _GEMMA3,
+        title="Gemma 3 with images (text alone)",
+        scales=lambda config: replace(_gemma3(config), logit_cap=None),
     ),
     "Phi3ForCausalLM": Family(
         "Phi-3, Phi-4", query_key_value=("qkv_proj",), gate_up=("gate_up_proj",)
