@@ -154,6 +154,20 @@ def test_of_a_model_for_images_the_text_part_runs(path: type) -> None:
     assert isinstance(model_for(hf), NativeModel)
 
 
+@pytest.mark.parametrize("path", [LeanModel, NativeModel])
+def test_frequencies_are_those_of_short_texts_also_after_a_long_one(path: type) -> None:
+    """Transformers puts LongRoPE's others in their place while a text is long."""
+    hf: Any = copy.deepcopy(hf_model("phi3-long"))
+    expected = plainly(hf, TEXT)
+    plainly(hf, some_tokens(100, seed=2))
+    model = path(hf)
+    assert model.context_length == 64
+    assert_close(model.start().extend(TEXT).logits, expected)
+    assert not torch.equal(
+        hf.model.rotary_emb.inv_freq, hf.model.rotary_emb.original_inv_freq
+    )  # or this proves nothing
+
+
 def differences(family: str) -> list[tuple[str, Family]]:
     """The entry of a family's class with one thing each as Llama has it."""
     config: Any = hf_model(family).config
