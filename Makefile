@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-rsd bench-spec bench-peers bench-larger bench-cost bench-busy clean
+.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-identity bench-rsd bench-spec bench-peers bench-larger bench-cost bench-busy clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -32,18 +32,23 @@ test-core: $(READY)  ## the tests of the core alone, in under 90 seconds
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
-check: $(READY)  ## prove greedy identity and output laws on the built-in model
+check: $(READY)  ## prove greedy identity and output distributions on the built-in model
 	$(BIN)/draftwood check
 
 format: $(READY)  ## bring the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## write the generated pages anew
+docs: $(READY)  ## write the generated pages again
 	$(BIN)/python docs/generate.py
 
 bench-overhead: $(READY)  ## time per step outside model runs
-	$(BIN)/python benchmarks/overhead.py run --output benchmarks/results/overhead.json
+	$(BIN)/draftwood bench overhead --output benchmarks/results/overhead
+
+bench-identity: $(READY)  ## greedy identity of every shape with every verifier, in float32
+	$(BIN)/draftwood bench axes --methods layer-skip --vary pair --budget 6 --temperature 0 --dtype float32 \
+		--prompts spec-bench --per-category 1 --max-prompt-tokens 120 --max-new-tokens 64 --bound-prompts 0 \
+		--output benchmarks/results/identity
 
 bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours; resumable)
 	$(BIN)/draftwood fetch tinyllama-1.1b stories-15m
@@ -67,9 +72,10 @@ bench-larger: $(READY)  ## the same methods on a model of 1.1 billion weights
 		--temperature 0,1 --max-new-tokens 64 --output benchmarks/results/tinyllama
 
 bench-cost: $(READY)  ## what runs cost by nodes and by context, and what 8 bits cost in quality
-	$(BIN)/python benchmarks/verify_cost.py run --models smollm2-135m tinyllama-1.1b --output benchmarks/results/verify_cost.json
-	$(BIN)/python benchmarks/verify_cost.py growth --output benchmarks/results/growth.json
-	$(BIN)/python benchmarks/int8_quality.py run --output benchmarks/results/int8_quality.json
+	$(BIN)/draftwood fetch tinyllama-1.1b
+	$(BIN)/draftwood bench cost --model smollm2-135m --model tinyllama-1.1b --output benchmarks/results/cost
+	$(BIN)/draftwood bench cost --nodes 1,8 --contexts 128,1024,4096,8000 --output benchmarks/results/growth
+	$(BIN)/draftwood bench quality --output benchmarks/results/quality
 
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
 	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json

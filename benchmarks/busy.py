@@ -2,8 +2,8 @@
 quota of CPU time.
 
     make bench-busy
-    python benchmarks/busy.py run --old ../other-checkout     # both in turns, and whether their
-    texts are equal python benchmarks/busy.py report benchmarks/results/busy.json
+    python benchmarks/busy.py run --old ../other-checkout     # both in turns; are texts equal?
+    python benchmarks/busy.py report benchmarks/results/busy.json
 
 Every process loads its model once and answers when it is asked, so that all cases and both versions
 take turns. The processes and the loops are of one session: else Linux would share out time by
@@ -12,7 +12,6 @@ sessions before it looks at niceness.
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
 import subprocess
@@ -24,76 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from data import markdown
+from draftwood.bench.plan.prompts import BUILT_IN, load_prompts
+from draftwood.bench.records.machine import processor
+from processes import ROOT, Answer, Process, checkout, in_turns, print_table
 
-HERE = Path(__file__).resolve()
 METHODS = ("plain", "auto")
-PROMPT = "Write a short story about a lighthouse keeper who finds a letter in a bottle."
 LOOP = (sys.executable, "-S", "-c", "while True: pass")
 QUOTA_GROUPS = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")  # of version 1 and 2
-# the same trees whatever else the machine does
-CURVE = ((1, 8, 16, 64), (0.0030, 0.0045, 0.0073, 0.026))
-
-
-def serve(arguments: argparse.Namespace) -> None:
-    """Answer the requests on the standard input, one per line: a method and a number of tokens."""
-    import draftwood
-    from draftwood.costs.curve import Curve
-
-    if arguments.group:
-        (Path(arguments.group) / "cgroup.procs").write_text(str(os.getpid()))
-    lm = draftwood.load(arguments.model, curve=Curve(*CURVE))
-    ways = {"plain": lm.with_method("plain"), "auto": lm.with_method("auto")}
-    print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        method, tokens = json.loads(line)
-        used, since = time.process_time(), time.perf_counter()
-        answer = ways[method].generate(PROMPT, max_new_tokens=tokens, ignore_eos=True)
-        seconds, cpu = time.perf_counter() - since, time.process_time() - used
-        digest = hashlib.sha256(answer.text.encode()).hexdigest()[:12]
-        print(
-            json.dumps(
-                {"speed": len(answer.token_ids) / seconds, "cpus": cpu / seconds, "text": digest}
-            ),
-            flush=True,
-        )
-
-
-class Speaker:
-    """One process with a model in it."""
-
-    def __init__(self, tree: Path, model: str, group: Path | None = None) -> None:
-        command = [
-            sys.executable,
-            str(HERE),
-            "serve",
-            "--model",
-            model,
-            *(["--group", str(group)] if group else []),
-        ]
-        environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONWARNINGS": "ignore"}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        self._read()
-
-    def ask(self, method: str, tokens: int) -> dict:
-        assert self.process.stdin
-        self.process.stdin.write(json.dumps([method, tokens]) + "\n")
-        self.process.stdin.flush()
-        return self._read()
-
-    def close(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.wait()
-
-    def _read(self) -> dict:
-        assert self.process.stdout
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"a process ended: {self.process.args}")
-        return json.loads(line)
 
 
 @contextlib.contextmanager
@@ -142,18 +78,19 @@ class Bench:
     trees: dict[str, Path]
     model: str
     tokens: int
-    found: dict[tuple[str, str, str], list[dict]] = field(default_factory=dict)
+    prompt: str
+    found: dict[tuple[str, str, str], list[Answer]] = field(default_factory=dict)
 
     def run(self, rounds: int, cases: Sequence[str], cpus: int) -> None:
         with group_with_quota(cpus / 2) as group:
-            first = {name: Speaker(tree, self.model) for name, tree in self.trees.items()}
+            first = {name: Process(tree, self.model) for name, tree in self.trees.items()}
             second = {
-                name: Speaker(tree, self.model)
+                name: Process(tree, self.model)
                 for name, tree in self.trees.items()
                 if "two processes" in cases
             }
             within = (
-                {name: Speaker(tree, self.model, group) for name, tree in self.trees.items()}
+                {name: Process(tree, self.model, group) for name, tree in self.trees.items()}
                 if group
                 else {}
             )
@@ -162,31 +99,33 @@ class Bench:
                     for case in cases:
                         self._case(case, first, second, within, turn, cpus)
             finally:
-                for speaker in (*first.values(), *second.values(), *within.values()):
-                    speaker.close()
+                for process in (*first.values(), *second.values(), *within.values()):
+                    process.close()
 
     def _case(
         self,
         case: str,
-        first: dict[str, Speaker],
-        second: dict[str, Speaker],
-        within: dict[str, Speaker],
+        first: dict[str, Process],
+        second: dict[str, Process],
+        within: dict[str, Process],
         turn: int,
         cpus: int,
     ) -> None:
         nice = {"nice loops": 10, "equal loops": 0}.get(case)
         with loops(0 if nice is None else cpus, nice or 0):
             for method in METHODS:
-                # whoever comes first is slower
-                for tree in list(self.trees)[:: -1 if turn % 2 else 1]:
-                    speakers = [first[tree]]
+                for tree in in_turns(self.trees, turn):
+                    asked = [first[tree]]
                     if case == "two processes":
-                        speakers.append(second[tree])
+                        asked.append(second[tree])
                     if case == "half a quota":
-                        speakers = [within[tree]] if tree in within else []
+                        asked = [within[tree]] if tree in within else []
                     with ThreadPoolExecutor(2) as pool:
-                        asked = [pool.submit(each.ask, method, self.tokens) for each in speakers]
-                        answers = [each.result() for each in asked]
+                        waited = [
+                            pool.submit(each.ask, method, 0.0, self.prompt, self.tokens)
+                            for each in asked
+                        ]
+                        answers = [each.result() for each in waited]
                     if turn:
                         self.found.setdefault((tree, case, method), []).extend(answers)
 
@@ -196,8 +135,8 @@ class Bench:
         for (tree, case, method), answers in self.found.items():
             if not answers:
                 continue
-            speed = median(answer["speed"] for answer in answers)
-            idle = median(answer["speed"] for answer in self.found[tree, "idle", method])
+            speed = median(answer.speed for answer in answers)
+            idle = median(answer.speed for answer in self.found[tree, "idle", method])
             rows.append(
                 {
                     "tree": tree,
@@ -205,27 +144,30 @@ class Bench:
                     "method": method,
                     "tokens_per_second": round(speed, 1),
                     "of_idle": round(speed / idle, 3),
-                    "cpus_used": round(median(answer["cpus"] for answer in answers), 2),
-                    "lowest": round(min(answer["speed"] for answer in answers), 1),
-                    "highest": round(max(answer["speed"] for answer in answers), 1),
+                    "cpus_used": round(
+                        median(answer.cpu_seconds / answer.seconds for answer in answers), 2
+                    ),
+                    "lowest": round(min(answer.speed for answer in answers), 1),
+                    "highest": round(max(answer.speed for answer in answers), 1),
                     "answers": len(answers),
                 }
             )
         return rows
 
     def texts_are_equal(self) -> bool:
-        return len({answer["text"] for answers in self.found.values() for answer in answers}) == 1
+        return len({answer.text for answers in self.found.values() for answer in answers}) == 1
 
 
 CASES = ("idle", "nice loops", "equal loops", "two processes", "half a quota")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    trees = {"new": HERE.parents[1]}
+    trees = {"new": ROOT}
     if arguments.old:
-        trees["old"] = Path(arguments.old).resolve()
+        trees["old"] = checkout(arguments.old)
     cpus = len(os.sched_getaffinity(0))
-    bench = Bench(trees, arguments.model, arguments.tokens)
+    (prompt,) = load_prompts(BUILT_IN, limit=1).prompts
+    bench = Bench(trees, arguments.model, arguments.tokens, prompt.turns[0])
     cases = ["idle", *(case for case in arguments.cases.split(",") if case != "idle")]
     bench.run(arguments.rounds, cases, cpus)
     record = {
@@ -238,40 +180,26 @@ def run(arguments: argparse.Namespace) -> None:
         "texts_are_equal": bench.texts_are_equal(),
         "rows": bench.rows(),
     }
-    print(json.dumps(record, indent=1) if arguments.json else table(record))
+    if arguments.json:
+        print(json.dumps(record, indent=1))
+    else:
+        show(record)
     if arguments.output:
         Path(arguments.output).write_text(json.dumps(record, indent=1) + "\n")
 
 
-def processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next(
-        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown"
-    )
-
-
-def table(record: dict) -> str:
-    head = (
+def show(record: dict) -> None:
+    """Print the table of a record."""
+    print_table(
+        record["rows"],
         f"{record['model']}, {record['tokens']} tokens, medians of {record['rounds']} rounds in"
         f" turns; {record['processor']}, {record['cpus']} CPUs, Linux {record['kernel']}; all texts"
-        f" equal: {'yes' if record['texts_are_equal'] else 'NO'}.\n\n"
+        f" equal: {'yes' if record['texts_are_equal'] else 'NO'}.",
     )
-    names = (
-        "tree",
-        "case",
-        "method",
-        "tokens_per_second",
-        "of_idle",
-        "cpus_used",
-        "lowest",
-        "highest",
-    )
-    rows = [[row[name] for name in names] for row in record["rows"]]
-    return head + markdown([name.replace("_", " ") for name in names], rows)
 
 
 def report(arguments: argparse.Namespace) -> None:
-    print(table(json.loads(Path(arguments.file).read_text())))
+    show(json.loads(Path(arguments.file).read_text()))
 
 
 def main() -> None:
@@ -291,10 +219,6 @@ def main() -> None:
     reports = commands.add_parser("report", help="print the table of a file")
     reports.add_argument("file")
     reports.set_defaults(act=report)
-    server = commands.add_parser("serve", help="what each process does")
-    server.add_argument("--model", required=True)
-    server.add_argument("--group")
-    server.set_defaults(act=serve)
     arguments = parser.parse_args()
     arguments.act(arguments)
 

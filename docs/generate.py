@@ -11,22 +11,18 @@ import argparse
 import io
 import json
 import os
-import runpy
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-from data import markdown  # noqa: E402
 
 if TYPE_CHECKING:
-    from draftwood.bench.report.reading import Measured
+    from draftwood.bench.report.reading import MeasuredRun
 
 END = "<!-- end -->\n"
 
@@ -102,18 +98,44 @@ def transformers_page() -> str:
 
 def results_page() -> str:
     """The frame in ``results.md.in`` with each ``{{ command }}`` replaced by what the command
-    prints.
+    prints, and ``{{ identity }}`` by its table.
     """
     frame = (ROOT / "docs" / "results.md.in").read_text()
     parts = frame.split("{{")
     page = [parts[0]]
     for part in parts[1:]:
         command, rest = part.split("}}", 1)
-        printed = _printed(command.split()).strip().splitlines()
-        if printed and printed[-1].startswith("{"):  # for machines
-            printed.pop()
-        page += ["\n".join(printed).strip(), rest]
+        text = identity() if command.strip() == "identity" else _printed(command.split())
+        page += [text.strip(), rest]
     return "".join(page)
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    from draftwood.bench.report.table import Table
+
+    return Table("", tuple(head), tuple(tuple(row) for row in rows)).markdown()
+
+
+def identity() -> str:
+    """Greedy texts compared with plain decoding's, from ``identity.jsonl``, one line per pair."""
+    lines = (BENCHMARKS / "results" / "identity.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    rows = [
+        (
+            each["pair"],
+            f"{each['same']} of {each['prompts']}",
+            f"{each['stats']['block_efficiency']:.2f}",
+            str(each["stats"]["drafted"]),
+        )
+        for each in found
+    ]
+    texts = sum(each["prompts"] for each in found)
+    different = texts - sum(each["same"] for each in found)
+    return (
+        markdown(("drafts and verifier", "texts the same", "tokens per run", "drafted"), rows)
+        + f"\n\n{len(found)} pairs, {texts} texts, {different} of them different from plain"
+        " decoding."
+    )
 
 
 def headlines() -> str:
@@ -123,12 +145,11 @@ def headlines() -> str:
     from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
 
     runs = {name: measured(name) for name in ("methods", "tinyllama", "peers")}
-    quality = json.loads((BENCHMARKS / "results" / "int8_quality.json").read_text())
     sentences = [
         *speed_sentences(runs["methods"], "auto"),
         *speed_sentences(runs["tinyllama"], "auto"),
         peer_sentence(runs["peers"], "auto"),
-        quality_sentence(quality),
+        quality_sentence(measured("quality")),
         (
             "**Nothing here has run on a GPU.** The CUDA path is tested on CPUs, except for"
             " recording its graphs."
@@ -139,18 +160,20 @@ def headlines() -> str:
 
 def table_of_methods() -> str:
     """Methods that a run in ``benchmarks/results`` measured, and the names of the others."""
+    from draftwood.bench.plan.protocols import PROTOCOLS
     from draftwood.bench.records.files import RUN
     from draftwood.bench.report.methods_table import methods_table, unmeasured
 
-    runs = [
+    found = [
         measured(path.parent.name) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))
     ]
+    runs = [each for each in found if each.run.protocol in PROTOCOLS]
     others = ", ".join(f"`{name}`" for name in unmeasured(runs))
     return f"{methods_table(runs).markdown()}\n\nNot measured yet: {others}."
 
 
 @cache
-def measured(name: str) -> "Measured":
+def measured(name: str) -> "MeasuredRun":
     """A run in ``benchmarks/results``."""
     from draftwood.bench.report.reading import read
 
@@ -184,29 +207,20 @@ def pages() -> dict[Path, str]:
 
 
 def _printed(command: list[str]) -> str:
-    """What a script of ``benchmarks`` prints; in this process, for the libraries take longer to
-    import than it runs.
-    """
-    printed = io.StringIO()
-    with _as_script(command), redirect_stdout(printed):
-        try:
-            runpy.run_path(command[0], run_name="__main__")
-        except SystemExit as end:
-            if end.code:
-                raise RuntimeError(f"{' '.join(command)} ended with {end.code}") from end
-    return printed.getvalue()
+    """What a command of draftwood prints in the folder of the benchmarks."""
+    from draftwood.cli.main import main
 
-
-@contextmanager
-def _as_script(command: list[str]) -> Iterator[None]:
-    arguments, folder = sys.argv, Path.cwd()
-    sys.argv = command
+    printed, folder = io.StringIO(), Path.cwd()
     os.chdir(BENCHMARKS)
     try:
-        yield
+        with redirect_stdout(printed):
+            main(command[1:])
+    except SystemExit as end:
+        if end.code:
+            raise RuntimeError(f"{' '.join(command)} ended with {end.code}") from end
     finally:
-        sys.argv = arguments
         os.chdir(folder)
+    return printed.getvalue()
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Follow a text step by step: what was guessed, what was kept."""
+"""Follow a text step by step: what was drafted, what was kept."""
 
 import draftwood
 
@@ -9,7 +9,7 @@ stream = lm.stream(
 text = "".join(stream)
 for number, step in enumerate(stream.steps):
     print(
-        f"{number:3d}  {step.drafted:2d} guessed  {step.accepted:2d} kept "
+        f"{number:3d}  {step.drafted:2d} drafted  {step.accepted:2d} kept "
         f" {lm.tokenizer.decode(step.tokens)!r}"
     )
 print(text)

@@ -39,7 +39,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     shapes.
     """
     jaxtyping.config.update("jaxtyping_disable", True)
-    # functions inside functions would still be compiled anew at every call, for three quarters of
+    # functions inside functions would still be compiled again at every call, for three quarters of
     # all time
     monkeypatch.setattr(jaxtyping, "jaxtyped", lambda typechecker: lambda function: function)
     yield

@@ -27,19 +27,26 @@ from draftwood.verifiers import (
     Verifier,
 )
 
-SHAPES: list[Shape] = [
-    Widths((1, 1)),
-    Widths((2, 2)),
-    Widths((3, 1), budget=5),
-    Widths((2, 2), "independent"),
-    Widths((3, 2), "greedy-plus-one"),
-    Independent(2, 2),
-    StochasticBeam(2, 2),
-    StochasticBeam(3, 2, budget=5),
-    Paths(((0,), (1,), (0, 0), (0, 1))),
-    BestFirst(2, 2, 4),
-    Sequoia((0.5, 0.2, 0.1), budget=5, max_depth=2),
+# Each beside one that is branching or deep alike with as few outcomes as that can have, where all
+# of them can be enumerated.
+CASES: list[tuple[Shape, Shape | None]] = [
+    (Widths((1, 1)), Widths((1, 1))),
+    (Widths((2, 2)), Widths((2, 1))),
+    (Widths((3, 1), budget=5), Widths((1, 2), budget=3)),
+    (Widths((2, 2), "independent"), Widths((2, 1), "independent")),
+    (Widths((3, 2), "greedy-plus-one"), Widths((2, 1), "greedy-plus-one")),
+    (Independent(2, 2), Independent(2, 2)),
+    (StochasticBeam(2, 2), None),
+    (StochasticBeam(3, 2, budget=5), None),
+    (Paths(((0,), (1,), (0, 0), (0, 1))), None),
+    (BestFirst(2, 2, 4), None),
+    (
+        Sequoia((0.5, 0.2, 0.1), budget=5, max_depth=2),
+        Sequoia((0.5, 0.2), budget=3, max_depth=2),
+    ),
 ]
+SHAPES = [shape for shape, _ in CASES]
+SMALL = [small for _, small in CASES if small is not None]
 VERIFIERS: list[Verifier] = [Match(), Rejection(), KSeq(), GreedyPlusOne(), Traversal(), Block()]
 
 DISTANCE, POWER = 0.02, 0.95  # what a test must catch, and how often

@@ -208,7 +208,8 @@ def files_without_a_part(folder: Path, protocol: str) -> list[str]:
     return found
 
 
-HELPERS = {"__init__", "base", "resources", "optimal"}  # what the methods of an axis have in common
+# what the methods of an axis have in common
+HELPERS = {"__init__", "base", "resources", "resting", "optimal"}
 
 
 @pytest.mark.parametrize("axis", ["drafters", "shapes", "verifiers"])
@@ -226,7 +227,7 @@ def test_methods_of_an_axis_do_not_know_each_other() -> None:
             "draft_model",
             "widths",
         ),  # layer_skip drafts like a draft model; independent chains are widths
-        *("multi_source", "optimal"),
+        *("multi_source", "optimal", "resting"),
     }
     for axis in ("drafters", "shapes", "verifiers"):
         for path in sorted((SOURCE / axis).glob("*.py")):

@@ -5,14 +5,16 @@ nobody chose.
 import pytest
 import torch
 from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
 
 from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, Stand, TokenRecycling
 from draftwood.engine import Options, generate
 from draftwood.native.rows import topk
 from draftwood.rng import Rng
-from draftwood.sampling import ProcessorSampling, Sampler, Sampling
+from draftwood.sampling import Sampler, Sampling
 from draftwood.shapes import Independent, StochasticBeam, Widths
 from draftwood.testing import TableModel
+from draftwood.text.hooks.processors import RowSampler, Scores
 from draftwood.verifiers import (
     Block,
     GreedyPlusOne,
@@ -68,8 +70,9 @@ def model_of(row: Tensor) -> TableModel:
     return TableModel(logits)
 
 
-def unchanged(tokens: Tensor, scores: Tensor) -> Tensor:
-    return scores
+def of_processors(*processors: LogitsProcessor, greedy: bool) -> RowSampler:
+    scores = Scores(torch.tensor([[0]]), LogitsProcessorList(processors))
+    return RowSampler(scores, number=0, prompt=1, greedy=greedy)
 
 
 SAMPLERS: dict[str, Sampler] = {
@@ -80,8 +83,7 @@ SAMPLERS: dict[str, Sampler] = {
     "top-p": Sampling(1.0, top_p=0.9),
     "min-p": Sampling(1.0, min_p=0.1),
     "bias": Sampling(1.0, logit_bias={7: 1.0, 350: -torch.inf}),
-    "processors": ProcessorSampling(unchanged),
-    "greedy processors": ProcessorSampling(unchanged, greedy=True),
+    "processors": of_processors(greedy=False),
 }
 
 
@@ -174,11 +176,12 @@ def test_a_banned_token_is_never_written(temperature: float) -> None:
 
 
 def test_one_token_at_plus_infinity_is_forced_by_a_processor_as_in_transformers() -> None:
-    def force(tokens: Tensor, scores: Tensor) -> Tensor:
-        scores[:, 42] = torch.inf
-        return scores
+    class Force(LogitsProcessor):
+        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+            scores[:, 42] = torch.inf
+            return scores
 
-    options = Options(ProcessorSampling(force, greedy=True), 3)
+    options = Options(of_processors(Force(), greedy=True), 3)
     steps = list(generate(TableModel(counting()), Nothing(), Match(), [0], options))
     assert [token for step in steps for token in step.tokens] == [42, 42, 42]
 

@@ -16,21 +16,12 @@ from draftwood.interfaces.model import Model
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling
-from draftwood.shapes import Independent, Sequoia, Shape, Widths
+from draftwood.shapes import Independent, Shape, Widths
 from draftwood.testing import TableModel, distance, outcomes, sampled_law, tiny_llama
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
-from law_cases import DISTANCE, Slipping, contextual, exact_pairs, options
+from law_cases import DISTANCE, SMALL, Slipping, contextual, exact_pairs, options
 
 PROMPT, TOKENS, TOLERANCE = [2, 0, 1, 1, 2], 3, 1e-5
-SMALL: list[Shape] = [  # branching and two deep, with as few outcomes as that can have
-    Widths((1, 1)),
-    Widths((2, 1)),
-    Widths((1, 2), budget=3),
-    Widths((2, 1), "independent"),
-    Widths((2, 1), "greedy-plus-one"),
-    Independent(2, 2),
-    Sequoia((0.5, 0.2), budget=3, max_depth=2),
-]
 PAIRS = [
     pytest.param(shape, rule, id=f"{shape}-{rule.name}")
     for shape, rule in exact_pairs(SMALL)

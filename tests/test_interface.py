@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 import draftwood
+from draftwood.bench.plan.measurements import MEASUREMENTS
 from draftwood.bench.plan.protocols import PROTOCOLS, Settings
 from draftwood.bench.records.files import Record, RunInfo
 from draftwood.cli.main import main
@@ -45,6 +46,9 @@ def interface() -> dict[str, object]:
     return {
         "flags": flags(main),
         "generation": sorted({*answer.as_json(), *several.as_json()}),
+        "measurements": {
+            name: sorted(each.name for each in fields(kind)) for name, kind in MEASUREMENTS.items()
+        },
         "method names": list(known()),
         "methods": sorted(describe(known()["auto"])),
         "protocols": {

@@ -10,7 +10,6 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 from transformers.generation import (
     MinPLogitsWarper,
-    NoBadWordsLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     SequenceBiasLogitsProcessor,
     TemperatureLogitsWarper,
@@ -20,7 +19,8 @@ from transformers.generation import (
 
 from draftwood.native.rows import topk
 from draftwood.rng import Rng
-from draftwood.sampling import Context, LazyProbs, ProcessorSampling, Sampling
+from draftwood.sampling import Context, LazyProbs, Sampling
+from draftwood.text.hooks.processors import RowSampler, Scores
 from draftwood.tree import DraftTree
 
 VOCAB = 5000
@@ -226,14 +226,22 @@ SAMPLERS = [
     Sampling(0.9, top_p=0.8),
     Sampling(0.9, repetition_penalty=1.5, presence_penalty=0.4, frequency_penalty=0.7),
     Sampling(0.0, frequency_penalty=2.0),
-    ProcessorSampling(
-        LogitsProcessorList([RepetitionPenaltyLogitsProcessor(1.5), TemperatureLogitsWarper(0.7)])
+    RowSampler(
+        Scores(
+            torch.tensor([[5, 3]]),
+            LogitsProcessorList(
+                [RepetitionPenaltyLogitsProcessor(1.5), TemperatureLogitsWarper(0.7)]
+            ),
+        ),
+        number=0,
+        prompt=2,
+        greedy=False,
     ),
 ]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=range(4))
-def test_every_node_has_its_own_path_as_context(sampler: Sampling | ProcessorSampling) -> None:
+def test_every_node_has_its_own_path_as_context(sampler: Sampling | RowSampler) -> None:
     tree, logits = tree_and_logits()
     before = Context([5, 3, 4], prompt=2)
     probs = LazyProbs(logits, sampler, tree, before)
@@ -247,7 +255,7 @@ def test_every_node_has_its_own_path_as_context(sampler: Sampling | ProcessorSam
 
 
 @pytest.mark.parametrize("sampler", [SAMPLERS[1], SAMPLERS[3]], ids=["own", "processors"])
-def test_a_shared_context_would_be_noticed(sampler: Sampling | ProcessorSampling) -> None:
+def test_a_shared_context_would_be_noticed(sampler: Sampling | RowSampler) -> None:
     """Negative control: the root's context for all nodes gives other laws."""
     tree, logits = tree_and_logits()
     before = Context([5, 3, 4], prompt=2)
@@ -262,19 +270,6 @@ def test_only_rows_asked_for_are_computed() -> None:
     probs = LazyProbs(logits, SAMPLERS[1], tree, Context([5], prompt=1))
     assert probs[3] is probs[3]
     assert set(probs.rows) == {3}
-
-
-def test_processors_run_on_each_context() -> None:
-    logits = rows(10)
-    banned = LogitsProcessorList([NoBadWordsLogitsProcessor([[2, 3]], eos_token_id=9)])
-    contexts = [Context([1, 2], 1), Context([2, 1], 1), Context([2], 0), Context([3, 3, 3], 3)]
-    probs = ProcessorSampling(banned).probs(logits, contexts)
-    assert (probs[:, 3] == 0).tolist() == [True, False, True, False]
-    assert torch.allclose(probs[1], logits[1].softmax(-1))
-    likely = ProcessorSampling(banned, greedy=True)
-    assert torch.equal(likely.probs(logits, contexts).argmax(-1), probs.argmax(-1))
-    assert likely.for_drafting() == Sampling(temperature=1.0)
-    assert ProcessorSampling(banned).for_drafting() == ProcessorSampling(banned)
 
 
 # Values out of range

@@ -62,7 +62,6 @@ ALLOWED = {
     ("methods/parts.py", "Parts"): "all parts that methods are made of, not what a build may use",
     ("methods/__init__.py", "Parts"): "the same",
     ("native/team.h", "invited"): "threads that a call wakes",
-    ("native/drafting.cpp", "Kind"): "a row of the table of native sources",
 }
 
 # Folders and files whose docstrings and comments have been read for these words.
@@ -70,11 +69,20 @@ READ = [
     *("engine", "text", "loading", "costs", "storage", "models", "testing", "cli", "bench"),
     *("drafters", "sources", "shapes", "verifiers", "interfaces", "methods"),
     *("rng.py", "sampling.py", "stats.py", "tree.py", "validation.py"),
-    *("native/rows.py", "native/rows_torch.py"),
+    "native",
 ]
-PAGES = ["README.md", "docs/how-it-works.md", "docs/glossary.md", "docs/benchmark.md"]
+PAGES = [
+    *("README.md", "CONTRIBUTING.md", "Makefile"),
+    *(f"docs/{name}.md" for name in ("how-it-works", "glossary", "benchmark", "add-a-method")),
+    *(f"docs/{name}.md" for name in ("findings", "methods", "transformers", "results")),
+]
 # ``law:`` opens the entry of a record's field, whose name is stored
 OLD_PROSE = re.compile(r"\b(laws?(?!:)|guess(es|ed|ing)?|anew)\b", re.IGNORECASE)
+OTHER_SENSE = {  # in C++: file and word
+    ("native/matrices.h", "guess"): "what a CPU fetches from memory by itself",
+}
+# names of options, whose flags stay
+FLAGS = re.compile(r"--[\w-]+")
 
 
 def is_retired(name: str) -> bool:
@@ -118,7 +126,30 @@ def prose_of(text: str) -> Iterator[str]:
             yield token.string
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            yield re.sub(r"`+[^`]*`+", "", str(node.value.value))
+            yield without_code(str(node.value.value))
+
+
+def messages_of(text: str) -> Iterator[str]:
+    """Strings of a file that hold a space: what users read, as errors, help and titles.
+
+    Strings without one are keys and names, some of which are stored in records.
+    """
+    for node in ast.walk(ast.parse(text)):
+        text_of = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text_of, str) and re.search(r"\s", text_of):
+            yield without_code(text_of)
+
+
+def words_of_cpp(path: Path) -> list[str]:
+    """Old words among all names, comments and strings of a file of C++, part of a name or whole."""
+    parts = re.findall(r"[A-Za-z][a-z]*", path.read_text())
+    file = path.relative_to(SOURCE).as_posix() if path.is_relative_to(SOURCE) else path.name
+    return [word for word in old_words(parts) if (file, word) not in OTHER_SENSE]
+
+
+def without_code(text: str) -> str:
+    """A text without what stands in backquotes and without flags."""
+    return FLAGS.sub("", re.sub(r"`+[^`]*`+", "", text))
 
 
 def old_words(parts: Iterable[str]) -> list[str]:
@@ -172,12 +203,22 @@ def test_a_planted_class_of_the_same_name_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", read_files(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_prose_uses_the_words_of_the_field(path: Path) -> None:
-    assert not old_words(prose_of(path.read_text()))
+    text = path.read_text()
+    assert not old_words([*prose_of(text), *messages_of(text)])
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for ending in ("h", "cpp") for path in SOURCE.rglob(f"*.{ending}")),
+    ids=lambda path: path.name,
+)
+def test_cpp_uses_the_words_of_the_field(path: Path) -> None:
+    assert not words_of_cpp(path)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_use_the_words_of_the_field(page: str) -> None:
-    assert not old_words([re.sub(r"`+[^`]*`+", "", (ROOT / page).read_text())])
+    assert not old_words([without_code((ROOT / page).read_text())])
 
 
 def test_planted_old_prose_is_found() -> None:
@@ -186,3 +227,24 @@ def test_planted_old_prose_is_found() -> None:
     assert old_words(prose_of("x = 1  # Guesses of the model\n")) == ["Guesses"]
     assert old_words(prose_of('def f():\n    """Follows the law."""\n')) == ["law"]
     assert old_words(prose_of('X = 1\n"""Measured anew."""\n')) == ["anew"]
+
+
+def test_planted_old_messages_are_found() -> None:
+    assert not old_words(messages_of('KEYS = ["law", "--law-samples"]\nlaw = f"`law` of {KEYS}"\n'))
+    assert old_words(messages_of('raise ValueError(f"{law} guesses fit")\n')) == ["guesses"]
+    assert old_words(messages_of('help = "the law of a text"\n')) == ["law"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("// a guess is made anew", ["guess", "anew"]),
+        ("struct Guess {};", ["Guess"]),
+        ("int32_t keepGuesses, most_guesses;", ["Guesses", "guesses"]),
+        ('throw Error("no law");', ["law"]),
+        ("int32_t lawn; // unguessable", []),
+    ],
+)
+def test_planted_old_words_of_cpp_are_found(tmp_path: Path, line: str, words: list[str]) -> None:
+    (tmp_path / "one.h").write_text(line + "\n")
+    assert words_of_cpp(tmp_path / "one.h") == words

@@ -1,7 +1,7 @@
 """From logits to the distribution to sample from."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -258,44 +258,6 @@ class LazyProbs:
     def _place(self, node: int) -> int:
         """Number of the token that comes after a node, in the answer, from 1 on."""
         return len(self.before.tokens) - self.before.prompt + len(self.tree.path_to(node)) + 2
-
-
-@dataclass(frozen=True)
-class ProcessorSampling:
-    """Sampling by any function of Transformers' kind.
-
-    It maps (input_ids [1 tokens], scores [1 vocab]) to scores.
-
-    Args:
-        process: for instance a ``LogitsProcessorList``. It is called on each node's own context and
-            must be stateless.
-        greedy: take the likeliest token of the processed scores instead of sampling.
-    """
-
-    process: Callable[[Tensor, Tensor], Tensor]
-    greedy: bool = False
-    reads_context: bool = True
-
-    def for_drafting(self) -> Sampler:
-        return Sampling(temperature=1.0) if self.greedy else self
-
-    def probs(
-        self, logits: Float[Tensor, "rows vocab"], contexts: Sequence[Context] = ()
-    ) -> Float[Tensor, "rows vocab"]:
-        scores = torch.cat(
-            [
-                self.process(
-                    torch.tensor([context.tokens], device=logits.device), row[None].float()
-                )
-                for row, context in zip(logits, contexts, strict=True)
-            ]
-        )
-        if not self.greedy:
-            return scores.softmax(-1)
-        # a single token at plus infinity is the likeliest, as for Transformers
-        forced = scores == torch.inf
-        forced &= forced.sum(-1, keepdim=True) == 1
-        return _one_hot(scores.masked_fill(forced, torch.finfo(scores.dtype).max))
 
 
 def require_probs(

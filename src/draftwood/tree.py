@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import ge
 from typing import Literal
 
@@ -131,11 +131,7 @@ class DraftTree:
         """
         size, device = len(self), self.parents.device
         if device.type == "cpu" and size <= FEW:
-            rows: list[list[bool]] = []
-            for node, parent in enumerate(self.parent_list):
-                rows.append(rows[parent].copy() if node else [False] * size)
-                rows[node][node] = True
-            return torch.tensor(rows)
+            return _ancestors_of_few(tuple(self.parent_list))
         # The root steps to the extra column, cut off below.
         steps = torch.zeros(size, size + 1, dtype=torch.float32, device=device)
         steps.scatter_(1, self.parents.where(self.parents >= 0, size)[:, None], 1.0)
@@ -150,10 +146,7 @@ class DraftTree:
     def depths(self) -> Int[Tensor, " nodes"]:
         """Edges between each node and the root."""
         if self.parents.device.type == "cpu":
-            depths = [0]
-            for parent in self.parent_list[1:]:
-                depths.append(depths[parent] + 1)
-            return torch.tensor(depths)
+            return (_depths_of_few if len(self) <= FEW else _depths)(tuple(self.parent_list))
         return self.ancestors.sum(-1) - 1
 
     @cached_property
@@ -229,3 +222,25 @@ class DraftTree:
         return replace(
             self, tokens=self.tokens.to(device), parents=self.parents.to(device), probs=probs
         )
+
+
+# Requests draw trees of the same few forms again and again, so these are shared by all of them.
+
+
+@lru_cache(maxsize=512)
+def _ancestors_of_few(parents: tuple[int, ...]) -> Bool[Tensor, "nodes nodes"]:
+    rows: list[list[bool]] = []
+    for node, parent in enumerate(parents):
+        rows.append(rows[parent].copy() if node else [False] * len(parents))
+        rows[node][node] = True
+    return torch.tensor(rows, device="cpu")
+
+
+def _depths(parents: tuple[int, ...]) -> Int[Tensor, " nodes"]:
+    depths = [0]
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+    return torch.tensor(depths, device="cpu")
+
+
+_depths_of_few = lru_cache(maxsize=512)(_depths)

@@ -1,5 +1,7 @@
 """The proofs that a benchmark gives: each passes on what is right, and catches what is wrong."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -65,6 +67,32 @@ def test_two_samples_of_two_laws_are_told_apart() -> None:
     assert two_sample([5] * 9, [5] * 9) == 1.0
     with pytest.raises(ValueError, match="needs two samples, got 0 and 1"):
         two_sample([], [1])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_text_is_run_once_for_all_samples(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt, answer, rows = list(range(1, 30)), [3, 4, 5], []
+    models = [TransformersModel(tiny_llama(seed)) for seed in (0, 1)]
+    run = TransformersModel.run
+
+    def counting(self: TransformersModel, parts: Any, *more: Any, **named: Any) -> Any:
+        rows.append((self, sum(len(part.tokens) for part in parts)))
+        if fails and len(rows) > 20:
+            raise MemoryError("no room")
+        return run(self, parts, *more, **named)
+
+    monkeypatch.setattr(TransformersModel, "run", counting)
+    method = Method(DraftModel(models[1], Widths((2,))), Rejection())
+    arguments = (models[0], method, Sampling(1.0), prompt, answer, 16, 0)
+    if fails:
+        with pytest.raises(MemoryError, match="no room"):
+            distribution_test(*arguments)
+    else:
+        found = distribution_test(*arguments)
+        assert found is not None
+        long = [model for model, count in rows if count >= len(prompt)]
+        assert long == [models[0], *models]  # distributions, and the text in target and draft model
+    assert not any(model.pool.used for model in models)
 
 
 def test_what_cannot_be_tested_is_not_tested() -> None:

@@ -72,6 +72,20 @@ def test_axes_change_one_thing() -> None:
     assert {cell.tree for cell in drafters} == {StochasticBeam(4, 4)}
 
 
+def test_pairs_are_every_shape_with_every_verifier_that_is_exact_for_it() -> None:
+    pairs = Axes(("layer-skip",), "pair", budget=6).cells()[1:]
+    assert len({cell.key for cell in pairs}) == len(pairs)
+    assert all(cell.tree and cell.tree.draw in cell.rule.exact_for for cell in pairs)
+    alone = {cell.key for cell in Axes(("layer-skip",), "shape", budget=6).cells()[1:]}
+    assert alone == {cell.key for cell in pairs if cell.method == "layer-skip"}
+    rules = {
+        shape: {cell.rule.name for cell in pairs if cell.shape == shape}
+        for shape in (Widths((2, 2)), Widths((1,) * 6), BestFirst(3, 2, 6))
+    }
+    chain = {"match", "rejection", "traversal", "block"}
+    assert list(rules.values()) == [chain - {"block"}, chain, {"match"}]
+
+
 def test_labels_say_what_changed() -> None:
     verifiers = {
         cell.method: cell.rule.name for cell in Axes(("traversal",), "verifier").cells()[1:]
@@ -107,7 +121,7 @@ def test_levels_of_shapes() -> None:
         (lambda: SpecBench(("lokup",)).cells()[1].rule, "did you mean lookup"),
         (lambda: Rsd(methods=("lookup",)), "rsd compares trees of a draft model: .*not 'lookup'"),
         (lambda: Rsd(budgets=(7,)), "budgets are of 6, 10, 14, 21, 30, got 7"),
-        (lambda: Axes(vary="mood"), "drafter, shape or verifier, not 'mood'"),  # type: ignore[arg-type]
+        (lambda: Axes(vary="mood"), "drafter, shape, verifier or pair, not 'mood'"),  # type: ignore[arg-type]
         (lambda: Axes(("lookup",), "shape").cells(), "lookup takes no other shapes"),
         (lambda: Load(batches=(), rates=()), "nothing to measure"),
         (lambda: Load(batches=(0,)), "at least 1, got batches 0 and most 8"),

@@ -17,6 +17,7 @@ from draftwood.bench.report.overview import chosen, facts, overview
 from draftwood.bench.report.page import headline, page
 from draftwood.bench.report.reading import MeasuredRun
 from draftwood.bench.report.tables import tables
+from draftwood.bench.run.blank import blank
 
 PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]
 AUTO = [record("auto", prompt, runs=runs) for prompt, runs in zip("123", (5, 4, 2), strict=True)]
@@ -221,8 +222,8 @@ def test_figures_in_front_tell_whole_requests_too() -> None:
     assert "end to end 0.1 times (13 against 110) (slow with plain)" in beside
     with pytest.raises(ValueError, match="no speeds of peers"):
         peer_sentence(measured([*PLAIN, *AUTO]), "auto")
-    quality = {
-        "model": "tiny",
-        "types": {"int8": {"same_likeliest": 0.9646}, "bfloat16": {"same_likeliest": 0.993}},
-    }
-    assert "96.5 % of places (bfloat16: 99.3 %)" in quality_sentence(quality)
+    shares = {"int8": 0.9646, "bfloat16": 0.993}
+    records = [replace(blank(n), stats={"same_likeliest": s}) for n, s in shares.items()]
+    told = quality_sentence(measured(records, protocol="quality"))
+    assert "tiny in float32:** the likeliest" in told
+    assert "96.5 % of places (bfloat16: 99.3 %)" in told

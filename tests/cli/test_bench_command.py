@@ -743,6 +743,19 @@ def test_long_prompts_are_left_out_by_the_rule(target: str, prompts: str, tmp_pa
     )
 
 
+def test_every_shape_with_every_verifier_writes_what_plain_decoding_writes(
+    target: str, prompts: str, tmp_path: Path
+) -> None:
+    chosen = ("--methods", "layer-skip", "--vary", "pair", "--budget", "6", "--temperature", "0")
+    shared = options(target, prompts, tmp_path / "out")
+    result = run("bench", "axes", *chosen, *shared, "--limit", "1", "--bound-prompts", "0")
+    assert result.exit_code == 0, result.output
+    records = read_records(tmp_path / "out")
+    pairs = {(record.shape, record.verifier) for record in records if record.method != "plain"}
+    assert len(pairs) == 50
+    assert all(record.identical_to_plain for record in records)
+
+
 def test_help_names_all_that_can_be_asked_for() -> None:
     told = {name: " ".join(run("bench", name, "--help").stdout.split()) for name in ("rsd", "axes")}
     assert all(name in told["rsd"] for name in RSD_METHODS)

@@ -1,17 +1,22 @@
 """Runs that earlier versions measured are read, and go on where they were."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import run
 
-from draftwood.bench.plan.protocols import from_json
+from draftwood.bench.plan.order import MeasurementOrder
+from draftwood.bench.plan.protocols import PROTOCOLS, from_json, measurement
 from draftwood.bench.records.files import read_records, read_run, renamed
 from draftwood.bench.run import describe
+from draftwood.bench.run.measurements import work_of
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-RUNS = sorted(path.parent.name for path in RESULTS.glob("*/run.json"))
+FOLDERS = sorted(path.parent.name for path in RESULTS.glob("*/run.json"))
+RUNS = [name for name in FOLDERS if read_run(RESULTS / name).protocol in PROTOCOLS]
+MEASURED = [name for name in FOLDERS if name not in RUNS]
 OLD = (
     "Sequoia(acceptance=(0.6, 0.15, 0.07, 0.04, 0.03, 0.02, 0.01, 0.01), budget=6, depth=6,"
     " draft_cost=0.0, target_cost=())"
@@ -36,6 +41,19 @@ def test_stored_records_are_those_that_the_same_options_ask_for(name: str) -> No
             assert record.nodes == (cell.tree and cell.tree.nodes)
         if record.draft_steps is not None:
             assert record.draft_steps == cell.draft_steps
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_stored_figures_are_those_that_the_same_options_ask_for(name: str) -> None:
+    run_info = read_run(RESULTS / name)
+    asked = measurement(run_info.options)
+    models = tuple(run_info.model.split(", "))
+    work = work_of(MeasurementOrder(asked, models, RESULTS / name), text="")
+    wanted = {record.key: record for piece in work.pieces for record in piece.records}
+    found = {record.key: record for record in read_records(RESULTS / name)}
+    assert found.keys() == wanted.keys()
+    assert len(found) == asked.count(len(models))
+    assert all(replace(found[key], stats={}) == wanted[key] for key in wanted)
 
 
 def test_settings_that_were_renamed() -> None:

@@ -72,7 +72,9 @@ def test_a_process_of_its_own_lists_them(site: Path) -> None:
     assert described["fan"] == {
         **{"name": "fan", "drafter": "layer-skip", "shape": "fan", "nodes": 4},
         **{"verifier": "first-level-only", "lossless": True, "promise": "lossless"},
-        **{"needs_draft_model": False, "summary": "one level of guesses", "source": "this page"},
+        "needs_draft_model": False,
+        "summary": "one level of draft tokens",
+        "source": "this page",
     }
 
 

@@ -217,7 +217,7 @@ def test_a_curve_of_other_hardware_is_said_once_and_replaced(target, own_home):
     assert result.stderr.startswith(
         f"draftwood: warning: the curve in {stored} was measured for device 'Another "
     )
-    assert result.stderr.endswith("; it is measured anew\n")
+    assert result.stderr.endswith("; it is measured again\n")
     assert len(result.stderr.splitlines()) == 1
     assert written(target).stderr == ""
 

@@ -199,7 +199,7 @@ def test_a_damaged_file_is_measured_anew_with_one_warning(
     key: Key, model: TransformersModel, measured: list[float], content: bytes
 ) -> None:
     store(key, CURVE, "draftwood tune").write_bytes(content)
-    with pytest.warns(CalibrationWarning, match="is damaged: .*it is measured anew") as said:
+    with pytest.warns(CalibrationWarning, match="is damaged: .*it is measured again") as said:
         assert curve_for(model, key) == CURVE
     assert len(said) == 1
     assert "\n" not in str(said[0].message)
@@ -236,7 +236,7 @@ def test_a_curve_of_other_hardware_is_replaced_with_one_warning(
     record["measured_for"]["device"] = "A Faster CPU"
     key.path.write_text(json.dumps(record))
     with pytest.warns(
-        CalibrationWarning, match="measured for device 'A Faster CPU', this is .*measured anew"
+        CalibrationWarning, match="measured for device 'A Faster CPU', this is .*measured again"
     ) as said:
         assert curve_for(model, key) == CURVE
     assert len(said) == 1
@@ -286,7 +286,7 @@ def test_a_folder_in_the_file_s_place_is_no_crash(
     key.path.mkdir(parents=True)
     with pytest.warns(CalibrationWarning) as said:
         assert curve_for(model, key) == CURVE
-    assert "measured anew" in str(said[0].message)
+    assert "measured again" in str(said[0].message)
 
 
 def test_a_curve_measured_beside_other_programs_is_used_but_not_stored(
@@ -294,7 +294,7 @@ def test_a_curve_measured_beside_other_programs_is_used_but_not_stored(
 ) -> None:
     monkeypatch.setattr(calibration, "LEAST_SHARE", 1e9)
     with pytest.warns(
-        CalibrationWarning, match="other programs kept the CPU busy.*next load measures it anew"
+        CalibrationWarning, match="other programs kept the CPU busy.*next load measures it again"
     ):
         assert curve_for(model, key) == CURVE
     assert not key.path.exists()

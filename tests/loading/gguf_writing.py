@@ -2,7 +2,7 @@
 its settings.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 TOKENS = ["<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa", "Ġt"]
 MERGES = ["Ġ a", "Ġ t"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+Kind = Callable[[str], gguf.GGMLQuantizationType]
 SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron")
 INTERLEAVED = ("llama", "smollm3", "granite")
 
@@ -24,8 +25,9 @@ def write_gguf(
     architecture: str = "llama",
     settings: Mapping[str, Any] | None = None,
     tensors: Mapping[str, np.ndarray] | None = None,
-    kind: gguf.GGMLQuantizationType | None = None,
+    kind: gguf.GGMLQuantizationType | Kind | None = None,
     split: int = 0,
+    encode: Callable[[np.ndarray], np.ndarray] | None = None,
     pre: str | None = None,
     merges: Sequence[str] = (),
 ) -> list[Path]:
@@ -35,8 +37,9 @@ def write_gguf(
         path: of the file; the parts of a split one are named after it.
         settings: more of them, without the architecture in front.
         tensors: more of them, in float32.
-        kind: how matrices are stored; None for float32.
+        kind: how matrices are stored, all or by name; None for float32.
         split: most tensors in one file; 0 for one file.
+        encode: makes a matrix's blocks, for types that the ``gguf`` package does not write.
         pre: how the tokenizer splits text first.
         merges: more of the tokenizer's; each makes a token.
     """
@@ -45,8 +48,10 @@ def write_gguf(
         _add(writer, f"{architecture}.{key}", value)
     _add_tokenizer(writer, pre, merges)
     for name, values in (converted(model, architecture) | dict(tensors or {})).items():
-        if kind is not None and values.ndim > 1:
-            writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+        own = kind if kind is None or isinstance(kind, gguf.GGMLQuantizationType) else kind(name)
+        if own is not None and values.ndim > 1:
+            blocks = encode(values) if encode else gguf.quantize(values, own)
+            writer.add_tensor(name, blocks, raw_dtype=own)
         else:
             writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))
     writer.write_header_to_file(path)

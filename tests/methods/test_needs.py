@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from draftwood.bench.plan.configurations import PLAIN
 from draftwood.cli.main import main
 from draftwood.costs.budget import default_cost
 from draftwood.costs.calibration import Calibration
-from draftwood.drafters import Drafter, Nothing, TokenRecycling
+from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
 from draftwood.drafters.resources import LazyResources
 from draftwood.interfaces.drafter import Need
 from draftwood.interfaces.model import Model
@@ -120,6 +120,32 @@ def test_an_unused_shape_is_refused(name: str) -> None:
         assert build(Widths((2, 1))).drafter.shape == Widths((2, 1))  # type: ignore[attr-defined]
 
 
+class Either(Nothing):
+    """Drafts with a second model where there is one."""
+
+    uses: ClassVar[frozenset[Need]] = frozenset({"draft-model"})
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        return DraftModel(resources.draft_model) if resources.has_draft_model else cls()
+
+
+def test_a_draft_model_may_be_used_without_being_needed() -> None:
+    either = Recipe("either", "", "", Either, None, Match())
+    assert methods.uses_draft_model(either)
+    assert not methods.needs_draft_model(either)
+    draft = tables()[1]
+    built = methods.build(either, target(), draft).drafter
+    assert isinstance(built, DraftModel)
+    assert built.model is draft
+    assert isinstance(methods.build(either, target()).drafter, Either)
+    methods.require([either, "lookup"], draft_model=True)
+    with pytest.raises(ValueError, match="uses no draft model"):
+        methods.require(["lookup"], draft_model=True)
+    with pytest.raises(ValueError, match="look at has_draft_model first"):
+        DraftModel.build(LazyResources(target()))
+
+
 def test_several_methods_are_refused_together() -> None:
     several = printed("compare", "hi", "--methods", "lookup,aded", "--draft-model", NOWHERE)
     assert several.startswith("methods 'lookup', 'aded' use no draft model; leave it out")
@@ -147,6 +173,7 @@ class Watched(Resources):
 
     target = property(lambda self: self._take("target"))  # type: ignore[assignment]
     draft_model = property(lambda self: self._take("draft_model"))  # type: ignore[assignment]
+    has_draft_model = property(lambda self: self.inner.has_draft_model)  # type: ignore[assignment]
     shape = property(lambda self: self._take("shape"))  # type: ignore[assignment]
     curve = property(lambda self: self._take("curve"))  # type: ignore[assignment]
     prior = property(lambda self: self._take("prior"))  # type: ignore[assignment]

@@ -243,7 +243,11 @@ def test_bytes_read_for_a_row_are_those_of_its_own_experts() -> None:
     config: Any = hf_model("mixtral").config
     read, model = decoder.read_decoder(hf_model("mixtral")), NativeModel(hf_model("mixtral"))
     assert config.num_experts_per_tok * 2 == config.num_local_experts
-    dense = [each for layer in read.layers for each in (layer.query_key_value, layer.output)]
+    dense = [
+        each
+        for layer in read.layers
+        for each in (layer.query, layer.key, layer.value, layer.output)
+    ]
     own = [
         each
         for layer in read.layers

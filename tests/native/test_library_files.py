@@ -2,6 +2,7 @@
 
 import fnmatch
 import re
+from ctypes import Structure, c_void_p
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,37 @@ def test_the_package_ships_all_files() -> None:
         name = path.relative_to(library.SOURCES.parent).as_posix()
         near = [pattern for pattern in patterns if pattern.count("/") == name.count("/")]
         assert any(fnmatch.fnmatch(name, pattern) for pattern in near), name
+
+
+class CNorm(Structure):
+    """With a field that C++ does not know."""
+
+    _fields_ = (*library.CNorm._fields_, ("scale", c_void_p))
+
+
+needs_compiler = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
+
+
+@needs_compiler
+def test_a_structure_of_another_size_than_in_cpp_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load, structures = library.library.__wrapped__, library.STRUCTURES
+    load()
+    for place, wrong in enumerate((CNorm, library.CLayer)):
+        planted = [*structures[:place], wrong, *structures[place + 1 :]]
+        monkeypatch.setattr(library, "STRUCTURES", tuple(planted))
+        with pytest.raises(RuntimeError, match=rf"{wrong.__name__} of library\.py must have \d+"):
+            load()
+    monkeypatch.setattr(library, "STRUCTURES", structures[:-1])
+    with pytest.raises(RuntimeError, match="must name all"):
+        load()
+
+
+def test_all_structures_of_the_library_are_checked() -> None:
+    found = {
+        each
+        for each in vars(library).values()
+        if isinstance(each, type) and issubclass(each, Structure) and each is not Structure
+    }
+    assert found == set(library.STRUCTURES)

@@ -13,20 +13,7 @@ from draftwood.shapes.sequoia import plan
 from draftwood.shapes.stochastic_beam import perturbed_values
 from draftwood.testing import check_shape, chi_square
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
-
-SHAPES: list[Shape] = [
-    Widths((1, 1)),
-    Widths((2, 2)),
-    Widths((3, 2), budget=6),
-    Widths((2, 2), "independent"),
-    Widths((3, 1), "greedy-plus-one"),
-    Independent(2, 2),
-    StochasticBeam(2, 2),
-    StochasticBeam(3, 3, budget=7),
-    Paths(((0,), (1,), (0, 0), (0, 1))),
-    BestFirst(2, 2, 4),
-    Sequoia((0.5, 0.2, 0.1), budget=5, max_depth=2),
-]
+from law_cases import SHAPES
 
 
 def table(vocab: int = 6, seed: int = 0) -> torch.Tensor:
@@ -160,9 +147,9 @@ def test_wrong_statements_are_caught(stated: dict, lie: str) -> None:
 
 def test_what_shapes_say_of_themselves() -> None:
     assert [shape.label for shape in SHAPES] == [
-        *("widths 1-1", "widths 2-2", "widths 3-2, budget 6", "widths 2-2, independent"),
-        *("widths 3-1, greedy-plus-one", "independent 2x2"),
-        *("stochastic-beam 2x2", "stochastic-beam 3x3, budget 7"),
+        *("widths 1-1", "widths 2-2", "widths 3-1, budget 5", "widths 2-2, independent"),
+        *("widths 3-2, greedy-plus-one", "independent 2x2"),
+        *("stochastic-beam 2x2", "stochastic-beam 3x2, budget 5"),
         *("paths 2-2", "best-first 2x2, keep 4", "sequoia 2-3"),
     ]
     assert len(set(map(repr, SHAPES))) == len({shape.label for shape in SHAPES})

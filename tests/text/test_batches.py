@@ -107,6 +107,40 @@ def test_the_prompt_is_run_once_for_all_answers(
     assert len(result.answers) == 5
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_draft_model_too_runs_the_prompt_once(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """The answers are those of a draft model that runs it once for each, also where the first one
+    ends at once.
+    """
+    method = methods_on(lm.model)["draft model"]  # type: ignore[arg-type]
+    draft, rows = method.drafter.model, []  # type: ignore[attr-defined]
+    run, abilities = draft.run, draft.abilities
+
+    def counting(parts: Sequence[Any], *more: Any, **named: Any) -> Any:
+        rows.extend(len(part.tokens) for part in parts)
+        return run(parts, *more, **named)
+
+    monkeypatch.setattr(draft, "run", counting)
+    options = {"max_new_tokens": 6, "temperature": 1.0, "seed": 0}
+    first = lm.generate(PROMPTS[2], n=4, **options).answers[0].text[0]
+    if ends:
+        options["stop"] = first
+    found = {}
+    for forks in (True, False):
+        draft.abilities = abilities if forks else abilities - {"fork"}
+        rows.clear()
+        answers = lm.with_method(method).generate(PROMPTS[2], n=4, **options).answers
+        going = sum(each.stats.target_runs > 1 for each in answers)
+        assert going == (3 if ends else 4)
+        found[forks] = [each.token_ids for each in answers]
+        # the prompt with the root behind it
+        assert sum(count > len(PROMPTS[2]) for count in rows) == (1 if forks else going)
+    assert found[True] == found[False]
+    assert not draft.pool.used
+
+
 def test_answers_to_several_prompts(lm: LanguageModel) -> None:
     options = {"max_new_tokens": 6, "temperature": 1.0}
     found = lm.generate(PROMPTS, n=3, seed=5, **options)

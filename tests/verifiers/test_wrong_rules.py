@@ -106,11 +106,11 @@ def test_size_of_the_error(rule: Rule, errors: tuple[float, ...]) -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (falling, r"distinct draws, widths \(2,\).*law of the first 1 tokens"),
-        (relabelled(Rejection()), "law of the first"),
-        (relabelled(KSeq()), "law of the first"),
-        (accepts_everything, "law of the first"),
-        (forgets_the_residual, "law of the first"),
+        (falling, r"distinct draws, widths \(2,\).*distribution of the first 1 tokens"),
+        (relabelled(Rejection()), "distribution of the first"),
+        (relabelled(KSeq()), "distribution of the first"),
+        (accepts_everything, "distribution of the first"),
+        (forgets_the_residual, "distribution of the first"),
         (jumps, "no path from the root"),
         (writes_to_the_target, "must not write"),
         (answers_yes_or_no, "must be an int"),

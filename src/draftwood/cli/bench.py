@@ -1,30 +1,25 @@
 """`draftwood bench`: methods measured by a protocol, and tables of what was found."""
 
-import json
-import shlex
-import sys
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.cli import options
+from draftwood.cli.bench_measurements import cost, overhead, quality
 from draftwood.cli.bench_options import SETTINGS, methods_option, numbers, peers_option, run_options
-from draftwood.cli.terminal import notes, output, progress
+from draftwood.cli.bench_show import show, tell, told_progress, typed
 
 if TYPE_CHECKING:
     from draftwood.bench.plan.protocols import Protocol
-    from draftwood.bench.records.files import Record, RunInfo
 
-NOT_PROVEN = 1  # exit code
 BUDGETS = "6,10,14,21,30"
 
 
 @click.group(short_help="Measure methods by a protocol, with proof that the text is the same.")
 def bench() -> None:
     """Measure methods on prompts, plain decoding among them, and say what may be concluded.
+
+    overhead, cost and quality measure the library, its forward passes and stored formats.
 
     Records are appended to a folder as they are made; a run that was stopped goes on where it was.
     The exit code is 1 if a method that claims to be lossless is not.
@@ -118,10 +113,10 @@ def rsd(
 @methods_option("rsd-s", "The methods to start from.")
 @click.option(
     "--vary",
-    type=click.Choice(("drafter", "shape", "verifier")),
+    type=click.Choice(("drafter", "shape", "verifier", "pair")),
     default="verifier",
     show_default=True,
-    help="What changes.",
+    help="What changes; pair: every shape with every verifier that is exact for it.",
 )
 @click.option(
     "--budget",
@@ -137,7 +132,7 @@ def axes(
     context: click.Context, methods: tuple[str, ...], vary: Any, budget: int, **given: Any
 ) -> None:
     """Vary one question at a time: where draft tokens come from, which deserve a place, or which
-    are kept.
+    are kept; or take every pair of the last two.
 
     Verifiers, and how siblings are drawn, differ above temperature 0 alone: greedy, one token has
     all the probability.
@@ -183,18 +178,9 @@ def load(
     _run(context, lambda settings: Load(methods, batches, rates, most, settings), given)
 
 
-@bench.command(short_help="Tables of a finished or unfinished run.")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@options.as_json
-@click.pass_context
-def show(context: click.Context, folder: Path, as_json: bool) -> None:
-    """Print the tables of the records in FOLDER."""
-    _tell(context, folder, as_json)
-
-
 def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[str, Any]) -> None:
     from draftwood.bench.plan.models import Models
-    from draftwood.bench.plan.order import Order, Progress
+    from draftwood.bench.plan.order import Order
     from draftwood.bench.plan.protocols import Settings
     from draftwood.bench.run.runner import run
 
@@ -214,64 +200,12 @@ def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[
         given.get("peers", ()),
         given["workers"],
         given["ray_address"],
-        shlex.join(["draftwood", *sys.argv[1:]]),
+        typed(),
     )
-    with progress(remaining=True) as bar:
-        task = bar.add_task("loading", total=None)
-
-        def begin(total: int, done: int) -> None:
-            bar.reset(
-                task, total=total - done, description=f"measuring, {done} of {total} were there"
-            )
-
-        def say(line: str) -> None:
-            notes().print(line, markup=False, soft_wrap=True)
-
-        run(order, Progress(begin, lambda: bar.advance(task), say))
-    _tell(context, order.output, given["as_json"])
+    with told_progress() as progress:
+        run(order, progress)
+    tell(context, order.output, given["as_json"])
 
 
-def _tell(context: click.Context, folder: Path, as_json: bool) -> None:
-    from draftwood.bench.records.files import read_records, read_run
-    from draftwood.bench.records.notes import failures
-
-    run, records = read_run(folder), read_records(folder)
-    if not records:
-        raise ValueError(f"{folder} holds no records yet")
-    if as_json:
-        from draftwood.bench.records.statistics import summaries
-
-        found = {
-            "run": asdict(run),
-            "summaries": [asdict(each) for each in summaries(records, run)],
-        }
-        found["by_category"] = [asdict(each) for each in summaries(records, run, by_category=True)]
-        click.echo(json.dumps(found))
-    else:
-        _print(records, run)
-    if failures(records, run):
-        context.exit(NOT_PROVEN)
-
-
-def _print(records: list["Record"], run: "RunInfo") -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from draftwood.bench.records.notes import notes
-    from draftwood.bench.report.tables import tables
-
-    console = output(piped=1000)  # as wide as they need to be
-    console.print(
-        f"{run.model}, {run.dtype}, {run.hardware['device']}, {run.threads} threads", markup=False
-    )
-    for found in tables(records, run):
-        console.print(f"\n[bold]{found.title}[/]\n")
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for place, head in enumerate(found.head):
-            table.add_column(head, justify="right" if place else "left")
-        for row in found.rows:
-            table.add_row(*row)
-        console.print(table)
-    console.print()
-    for line in notes(records, run):
-        console.print(line, markup=False, soft_wrap=True)
+for command in (overhead, cost, quality, show):
+    bench.add_command(command)

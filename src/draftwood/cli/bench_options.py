@@ -97,7 +97,10 @@ def _workers() -> tuple[Callable[..., Any], ...]:
 
 def _proof() -> tuple[Callable[..., Any], ...]:
     bounds = "Compute the greatest possible acceptance on so many prompts"
-    law = "Above T = 0, test the next token's law of methods that do not match on so many prompts"
+    law = (
+        "Above T = 0, test the next token's distribution, of methods that do not match, on so many"
+        " prompts"
+    )
     twice = click.IntRange(min=2)
     return (
         click.option(
@@ -137,14 +140,19 @@ def _prompts() -> tuple[Callable[..., Any], ...]:
     )
 
 
+threads_option = click.option(
+    "--threads", type=COUNT, help="CPU threads.  [default: PyTorch's own choice]"
+)
+output_option = click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of the records; a run that was stopped goes on there.",
+)
+
+
 def _models() -> tuple[Callable[..., Any], ...]:
-    folder = click.Path(file_okay=False, path_type=Path)
-    kept = "Folder of the records; a run that was stopped goes on there."
-    return (
-        click.option("--threads", type=COUNT, help="CPU threads.  [default: PyTorch's own choice]"),
-        options.model_options,
-        click.option("--output", type=folder, required=True, help=kept),
-    )
+    return (threads_option, options.model_options, output_option)
 
 
 def methods_option(default: str, help: str) -> Callable[[options.Command], options.Command]:

@@ -59,7 +59,7 @@ def chat(
     from draftwood import methods
 
     # a draft model may be there for a later /method
-    needed = draft_model if methods.needs_draft_model(method) else None
+    needed = draft_model if methods.uses_draft_model(method) else None
     options.check_methods([method], needed, inexact)
     loaded = options.LoadedModels(model, draft_model, dtype, device)
     interactive = sys.stdin.isatty()

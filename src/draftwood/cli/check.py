@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TITLES = {
     "identity": "Greedy text on {model} in {dtype}: the same as plain decoding",
-    "law": "Output law at temperature 1 on a model of known law: chi-square over the whole engine",
+    "law": "Output distribution at temperature 1, beside the known one: chi-square over the engine",
     "control": "Rules known to be wrong: the chi-square must catch them",
 }
 
@@ -104,9 +104,9 @@ def _steps(
     from draftwood.testing import promises as checking
 
     for finding in checking.check_controls():
-        yield "output laws", finding
+        yield "output distributions", finding
     for name in names:
-        yield f"output law of {name}", checking.check_law(methods.recipe(name))
+        yield f"output distribution of {name}", checking.check_law(methods.recipe(name))
     runnable = []
     for name in names:
         if methods.needs_draft_model(name) and loaded.draft is None:
@@ -163,4 +163,4 @@ def _print(findings: list["CheckResult"], model: str, dtype: str, passed: bool) 
 def _verdict(finding: "CheckResult") -> str:
     if finding.check == "control":
         return finding.detail
-    return "as the model's own" if finding.passed else "not the model's law"
+    return "as the model's own" if finding.passed else "not the model's distribution"

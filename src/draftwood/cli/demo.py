@@ -53,8 +53,9 @@ def demo(
     step = best_step(steps)
     if step is not None:
         console.print(
-            f"\n[bold]One of the {redone.stats.target_runs} draft trees[/]: {step.drafted} guesses,"
-            f" [bold green]{step.accepted} accepted[/], {len(step.tokens)} tokens in one model run"
+            f"\n[bold]One of the {redone.stats.target_runs} draft trees[/]: {step.drafted} draft"
+            f" tokens, [bold green]{step.accepted} accepted[/], {len(step.tokens)} tokens in one"
+            " model run"
         )
         console.print(draw_step(step, plain.tokenizer))
 

@@ -134,11 +134,13 @@ def _print_answers(result: "Generation", seed: int | None, as_json: bool, show_s
 def _print_tree(stream: "Stream", tokenizer: "PreTrainedTokenizerBase") -> None:
     step = best_step(stream.steps)
     if step is None:
-        notes().print("no draft tree to show: this text was written without guesses", style="dim")
+        notes().print(
+            "no draft tree to show: this text was written without draft tokens", style="dim"
+        )
         return
     number = stream.steps.index(step)
     notes().print(
-        f"run {number} of {len(stream.steps) - 1}: {step.drafted} guesses, {step.accepted}"
+        f"run {number} of {len(stream.steps) - 1}: {step.drafted} draft tokens, {step.accepted}"
         " accepted",
         style="dim",
     )
@@ -158,8 +160,8 @@ def details(stats: "Stats") -> list[str]:
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in stats.seconds.items())
     return [
         (
-            f"model runs {stats.target_runs}, guesses {stats.drafted}, accepted {stats.accepted};"
-            f" by depth {depths(stats)}"
+            f"model runs {stats.target_runs}, draft tokens {stats.drafted}, accepted"
+            f" {stats.accepted}; by depth {depths(stats)}"
         ),
         f"seconds: {seconds}",
     ]

@@ -14,7 +14,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_MODEL = "smollm2-135m"  # as in draftwood.text.language_model, which takes seconds to import
 DEFAULT_METHOD = "auto"
 # likewise, as in draftwood.loading.packages
-BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "stories-15m")
+BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "gemma3-270m", "stories-15m")
 
 temperature = click.option(
     "--temperature",
@@ -167,5 +167,5 @@ class LoadedModels:
         """The target with this method."""
         from draftwood import methods
 
-        draft = self.draft if methods.needs_draft_model(method) else None
+        draft = self.draft if methods.uses_draft_model(method) else None
         return self.plain.with_method(method, draft)

@@ -181,12 +181,12 @@ def curve_for(model: Model, key: Key | None) -> Curve:
     except FileNotFoundError:
         pass
     except (ValueError, OSError) as error:
-        _warn(f"{error}; it is measured anew")
+        _warn(f"{error}; it is measured again")
     measured = _measure(model, STORED_SECONDS)
     if measured.busy:
         _warn(
             "other programs kept the CPU busy while it was measured what a run costs; the next load"
-            " measures it anew, and draftwood tune stores it in any case"
+            " measures it again, and draftwood tune stores it in any case"
         )
         return measured.curve
     try:

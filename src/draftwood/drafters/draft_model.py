@@ -62,8 +62,22 @@ class _DraftModelSession(DraftSession):
         self.session = request.start(config.model)
         self.memory = ProbsBuffer(config.shape.nodes, self.vocab)
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
+        self.first: _DraftModelSession | None = None  # runs the prompt for this one too
+
+    def follow(self, first: DraftSession) -> None:
+        assert isinstance(first, _DraftModelSession)
+        if "fork" in self.session.model.abilities:
+            self.first = first
+
+    def _copy_prompt(self) -> None:
+        """Take over what was run for another request with the same prompt."""
+        first, self.first = self.first, None
+        if first is not None and first.session.length > 0:
+            first.session.fork(self.session)
+            self.late = self.late[self.session.length :]
 
     def propose(self, root: int, context: Context) -> DraftTree:
+        self._copy_prompt()
         room, limit = context.room, self.session.model.context_length
         if limit is not None:  # past its own context a draft model only drafts wildly
             room = min(room, limit - self.session.length - len(self.late))

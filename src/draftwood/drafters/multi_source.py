@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 
 from draftwood.costs.budget import Budget
+from draftwood.drafters.resting import Rest
 from draftwood.interfaces.drafter import (
     Drafter,
     DraftRequest,
@@ -26,10 +27,8 @@ from draftwood.sources.python_merger import Merged, PythonMerger
 from draftwood.sources.suffix import Suffix
 from draftwood.tree import DraftTree, Draw
 
-SHORTEST_REST, LONGEST_REST = 8, 64  # steps
-LEAST_TRIAL = 8  # steps after a rest before the next one
 IN_PYTHON = 3.0  # times as long as in C++ takes a step of drafting, a source of it or all
-FORGETTING = 0.9  # what a step leaves of the gains of earlier ones
+BREAK_EVEN = 1.0  # gain of a step that is as fast as without drafting
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class _MultiSourceSession(DraftSession):
         if self.merged.in_python:
             self.budget = replace(self.budget, per_step=IN_PYTHON * self.budget.per_step)
         self.reads_logits = any(source.reads_logits for source in config.sources)
-        self.rest = _Rest()
+        self.rest = Rest(BREAK_EVEN)
 
     @property
     def reads(self) -> Reads:
@@ -118,29 +117,3 @@ class _MultiSourceSession(DraftSession):
 
     def update(self, verified: VerifiedTree) -> None:
         self.merged.learn(verified, quiet=self.rest.left > 0)
-
-
-class _Rest:
-    """When drafting is not worth its time."""
-
-    def __init__(self) -> None:
-        self.left = 0  # steps
-        self.length = SHORTEST_REST
-        self.steps = 0  # since the last rest
-        self.mean = 1.0  # gain
-
-    def goes_on(self) -> bool:
-        self.left = max(0, self.left - 1)
-        return self.left > 0
-
-    def count(self, gain: float) -> None:
-        """A step's expected gain; a rest begins with the next step if the mean is a loss."""
-        self.mean = FORGETTING * self.mean + (1.0 - FORGETTING) * gain
-        self.steps += 1
-        if self.steps < LEAST_TRIAL:
-            return
-        if self.mean >= 1.0:
-            self.length = SHORTEST_REST
-            return
-        self.left, self.steps, self.mean = self.length + 1, 0, 1.0
-        self.length = min(2 * self.length, LONGEST_REST)

@@ -20,6 +20,11 @@ def needs_draft_model(drafter: type[Drafter]) -> bool:
     return "draft-model" in drafter.needs
 
 
+def uses_draft_model(drafter: type[Drafter]) -> bool:
+    """Whether a drafter takes a second model where one is given."""
+    return "draft-model" in drafter.needs | drafter.uses
+
+
 def require(
     drafters: Mapping[str, type[Drafter]], draft_model: bool, shape: Shape | None = None
 ) -> None:
@@ -42,7 +47,7 @@ def require(
             " name one with --draft-model (draft_model= in Python), or choose lookup, recycling or"
             " layer-skip, which need none"
         )
-    if draft_model and not drafting:
+    if draft_model and not any(map(uses_draft_model, drafters.values())):
         names = ", ".join(map(repr, drafters))
         subject = f"method {names} uses" if len(drafters) == 1 else f"methods {names} use"
         raise ValueError(
@@ -88,8 +93,15 @@ class LazyResources(Resources):
     @property
     def draft_model(self) -> Model:
         if self._draft_model is None:
-            raise ValueError("there is no draft model; a drafter that asks for one must need it")
+            raise ValueError(
+                "there is no draft model; a drafter that asks for one must need it, or look at"
+                " has_draft_model first"
+            )
         return self._draft_model
+
+    @property
+    def has_draft_model(self) -> bool:
+        return self._draft_model is not None
 
     @property
     def shape(self) -> Shape | None:

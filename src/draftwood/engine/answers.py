@@ -13,8 +13,8 @@ from draftwood.stats import Step
 class Answers:
     """Texts that go on from the same prompt, as one task: all share each forward pass.
 
-    The first one runs the prompt; the others copy its cache. Each is the text that it would be
-    alone, from its own seed.
+    The first one runs the prompt; the others copy its cache, and so do the sessions of a draft
+    model. Each is the text that it would be alone, from its own seed.
 
     Args:
         members: requests for the same target, drafter and prompt that have not begun.
@@ -48,8 +48,11 @@ class Answers:
                 each.open()
         if first.in_prompt:
             return first.next_inputs()
-        going = ((n, each) for n, each in enumerate(self.members) if each.finish_reason is None)
-        self._asked = list(going)
+        going = [(n, each) for n, each in enumerate(self.members) if each.finish_reason is None]
+        if not self._asked:  # all have learnt the prompt, and none has drafted
+            for _, each in going[1:]:
+                each.draft.follow(going[0][1].draft)
+        self._asked = going
         return [wanted for _, each in self._asked for wanted in each.next_inputs()]
 
     def take(self, outputs: Sequence[Output], seconds: float) -> list[tuple[int, Step]] | None:

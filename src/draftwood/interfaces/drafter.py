@@ -109,6 +109,14 @@ class DraftSession(ABC):
     def update(self, verified: VerifiedTree) -> None:
         """Learn what became of the last tree."""
 
+    def follow(self, first: "DraftSession") -> None:  # noqa: B027
+        """Called where another request of the same drafter has learnt the same prompt, before
+        either proposes.
+
+        ``first`` then proposes first, and learns nothing before this session has proposed too, so
+        that this one may copy what ``first`` computes of the prompt.
+        """
+
     def close(self) -> None:  # noqa: B027
         """Called once, when the request ends, however it does.
 

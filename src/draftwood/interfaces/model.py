@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, Protocol, SupportsIndex, runtime_checkable
+from typing import Literal, NoReturn, Protocol, SupportsIndex, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -100,27 +100,16 @@ class ModelEnds(Protocol):
 
 
 class InProcess:
-    """What lives in the memory of one process.
-
-    It is neither pickled nor copied with all that it holds.
+    """What lives in the memory of one process: it is neither pickled nor copied, as two that think
+    a slot of a cache their own would write over each other.
     """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        self._refuse("pickled")
-
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        self._refuse("copied")
-
-    def __copy__(self) -> Any:
-        double = object.__new__(type(self))
-        double.__dict__.update(self.__dict__)
-        return double
-
-    def _refuse(self, act: str) -> NoReturn:
+        """Asked by ``pickle`` and by both kinds of copy."""
         raise TypeError(
-            f"{type(self).__name__} cannot be {act}: its weights and caches belong to this process,"
-            " where all threads may share it; in another process load the model anew with"
-            " draftwood.load"
+            f"{type(self).__name__} cannot be pickled or copied: its weights and caches belong to"
+            " this process, where all threads may share it; in another process load the model again"
+            " with draftwood.load"
         )
 
 

@@ -27,6 +27,11 @@ class Resources(ABC):
 
     @property
     @abstractmethod
+    def has_draft_model(self) -> bool:
+        """Whether one was given; for drafters that only use one."""
+
+    @property
+    @abstractmethod
     def shape(self) -> Shape | None:
         """The tree to grow; None leaves the choice to the drafter."""
 

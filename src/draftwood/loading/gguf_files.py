@@ -2,10 +2,16 @@
 
 import hashlib
 import re
+import struct
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gguf
+import numpy as np
 import torch
 
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
@@ -14,17 +20,18 @@ from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers
 
-if TYPE_CHECKING:
-    from gguf import GGUFReader
-
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 2
+READING = 3
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 FLOATS = ("F64", "F32", "F16", "BF16")
 # ways to split text, by llama.cpp's names, that Transformers would take for GPT-2's
-SINGLE_DIGITS = ("refact", "command-r")
+SINGLE_DIGITS = ("smollm", "refact", "command-r")
 # what the folder in bfloat16 is for; every other type gets the file's own numbers
 ROUNDED = (torch.bfloat16, "auto")
+
+
+class NotInBlocksError(ValueError):
+    """A file whose matrices cannot be used as they are; the message says why."""
 
 
 def stored_dtype(dtype: torch.dtype | str) -> torch.dtype:
@@ -44,19 +51,25 @@ def gguf_folder(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
     ValueError when the file is not a GGUF file that can be read, FileNotFoundError when it is one
     of several parts and the others are not beside it.
     """
-    path = path.resolve()
+    folder = stored_folder(path.resolve(), suffix(dtype))
+    if folder.is_dir():
+        return folder
+    return publish(folder, str(path), lambda partial: convert_gguf(path, partial, dtype))
+
+
+def stored_folder(path: Path, ending: str) -> Path:
+    """Where that is kept which is made of this file; all its parts must be there and begin well."""
     parts = parts_of(path)
     states = [part.stat() for part in parts]
     identity = "\0".join(
         [str(parts[0]), *(f"{each.st_size} {each.st_mtime_ns}" for each in states), str(READING)]
     )
     mark = hashlib.sha256(identity.encode()).hexdigest()[:12]
-    folder = home() / "models" / f"gguf-{parts[0].stem}-{mark}{suffix(dtype)}"
-    if folder.is_dir():
-        return folder
-    for part in parts:
-        check_gguf(part)
-    return publish(folder, str(path), lambda partial: convert_gguf(path, partial, dtype))
+    folder = home() / "models" / f"gguf-{parts[0].stem}-{mark}{ending}"
+    if not folder.is_dir():
+        for part in parts:
+            check_gguf(part)
+    return folder
 
 
 def suffix(dtype: torch.dtype) -> str:
@@ -117,32 +130,39 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) 
     says something that is not understood.
     """
     what = f"converting {path.name} to {str(dtype).removeprefix('torch.')} (once)"
+    parts = parts_of(path)
     with progress(what), quiet_transformers():
-        parts = parts_of(path)
-        try:
-            readers = _opened(parts)
+        with readable(path):
+            readers = opened(parts)
             model = _read_model(readers, dtype)
-            tokenizer = _read_tokenizer(parts[0], readers[0])
-        except Exception as error:  # a parser fed with damaged bytes fails in every way there is
-            # Transformers calls garbled metadata "not a valid JSON file", an OSError; there is no
-            # JSON here.
-            garbled = isinstance(error, OSError)
-            reason = (
-                "its metadata is garbled"
-                if garbled
-                else " ".join(str(error).split())[:300] or repr(error)
-            )
-            cure = "fetch the file again, or name the original model by its Hugging Face id"
-            raise ValueError(f"{path} cannot be read as a GGUF model ({reason}); {cure}") from None
+            tokenizer = read_tokenizer(parts[0], readers[0], model.config.model_type)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        return {"quantisation": _quantisation(readers), "weights": _digest(parts)}
+        return {"quantisation": quantisation_of(readers), "weights": _digest(parts)}
 
 
-def _opened(parts: list[Path]) -> "list[GGUFReader]":
-    from gguf import GGUFReader
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Whatever a parser says of damaged bytes becomes a ValueError that names the file."""
+    try:
+        yield
+    except NotInBlocksError:
+        raise
+    except Exception as error:  # a parser fed with damaged bytes fails in every way there is
+        # Transformers calls garbled metadata "not a valid JSON file", an OSError; there is no JSON
+        # here.
+        garbled = isinstance(error, OSError)
+        reason = (
+            "its metadata is garbled"
+            if garbled
+            else " ".join(str(error).split())[:300] or repr(error)
+        )
+        cure = "fetch the file again, or name the original model by its Hugging Face id"
+        raise ValueError(f"{path} cannot be read as a GGUF model ({reason}); {cure}") from None
 
-    readers = [GGUFReader(part) for part in parts]
+
+def opened(parts: list[Path]) -> list[gguf.GGUFReader]:
+    readers: list[gguf.GGUFReader] = [QuickReader(part) for part in parts]
     told = readers[0].get_field("split.count")
     count = 1 if told is None else int(told.contents()) or 1
     if count != len(parts):
@@ -153,7 +173,7 @@ def _opened(parts: list[Path]) -> "list[GGUFReader]":
     return readers
 
 
-def _quantisation(readers: "list[GGUFReader]") -> str | None:
+def quantisation_of(readers: list[gguf.GGUFReader]) -> str | None:
     """The type that most weights are stored in, for instance Q4_K; None where those are floats."""
     sizes = Counter[str]()
     for reader in readers:
@@ -171,7 +191,7 @@ def _digest(parts: list[Path]) -> str:
     )
 
 
-def _read_model(readers: "list[GGUFReader]", dtype: torch.dtype) -> Any:
+def _read_model(readers: list[gguf.GGUFReader], dtype: torch.dtype) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     metadata = read_metadata(readers)
@@ -192,56 +212,104 @@ def _read_model(readers: "list[GGUFReader]", dtype: torch.dtype) -> Any:
 
 
 def _weights(
-    readers: "list[GGUFReader]", architecture: str, model: Any, dtype: torch.dtype
+    readers: list[gguf.GGUFReader], architecture: str, model: Any, dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:
-    """All tensors under the model's names and in its layout.
-
-    Raises ValueError for one that the model does not have.
-    """
-    from gguf import dequantize
-    from transformers import modeling_gguf_pytorch_utils as transformers_gguf
-
-    processor_class = transformers_gguf.TENSOR_PROCESSORS.get(
-        ARCHITECTURES[architecture].layout or architecture, transformers_gguf.TensorProcessor
-    )
-    processor = processor_class(config=model.config.to_dict())
-    names = transformers_gguf.get_gguf_hf_weights_map(model, processor)
-    # files have the two halves of it
-    for name in [name for name in names if "ffn_gate_up_exps" in name]:
-        names |= {name.replace("gate_up", half): names[name] for half in ("gate", "up")}
-    found: dict[str, dict[str, torch.Tensor]] = {"tensors": {}}
+    """All tensors under the model's names and in its layout."""
+    layout, found = Layout(architecture, model), dict[str, torch.Tensor]()
     for tensor in (tensor for reader in readers for tensor in reader.tensors):
         if tensor.name in FACTORS:
             continue
-        values = processor.process(
-            weights=dequantize(tensor.data, tensor.tensor_type),
-            name=tensor.name,
-            tensor_key_mapping=names,
-            parsed_parameters=found,
+        name, values = layout.place(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type))
+        if name is not None:
+            found[name] = torch.from_numpy(values.copy()).to(dtype)
+    return found | {name: tensor.to(dtype) for name, tensor in layout.joined.items()}
+
+
+class Layout:
+    """How the tensors of a file are called in a model of Transformers, and lie in it.
+
+    Attributes:
+        joined: tensors that several of the file's are parts of, by the model's names.
+    """
+
+    def __init__(self, architecture: str, model: Any) -> None:
+        from transformers import modeling_gguf_pytorch_utils as transformers_gguf
+
+        kind = transformers_gguf.TENSOR_PROCESSORS.get(
+            ARCHITECTURES[architecture].layout or architecture, transformers_gguf.TensorProcessor
         )
-        if values.name is None:  # it put them there itself
-            continue
-        if values.name not in names:
-            raise ValueError(f"its tensor {tensor.name} has no place in {type(model).__name__}")
-        found["tensors"][names[values.name]] = torch.from_numpy(values.weights.copy()).to(dtype)
-    return {name: tensor.to(dtype) for name, tensor in found["tensors"].items()}
+        self._model, self._processor = model, kind(config=model.config.to_dict())
+        with _one_map_of_names():
+            names = transformers_gguf.get_gguf_hf_weights_map(model, self._processor)
+        # files have the two halves of it
+        for name in [name for name in names if "ffn_gate_up_exps" in name]:
+            names |= {name.replace("gate_up", half): names[name] for half in ("gate", "up")}
+        self._names = names
+        self._parts: dict[str, dict[str, torch.Tensor]] = {"tensors": {}}
+
+    @property
+    def joined(self) -> dict[str, torch.Tensor]:
+        return self._parts["tensors"]
+
+    def place(self, name: str, values: np.ndarray) -> tuple[str | None, np.ndarray]:
+        """The model's name and the values in its layout; no name for what is ``joined``.
+
+        Raises ValueError for a tensor that the model does not have.
+        """
+        placed = self._processor.process(
+            weights=values,
+            name=name,
+            tensor_key_mapping=self._names,
+            parsed_parameters=self._parts,
+        )
+        if placed.name is None:
+            return None, placed.weights
+        if placed.name not in self._names:
+            raise ValueError(f"its tensor {name} has no place in {type(self._model).__name__}")
+        return self._names[placed.name], placed.weights
 
 
-def _read_tokenizer(path: Path, reader: "GGUFReader"):
+@contextmanager
+def _one_map_of_names() -> Iterator[None]:
+    """Transformers asks for the same map of names once for every submodule, which takes seconds."""
+    usual = gguf.get_tensor_name_map
+    gguf.get_tensor_name_map = cache(usual)
+    try:
+        yield
+    finally:
+        gguf.get_tensor_name_map = usual
+
+
+class QuickReader(gguf.GGUFReader):
+    """Passes over lists of strings: a vocabulary takes seconds, and tokenizers read it again."""
+
+    def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list, list, list]:
+        if raw_type != gguf.GGUFValueType.ARRAY:
+            return super()._get_field_parts(orig_offs, raw_type)
+        content = memoryview(self.data)  # type: ignore[arg-type]
+        kind, count = struct.unpack_from("<IQ", content, orig_offs)
+        if kind != gguf.GGUFValueType.STRING or self.byte_order != "I":
+            return super()._get_field_parts(orig_offs, raw_type)
+        at = orig_offs + 12
+        for _ in range(count):
+            at += 8 + struct.unpack_from("<Q", content, at)[0]
+        if at > len(content):
+            raise ValueError("a list of strings goes beyond its end")
+        return at - orig_offs, [], [], [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.STRING]
+
+
+def read_tokenizer(path: Path, reader: gguf.GGUFReader, model_type: str) -> Any:
+    """The tokenizer of a file whose model has this type."""
     from tokenizers import pre_tokenizers
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+    from transformers import TokenizersBackend
+    from transformers.models.auto import tokenization_auto
 
-    told = {
-        key: None if field is None else field.contents()
-        for key in ("general.architecture", "tokenizer.ggml.pre")
-        for field in [reader.get_field(key)]
-    }
-    # the former asks for a configuration, and Transformers reads those of some architectures only
-    known = told["general.architecture"] in GGUF_SUPPORTED_ARCHITECTURES
-    kind = AutoTokenizer if known else PreTrainedTokenizerFast
-    tokenizer = kind.from_pretrained(path.parent, gguf_file=path.name)
-    if told["tokenizer.ggml.pre"] in SINGLE_DIGITS:
+    # AutoTokenizer would read the whole file only to find this class
+    name = tokenization_auto.TOKENIZER_MAPPING_NAMES.get(model_type)
+    known: Any = None if name is None else tokenization_auto.tokenizer_class_from_name(name)
+    tokenizer = (known or TokenizersBackend).from_pretrained(path.parent, gguf_file=path.name)
+    kind = reader.get_field("tokenizer.ggml.pre")
+    if kind is not None and kind.contents() in SINGLE_DIGITS:
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Digits(individual_digits=True),

@@ -15,8 +15,15 @@ from typing import Any
 import torch
 
 from draftwood.loading.folders import check_folder, verify
-from draftwood.loading.gguf_files import check_gguf, gguf_folder, parts_of, stored_dtype
-from draftwood.loading.packages import builtins, fetch
+from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
+from draftwood.loading.gguf_files import (
+    NotInBlocksError,
+    check_gguf,
+    gguf_folder,
+    parts_of,
+    stored_dtype,
+)
+from draftwood.loading.packages import builtins, fetch, fetch_blocks
 from draftwood.storage.atomic import explain_write_errors
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_downloads, quiet_transformers
@@ -98,11 +105,39 @@ def folder_of(name: str, dtype: str | torch.dtype | None = None) -> Path:
     return folder
 
 
+def blocks_of(name: str) -> Path | None:
+    """The folder that describes the GGUF file which `name` means, whose matrices are used in place.
+
+    None for anything else, and for a file whose model or types of blocks the native path does not
+    run. Raises as `resolve`.
+    """
+    path, folder = Path(name).expanduser(), None
+    try:
+        if name and path.is_dir():
+            folder = path if is_blocks_folder(path) else None
+        elif name and path.is_file():
+            folder = blocks_folder(path)
+        elif name in builtins() and builtins()[name].quantisation is not None:
+            folder = _builtin_blocks(name)
+    except NotInBlocksError:
+        return None
+    if folder is not None:
+        check_folder(folder)
+    return folder
+
+
 def fetched(name: str, dtype: str | torch.dtype | None = None) -> Path:
     """As `folder_of`; built-in models that are not fetched by themselves are fetched too."""
     if name in builtins() and not Path(name).exists():
+        if as_stored(dtype) and builtins()[name].quantisation is not None:
+            return fetch_blocks(name)
         fetch(name, stored_dtype(_dtype(dtype)))
-    return folder_of(name, dtype)
+    return (blocks_of(name) if as_stored(dtype) else None) or folder_of(name, dtype)
+
+
+def as_stored(dtype: str | torch.dtype | None) -> bool:
+    """Whether weights of this type are taken from a quantised file as they are, on a CPU."""
+    return dtype in (None, "int8", torch.int8, "float32", torch.float32)
 
 
 def load_pretrained(
@@ -116,7 +151,7 @@ def load_pretrained(
     device that cannot be had, before anything is fetched.
     """
     wanted = _dtype(dtype)
-    place = _device(device)
+    place = device_of(device)
     folder = folder_of(name, dtype)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -153,7 +188,11 @@ def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
     return dtype if dtype == "auto" else getattr(torch, dtype)
 
 
-def _device(device: str | torch.device | None) -> torch.device:
+def device_of(device: str | torch.device | None) -> torch.device:
+    """The device that is meant: CUDA where there is one, else the CPU.
+
+    Raises ValueError for one that cannot be had.
+    """
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -165,6 +204,15 @@ def _device(device: str | torch.device | None) -> torch.device:
             f"there is no device {str(device)!r} to run on ({reason}); leave device out to take the"
             " best"
         ) from None
+
+
+def _builtin_blocks(name: str) -> Path:
+    builtin = builtins()[name]
+    if not builtin.blocks.is_dir() and not builtin.on_demand:
+        raise FileNotFoundError(
+            f"{name} is not in {builtin.blocks}; fetch it with `draftwood fetch {name}`"
+        )
+    return fetch_blocks(name)
 
 
 def _builtin_folder(name: str, dtype: torch.dtype) -> Path:

@@ -7,6 +7,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from draftwood.loading.gguf_blocks import digest_of, is_blocks_folder
 from draftwood.loading.packages import builtins
 from draftwood.storage.atomic import MANIFEST, Facts, sha256
 from draftwood.storage.weights import WEIGHTS
@@ -27,6 +28,8 @@ def weights_digest(folder: Path) -> str | None:
     GGUF file in bfloat16 and float32 have the same. None for a folder without weights.
     """
     known = _facts(folder).get("weights")
+    if known is None and is_blocks_folder(folder):
+        return digest_of(folder)
     files = sorted(path for pattern in WEIGHTS for path in folder.glob(pattern))
     if known is not None or not files:
         return known

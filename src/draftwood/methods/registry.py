@@ -43,6 +43,11 @@ def needs_draft_model(method: str | Recipe) -> bool:
     return resources.needs_draft_model(recipe(method).drafter)
 
 
+def uses_draft_model(method: str | Recipe) -> bool:
+    """Whether a method drafts with a second model where one is given."""
+    return resources.uses_draft_model(recipe(method).drafter)
+
+
 def require(
     methods: Sequence[str | Recipe | Method], draft_model: bool, shape: Shape | None = None
 ) -> None:
@@ -75,7 +80,7 @@ def build(
 
     Args:
         method: a name of ``known()`` or a recipe; a method that is built already stays as it is.
-        draft_model: for the methods that draft with one.
+        draft_model: for the methods that draft with one, some of which do without it.
         shape: a tree other than the recipe's, for drafters that take one.
         verifier: a verifier other than the recipe's.
         curve: seconds of a forward pass by nodes, for methods that weigh it, or what measures them

@@ -1,6 +1,8 @@
 """What a decoder of Transformers consists of, read from its modules."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from transformers import PreTrainedModel
 
 from draftwood.models.families import FAMILIES, Family, Routing, Scales
 from draftwood.models.support import layer_windows
+from draftwood.native.matrix import Blocks, Weights
 
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 """Those of gated networks: Transformers' names, and ours."""
@@ -58,19 +61,44 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A linear layer."""
+    """A linear layer: weights [outputs inputs], as floats or as a GGUF file has them, and bias."""
 
-    weight: Float[Tensor, "outputs inputs"]
+    weight: Weights
     bias: Float[Tensor, " outputs"] | None
 
     @classmethod
-    def joined(cls, modules: list[nn.Linear]) -> "Projection":
+    def of(cls, module: nn.Module) -> "Projection":
+        """That of a module."""
+        bias: Any = getattr(module, "bias", None)
+        return cls(weights_of(module), None if bias is None else bias.detach())
+
+    @property
+    def floats(self) -> Float[Tensor, "outputs inputs"]:
+        """The weights of a model that was loaded as floats."""
+        assert isinstance(self.weight, Tensor)  # blocks are for the native path alone
+        return self.weight
+
+    def split(self, sizes: Sequence[int]) -> list["Projection"]:
+        """Parts with so many of the outputs, from the first on."""
+        ends = list(accumulate(sizes))
+        pieces = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        return [
+            Projection(self.weight[piece], None if self.bias is None else self.bias[piece])
+            for piece in pieces
+        ]
+
+    def reordered(self, order: Int[Tensor, " outputs"]) -> "Projection":
+        """The outputs of these numbers."""
+        if self.bias is None:
+            return Projection(self.weight[order], None)
+        return Projection(self.weight[order], self.bias[order.to(self.bias.device)])
+
+    @classmethod
+    def joined(cls, parts: Sequence["Projection"]) -> "Projection":
         """Several layers over the same inputs as one; their outputs are side by side."""
-        weights = [module.weight.detach() for module in modules]
-        biases = [module.bias.detach() for module in modules if module.bias is not None]
+        biases = [part.bias for part in parts if part.bias is not None]
         return cls(
-            weights[0] if len(weights) == 1 else torch.cat(weights),
-            torch.cat(biases) if biases else None,
+            torch.cat([part.floats for part in parts]), torch.cat(biases) if biases else None
         )
 
 
@@ -119,7 +147,9 @@ class Layer:
     """
 
     attention_norm: Norm | None
-    query_key_value: Projection
+    query: Projection
+    key: Projection
+    value: Projection
     query_norm: Norm | None
     key_norm: Norm | None
     output: Projection
@@ -165,7 +195,7 @@ class Decoder:
 
     sizes: Sizes
     scales: Scales
-    embedding: Float[Tensor, "vocab hidden"]
+    embedding: Weights
     layers: tuple[Layer, ...]
     norm: Norm
     lm_head: Projection
@@ -173,8 +203,21 @@ class Decoder:
 
     def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens hidden"]:
         """What the model's embedding gives, in its type."""
-        embedded = functional.embedding(tokens, self.embedding)
+        embedded = functional.embedding(tokens, Projection(self.embedding, None).floats)
         return embedded if self.scales.embedding == 1.0 else embedded * self.scales.embedding
+
+
+BLOCKS = "blocks"
+"""Attribute of modules whose weights lie in a GGUF file; they have no ``weight``."""
+
+
+def weights_of(module: nn.Module) -> Weights:
+    """What a linear layer or an embedding is made of."""
+    blocks: Blocks | None = getattr(module, BLOCKS, None)
+    if blocks is not None:
+        return blocks
+    weight: Any = module.weight
+    return weight.detach()
 
 
 def why_not_lean(hf_model: PreTrainedModel) -> str | None:
@@ -224,13 +267,13 @@ def read_decoder(hf_model: PreTrainedModel) -> Decoder:
     return Decoder(
         sizes=reader.sizes,
         scales=reader.scales(),
-        embedding=decoder.embed_tokens.weight.detach(),
+        embedding=weights_of(decoder.embed_tokens),
         layers=tuple(
             reader.layer(index, layer, window, names)
             for index, (layer, window) in enumerate(zip(decoder.layers, windows, strict=True))
         ),
         norm=reader.norm(decoder.norm),
-        lm_head=Projection.joined([hf_model.get_output_embeddings()]),  # type: ignore[list-item]
+        lm_head=Projection.of(hf_model.get_output_embeddings()),  # type: ignore[arg-type]
         rotaries=tuple(_rotary(decoder.rotary_emb, name) for name in names),
     )
 
@@ -290,18 +333,21 @@ class _Reader:
 
     def layer(self, index: int, layer: Any, window: int | None, rotaries: list[str]) -> Layer:
         attention, network, names = layer.self_attn, layer.mlp, self.family.norms
+        query, key, value = self._query_key_value(
+            [getattr(attention, name) for name in self.family.query_key_value]
+        )
         experts = self._experts(network) if hasattr(network, "experts") else None
         gate, up, down = (None, None, None) if experts else self._network(network)
         mlp_norm = names.attention if self.sizes.is_parallel else names.mlp
         rotary = self.family.rotary(self.config, index)
         return Layer(
             attention_norm=self._norm_of(layer, names.attention),
-            query_key_value=self._query_key_value(
-                [getattr(attention, name) for name in self.family.query_key_value]
-            ),
+            query=query,
+            key=key,
+            value=value,
             query_norm=self._norm_of(attention, "q_norm"),
             key_norm=self._norm_of(attention, "k_norm"),
-            output=Projection.joined([attention.o_proj]),
+            output=Projection.of(attention.o_proj),
             after_attention_norm=self._norm_of(layer, names.after_attention),
             mlp_norm=self._norm_of(layer, mlp_norm),
             gate=gate,
@@ -325,33 +371,34 @@ class _Reader:
         module = None if name is None else getattr(parent, name, None)
         return None if module is None else self.norm(module)
 
-    def _query_key_value(self, modules: list[nn.Linear]) -> Projection:
-        """All three below each other.
+    def _query_key_value(self, modules: list[nn.Linear]) -> list[Projection]:
+        """All three, also where one module holds them below each other."""
+        sizes = self.sizes
+        shared = sizes.num_kv_heads * sizes.head_dim
+        parts = [Projection.of(module) for module in modules]
+        if len(parts) == 1:
+            parts = parts[0].split([sizes.heads * sizes.head_dim, shared, shared])
+        if self.family.is_interleaved:
+            parts[:2] = [part.reordered(self._halves(part)) for part in parts[:2]]
+        return parts
 
-        Where rotary positions turn neighbours, those become the two halves of a head, in queries
-        and keys alike; products of the two stay what they were.
+    def _halves(self, part: Projection) -> Tensor:
+        """The outputs of queries or keys as rotary positions turn them here.
+
+        Where those turn neighbours, these become the two halves of a head, in queries and keys
+        alike; products of the two stay what they were.
         """
-        joined, sizes = Projection.joined(modules), self.sizes
-        if not self.family.is_interleaved:
-            return joined
-        turned = (sizes.heads + sizes.num_kv_heads) * sizes.head_dim
-        order = torch.arange(len(joined.weight), device=joined.weight.device)
-        heads = order[:turned].unflatten(0, (-1, sizes.head_dim))
-        pairs = heads[:, : sizes.rotary_dim].unflatten(1, (-1, 2)).transpose(1, 2).flatten(1)
-        heads = torch.cat([pairs, heads[:, sizes.rotary_dim :]], dim=1)
-        order = torch.cat([heads.flatten(), order[turned:]])
-        return Projection(joined.weight[order], None if joined.bias is None else joined.bias[order])
+        heads = torch.arange(part.weight.shape[0]).unflatten(0, (-1, self.sizes.head_dim))
+        rotary_dim = self.sizes.rotary_dim
+        pairs = heads[:, :rotary_dim].unflatten(1, (-1, 2)).transpose(1, 2).flatten(1)
+        return torch.cat([pairs, heads[:, rotary_dim:]], dim=1).flatten()
 
     def _network(self, network: Any) -> tuple[Projection, Projection, Projection]:
         """The gate and what it gates, also where one module holds both below each other."""
-        modules = [getattr(network, name) for name in self.family.gate_up]
-        down = Projection.joined([network.down_proj])
-        if len(modules) == 2:
-            return Projection.joined(modules[:1]), Projection.joined(modules[1:]), down
-        both = Projection.joined(modules)
-        weights = both.weight.chunk(2)
-        biases = (None, None) if both.bias is None else both.bias.chunk(2)
-        return Projection(weights[0], biases[0]), Projection(weights[1], biases[1]), down
+        parts = [Projection.of(getattr(network, name)) for name in self.family.gate_up]
+        half = parts[0].weight.shape[0] // 2
+        gate, up = parts if len(parts) == 2 else parts[0].split([half, half])
+        return gate, up, Projection.of(network.down_proj)
 
     def _experts(self, network: Any) -> Experts:
         routing = self.family.routing(self.config)

@@ -24,16 +24,23 @@ class DecoderModel(PoolOfSequences):
         hf_model: the model, in eval mode; it is not changed.
         decoder: its parts.
         cache: type of the keys and values.
+        dtype: of hidden states that are handed out; None takes the model's.
     """
 
-    def __init__(self, hf_model: PreTrainedModel, decoder: Decoder, cache: torch.dtype) -> None:
+    def __init__(
+        self,
+        hf_model: PreTrainedModel,
+        decoder: Decoder,
+        cache: torch.dtype,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
         pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, hf_model.device)
         super().__init__(
             hf_model.config.get_text_config(), pool, {"hidden", "partial", "fork", "ends"}
         )
         self.sizes, self.scales = decoder.sizes, decoder.scales
-        self.dtype, self.device = hf_model.dtype, hf_model.device
+        self.dtype, self.device = dtype or hf_model.dtype, hf_model.device
         self.end_tokens = end_tokens(hf_model)
         self.depth = len(decoder.layers)
         self.windows = list(dict.fromkeys(layer.window for layer in decoder.layers))

@@ -59,14 +59,14 @@ class LeanEnds:
         require_part(tokens, model.vocab_size)
         head, tokens = model.decoder.lm_head, tokens.to(model.device)
         bias = None if head.bias is None else head.bias[tokens]
-        weight = head.weight[tokens]
+        weight = head.floats[tokens]
         return model.bounded(functional.linear(rows.to(weight.dtype), weight, bias).float())
 
     def weights(self) -> EndWeights:
         decoder, saved = self.model.decoder, self.model.dtype
         norm, norm_bias = as_saved(decoder.norm, saved)
         return EndWeights(
-            decoder.embedding, norm, norm_bias, decoder.lm_head.weight, decoder.lm_head.bias
+            self.model.embedding, norm, norm_bias, decoder.lm_head.floats, decoder.lm_head.bias
         )
 
 

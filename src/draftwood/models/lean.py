@@ -49,6 +49,7 @@ class LeanModel(DecoderModel):
 
     def __init__(self, hf_model: PreTrainedModel) -> None:
         self.decoder = read_decoder(hf_model)
+        self.embedding = Projection(self.decoder.embedding, None).floats
         super().__init__(hf_model, self.decoder, cache=hf_model.dtype)
         prepacked = _can_prepack(self.device, self.dtype)
         self.products = [
@@ -186,7 +187,7 @@ class _Product:
     """PyTorch's own linear layer; rows come and go in float32."""
 
     def __init__(self, part: Projection) -> None:
-        self.weight, self.bias = part.weight, part.bias
+        self.weight, self.bias = part.floats, part.bias
 
     def __call__(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
         return functional.linear(rows.to(self.weight.dtype), self.weight, self.bias).float()
@@ -200,8 +201,8 @@ class _Prepacked:
     """
 
     def __init__(self, part: Projection) -> None:
-        self.dtype, self.bias = part.weight.dtype, part.bias
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(part.weight, _TYPICAL_ROWS)
+        self.dtype, self.bias = part.floats.dtype, part.bias
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(part.floats, _TYPICAL_ROWS)
         self.run = torch.ops.mkldnn._linear_pointwise.default
 
     def __call__(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
@@ -223,7 +224,7 @@ class _Gated:
     def of(
         cls, gate: Projection, up: Projection, down: Projection, activation: str, prepacked: bool
     ) -> "_Gated":
-        both = _product(_side_by_side(gate, up), prepacked)
+        both = _product(Projection.joined([gate, up]), prepacked)
         return cls(both, _product(down, prepacked), _ACTIVATIONS[activation])
 
     def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
@@ -266,7 +267,7 @@ def _products(layer: Layer, activation: str, prepacked: bool) -> _Products:
 
     experts = layer.experts
     return _Products(
-        _product(layer.query_key_value, prepacked),
+        _product(Projection.joined([layer.query, layer.key, layer.value]), prepacked),
         _product(layer.output, prepacked),
         gated(layer)
         if experts is None
@@ -276,13 +277,6 @@ def _products(layer: Layer, activation: str, prepacked: bool) -> _Products:
 
 def _product(part: Projection, prepacked: bool) -> _Linear:
     return _Prepacked(part) if prepacked else _Product(part)
-
-
-def _side_by_side(first: Projection, second: Projection) -> Projection:
-    biases = [part.bias for part in (first, second) if part.bias is not None]
-    return Projection(
-        torch.cat([first.weight, second.weight]), torch.cat(biases) if biases else None
-    )
 
 
 def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:

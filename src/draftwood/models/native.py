@@ -16,12 +16,10 @@ from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.ends import as_saved, require_part
 from draftwood.models.session import PackedInput
 from draftwood.native import library
+from draftwood.native.matrix import Blocks, Matrix
 from draftwood.native.threads import threads
 
 Products = Literal["float32", "bfloat16", "int8"]
-
-_KINDS = {"float32": library.FLOAT32, "bfloat16": library.BFLOAT16, "int8": library.INT8}
-_BYTES = {library.FLOAT32: 4, library.BFLOAT16: 2, library.INT8: 1, library.INT4: 0.5}
 
 
 def has_int8(device: torch.device) -> bool:
@@ -53,33 +51,49 @@ class NativeModel(DecoderModel):
         products: how matrices are stored and multiplied; None takes bfloat16 for models in
             bfloat16, else float32. In ``int8`` 32 weights share a scale, and so do 32 activations
             of a row; weights that lie on 16 even steps anyway, since a file of 4-bit weights is
-            where they came from, are stored in 4 bits without loss.
+            where they came from, are stored in 4 bits without loss. Weights in the blocks of a GGUF
+            file stay as they are; in ``float32`` rows are not rounded either.
+        dtype: of keys and values, and of what is handed out; None takes the model's.
 
     Raises:
         ValueError: for architectures of another shape, on other devices, for int8 on CPUs without
             fast 8-bit products, and (CompilerError) where the library cannot be compiled.
     """
 
-    def __init__(self, hf_model: PreTrainedModel, products: Products | None = None) -> None:
+    def __init__(
+        self,
+        hf_model: PreTrainedModel,
+        products: Products | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         if hf_model.device.type != "cpu":
             raise ValueError(
                 f"NativeModel runs on CPUs, not on {hf_model.device.type}; use LeanModel"
             )
         if products == "int8":
             require_int8(hf_model.device)
-        self.products = products or ("bfloat16" if hf_model.dtype == torch.bfloat16 else "float32")
-        half_type = torch.bfloat16 if hf_model.dtype == torch.bfloat16 else torch.float32
+        dtype = dtype or hf_model.dtype
+        self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
+        half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
         decoder = read_decoder(hf_model)
-        super().__init__(hf_model, decoder, cache=half_type)
+        super().__init__(hf_model, decoder, half_type, dtype)
         self.library = library.library()
         self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
+        self._encodings = 0  # of rows, that some matrix asks for
         self._memory: list[object] = []  # what the structure points to
-        self._embedding, self._norms = decoder.embedding.to(half_type), decoder.norm
+        self._shared: dict[Blocks, Matrix] = {}
+        self._norms, self._head_bias = decoder.norm, decoder.lm_head.bias
+        self._lm_head = self._packed(decoder.lm_head)
+        self._embedding = self._embedding_of(decoder, half_type)
         self._embedding_scale = decoder.scales.embedding
-        self._head_bias = decoder.lm_head.bias
         self._structure = self._decoder(decoder, half_type)
-        tied = decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
-        self._module = None if tied else ref(hf_model.get_output_embeddings())
+        self._shared.clear()  # blocks keep their file mapped
+        tied = decoder.lm_head.weight is decoder.embedding or (
+            isinstance(decoder.embedding, Tensor)
+            and isinstance(decoder.lm_head.weight, Tensor)
+            and decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
+        )
+        self._is_tied, self._module = tied, ref(hf_model.get_output_embeddings())
 
     @property
     def ends(self) -> "NativeEnds":
@@ -133,7 +147,8 @@ class NativeModel(DecoderModel):
         return bytes(index not in left_out for index in range(self.depth))
 
     def _decoder(self, decoder: Decoder, half_type: torch.dtype) -> library.CDecoder:
-        sizes, scales, rotaries = self.sizes, self.scales, decoder.rotaries
+        sizes, embedding = self.sizes, self._embedding
+        scales, rotaries = self.scales, decoder.rotaries
         layers = (library.CLayer * self.depth)(*map(self._layer, decoder.layers))
         return library.CDecoder(
             hidden=sizes.hidden,
@@ -144,7 +159,7 @@ class NativeModel(DecoderModel):
             rotary_dim=sizes.rotary_dim,
             rotaries=len(rotaries),
             vocabulary=self.vocab_size,
-            kind=_KINDS[self.products],
+            encodings=self._encodings,
             is_bfloat16=half_type == torch.bfloat16,
             is_layer_norm=sizes.is_layer_norm,
             norms_whole_vectors=sizes.norms_whole_vectors,
@@ -159,16 +174,19 @@ class NativeModel(DecoderModel):
             logit_cap=scales.logit_cap or 0.0,
             rotary_scales=self._address(torch.tensor([rotary.scale for rotary in rotaries])),
             frequencies=self._address(torch.stack([rotary.frequencies for rotary in rotaries])),
-            embedding=self._address(self._embedding),
+            embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
+            embedding_codes=(
+                embedding.structure if isinstance(embedding, Matrix) else library.CMatrix()
+            ),
             norm=self._norm(decoder.norm),
-            lm_head=self._matrix(decoder.lm_head),
+            lm_head=self._lm_head.structure,
             layers=layers,
         )
 
     def _layer(self, layer: Layer) -> library.CLayer:
-        matrices = ("query_key_value", "output", "gate", "up", "down")
+        matrices = ("query", "key", "value", "output", "gate", "up", "down")
         return library.CLayer(
-            **{name: self._matrix(getattr(layer, name)) for name in matrices},
+            **{name: self._structure_of(getattr(layer, name)) for name in matrices},
             experts=self._experts(layer.experts),
             **{name: self._norm(getattr(layer, name)) for name in library.NORMS},
             mask=self.windows.index(layer.window),
@@ -181,7 +199,7 @@ class NativeModel(DecoderModel):
         before, routing = self.weight_bytes, experts.routing
         networks = (library.CExpert * len(experts.networks))(
             *(
-                library.CExpert(*map(self._matrix, (expert.gate, expert.up, expert.down)))
+                library.CExpert(*map(self._structure_of, (expert.gate, expert.up, expert.down)))
                 for expert in experts.networks
             )
         )
@@ -203,34 +221,29 @@ class NativeModel(DecoderModel):
             self._address(norm.weight), None if norm.bias is None else self._address(norm.bias)
         )
 
-    def _matrix(self, part: Projection | None) -> library.CMatrix:
-        """The matrix as the library reads it: tiles of 16 outputs, groups of 32 inputs."""
-        if part is None:
-            return library.CMatrix()
-        weight, kind = part.weight.float().contiguous(), _KINDS[self.products]
-        outputs, inputs = weight.shape
-        if kind == library.INT8 and self.library.draftwood_fits_int4(
-            weight.data_ptr(), outputs, inputs, threads()
-        ):
-            kind = library.INT4
-        groups = -(-outputs // library.TILE) * -(-inputs // library.GROUP)
-        stored = torch.empty(
-            int(groups * library.TILE * library.GROUP * _BYTES[kind]), dtype=torch.uint8
-        )
-        scales = torch.empty(groups * library.TILE, dtype=torch.float16)
-        matrix = library.CMatrix(
-            kind=kind,
-            outputs=outputs,
-            inputs=inputs,
-            weights=self._address(stored),
-            scales=self._address(scales) if kind in (library.INT8, library.INT4) else None,
-            offsets=self._address(torch.empty_like(scales)) if kind == library.INT4 else None,
-            bias=None if part.bias is None else self._address(part.bias.float()),
-        )
-        self.library.draftwood_pack(weight.data_ptr(), matrix, threads())
-        vectors = {library.INT8: 1, library.INT4: 2}.get(kind, 0)  # scales, and offsets
-        self.weight_bytes += stored.numel() + vectors * scales.numel() * scales.element_size()
-        return matrix
+    def _structure_of(self, part: Projection | None) -> library.CMatrix:
+        return library.CMatrix() if part is None else self._packed(part).structure
+
+    def _packed(self, part: Projection) -> Matrix:
+        """The matrix as the library reads it; blocks that stand at two places are stored once."""
+        known = self._shared.get(part.weight) if isinstance(part.weight, Blocks) else None
+        if known is None:
+            known = Matrix.pack(part.weight, part.bias, self.products)
+            self._memory.append(known)
+            self._encodings |= known.structure.encoding
+            self.weight_bytes += known.weight_bytes
+            if isinstance(part.weight, Blocks):
+                self._shared[part.weight] = known
+        return known
+
+    def _embedding_of(self, decoder: Decoder, half_type: torch.dtype) -> Tensor | Matrix:
+        """Floats, or blocks as the file has them, of which a row is read when it is needed."""
+        if isinstance(decoder.embedding, Tensor):
+            return decoder.embedding.to(half_type)
+        bytes_of_products = self.weight_bytes
+        embedding = self._packed(Projection(decoder.embedding, None))
+        self.weight_bytes = bytes_of_products  # products read none of it
+        return embedding
 
     def _address(self, tensor: Tensor) -> int:
         """Where a tensor lies, which from now on stays in memory."""
@@ -251,8 +264,13 @@ class NativeEnds:
 
     def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
         require_part(tokens, self.model.vocab_size)
-        embedded = functional.embedding(tokens, self.model._embedding).to(self.model.dtype)
-        return embedded * self.model._embedding_scale
+        embedding = self.model._embedding
+        embedded = (
+            embedding.outputs(tokens)
+            if isinstance(embedding, Matrix)
+            else functional.embedding(tokens, embedding)
+        )
+        return embedded.to(self.model.dtype) * self.model._embedding_scale
 
     def logits(
         self,
@@ -285,19 +303,17 @@ class NativeEnds:
         as in float32. What was rounded to 8 bits then stays rounded.
         """
         model = self.model
-        embedding = model._embedding.to(model.dtype)
+        own = model._embedding
+        embedding = (own.floats() if isinstance(own, Matrix) else own).to(model.dtype)
         norm, norm_bias = as_saved(model._norms, model.dtype)
-        head = embedding if model._module is None else self._untied(model._module())
+        head = embedding if model._is_tied else self._untied(model._module())
         return EndWeights(embedding, norm, norm_bias, head, model._head_bias)
 
     def _untied(self, module: nn.Module | None) -> Tensor:
-        if module is not None:
-            return module.weight.detach()  # type: ignore[union-attr]
-        weight = torch.empty(self.model.vocab_size, self.model.hidden_size, dtype=torch.float32)
-        self.model.library.draftwood_unpack(
-            self.model._structure.lm_head, weight.data_ptr(), threads()
-        )
-        return weight.to(self.model.dtype)
+        weight = None if module is None else module.weight
+        if isinstance(weight, Tensor):
+            return weight.detach()
+        return self.model._lm_head.floats().to(self.model.dtype)
 
 
 def _usual_scale(sizes: Sizes) -> float:

@@ -179,6 +179,14 @@ class PooledSession(InProcess):
             layers=layers,
         )
 
+    def place_root(self) -> CacheSlice:
+        """Where a root without a tree belongs, for a caller who runs it through all layers and
+        writes its keys and values there. It counts as run.
+        """
+        self._require_open("place_root")
+        self._ran, self._layers = 1, ALL_LAYERS
+        return CacheSlice(self.slot, self.length, 1)
+
     def commit(self, path: Sequence[int]) -> None:
         self._require_open("commit")
         ran = self._ran_through(ALL_LAYERS)

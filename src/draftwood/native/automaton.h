@@ -140,19 +140,19 @@ inline void add_continuations(const SuffixAutomaton& automaton, Match match,
     if (following.empty() || following.size() > (size_t)settings.varied) return;
     int32_t latest = 0;
     for (auto [token, next] : following) latest = std::max(latest, states[next].newest);
-    Guesses guesses;
+    TokenProbs probs;
     double total = 0;
     for (auto [token, next] : following) {
         if (token == settings.separator) continue;
         const double recent = states[next].newest == latest ? settings.recent : 0.0;
-        guesses.push_back({token, states[next].count + recent});
-        total += guesses.back().probability;
+        probs.push_back({token, states[next].count + recent});
+        total += probs.back().prob;
     }
-    if (guesses.empty()) return;
+    if (probs.empty()) return;
     total += settings.unseen;
-    keep_likeliest(guesses, settings.widest);
-    for (Guess& guess : guesses) guess.probability /= total;
-    list.add(std::min(match.matched, settings.longest), std::move(guesses));
+    keep_topk(probs, settings.widest);
+    for (TokenProb& candidate : probs) candidate.prob /= total;
+    list.add(std::min(match.matched, settings.longest), std::move(probs));
 }
 
 }  // namespace draftwood

@@ -7,9 +7,9 @@
 // does not depend on the other rows.
 #include "activations.h"
 #include "attention.h"
+#include "blocks.h"
 #include "experts.h"
 #include "noise.h"
-#include "packing.h"
 #include "rows.h"
 #include "team.h"
 
@@ -26,7 +26,7 @@ struct Norm {
 struct Layer {
     // each may have no weight, and then nothing is normed there; the last two are for what is added
     Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
-    Matrix query_key_value, output, gate, up, down;  // the last three only without experts
+    Matrix query, key, value, output, gate, up, down;  // the last three only without experts
     Experts experts;
     int32_t mask;    // which of the run's masks this layer goes by
     int32_t rotary;  // which table of frequencies; -1 for none
@@ -35,7 +35,7 @@ struct Layer {
 struct Decoder {
     int32_t hidden, intermediate_size, heads, num_kv_heads, head_dim, rotary_dim, rotaries,
         vocabulary;
-    int32_t kind;    // of the encoded rows
+    int32_t encodings;    // of rows, for all matrices
     int32_t is_bfloat16;  // whether the cache and the embedding are in bfloat16, else in float32
     int32_t is_layer_norm; // whether norms take off the mean
     int32_t norms_whole_vectors;  // whether queries and keys are normed across all heads
@@ -46,7 +46,8 @@ struct Decoder {
     float score_cap, logit_cap;   // 0 for none
     const float* rotary_scales;   // [rotaries]
     const float* frequencies;     // [rotaries][rotary_dim / 2]
-    const void* embedding;        // [vocabulary hidden]
+    const void* embedding;        // [vocabulary hidden], or null where it is in codes
+    Matrix embedding_codes;
     Norm norm;
     Matrix lm_head;
     const Layer* layers;
@@ -123,7 +124,6 @@ struct Scratch {
     int num_groups = 0;
 
     void reserve(const Decoder& decoder, const ForwardInput& run) {
-        const WeightType kind = (WeightType)decoder.kind;
         auto grow = [&](std::vector<float>& values, int width) {
             if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
         };
@@ -133,9 +133,9 @@ struct Scratch {
             grow(gated, ceil_div(decoder.intermediate_size, LANES) * LANES);
         grow(cosines, decoder.rotaries * decoder.rotary_dim / 2);
         grow(sines, decoder.rotaries * decoder.rotary_dim / 2);
-        narrow.reserve(kind, run.rows, decoder.hidden);
-        attention.reserve(kind, run.rows, decoder.heads * decoder.head_dim);
-        wide.reserve(kind, run.rows, decoder.intermediate_size);
+        narrow.reserve(decoder.encodings, run.rows, decoder.hidden);
+        attention.reserve(decoder.encodings, run.rows, decoder.heads * decoder.head_dim);
+        wide.reserve(decoder.encodings, run.rows, decoder.intermediate_size);
         for (int layer = 0; layer < run.layers; layer++)
             reserve_experts(decoder.layers[layer].experts, decoder.hidden, run.rows);
         if (visible.size() < (size_t)run.masks * run.rows)
@@ -236,7 +236,8 @@ private:
     void plan_attention(int index) {
         const Layer& layer = decoder.layers[index];
         add_phase(&Forward::norm_for_attention, index, run.rows);
-        add_phase(&Forward::project, index, tiles(layer.query_key_value));
+        add_phase(&Forward::project, index,
+                  tiles(layer.query) + tiles(layer.key) + tiles(layer.value));
         add_phase(&Forward::store_keys_and_values, index, run.rows);
         add_phase(&Forward::attend, index, run.rows * decoder.num_kv_heads * pieces_of_group());
         if (!whole_heads)
@@ -284,13 +285,7 @@ private:
 
     void begin(Some rows, int) {
         for (int row = rows.first; row < rows.last; row++) {
-            const Number* embedded =
-                (const Number*)decoder.embedding + (size_t)run.tokens[row] * decoder.hidden;
-            for (int i = 0; i < decoder.hidden; i++) {
-                Number scaled;  // rounded, as the model's own embedding does
-                put(&scaled, to_float(embedded[i]) * decoder.embedding_scale);
-                stream(row)[i] = to_float(scaled);
-            }
+            embed(run.tokens[row], stream(row));
             for (int table = 0; table < decoder.rotaries; table++) begin_rotation(table, row);
         }
     }
@@ -303,6 +298,21 @@ private:
             float angle = (float)run.positions[row] * frequencies[i];
             scratch.cosines[rotation(table, row) + i] = std::cos(angle) * scale;
             scratch.sines[rotation(table, row) + i] = std::sin(angle) * scale;
+        }
+    }
+
+    void embed(int64_t token, float* to) {
+        const float scale = decoder.embedding_scale;
+        if (!decoder.embedding) {
+            read_output(decoder.embedding_codes, (int)token, to);
+            for (int i = 0; i < decoder.hidden; i++) to[i] *= scale;
+            return;
+        }
+        const Number* embedded = (const Number*)decoder.embedding + (size_t)token * decoder.hidden;
+        for (int i = 0; i < decoder.hidden; i++) {
+            Number scaled;  // rounded, as the model's own embedding does
+            put(&scaled, to_float(embedded[i]) * scale);
+            to[i] = to_float(scaled);
         }
     }
 
@@ -342,12 +352,20 @@ private:
             rows.encode(row, from, values + from, std::min(GROUP, width - from));
     }
 
-    void project(Some tiles, int layer) {
-        const Matrix& matrix = decoder.layers[layer].query_key_value;
-        products(matrix, scratch.narrow, run.rows, tiles.first, tiles.last,
-                 [&](int row, int tile, Floats values) {
-                     put_tile(&scratch.mixed[(size_t)row * mixed_width], tile, mixed_width, values);
-                 });
+    // Queries, keys and values lie side by side.
+    void project(Some some, int index) {
+        const Layer& layer = decoder.layers[index];
+        int first = 0, width = 0;
+        for (const Matrix* matrix : {&layer.query, &layer.key, &layer.value}) {
+            const int from = std::max(some.first - first, 0),
+                      to = std::min(some.last - first, tiles(*matrix));
+            products(*matrix, scratch.narrow, run.rows, from, to,
+                     [&](int row, int tile, Floats values) {
+                         put_tile(&scratch.mixed[(size_t)row * mixed_width + width], tile,
+                                  matrix->outputs, values);
+                     });
+            first += tiles(*matrix), width += matrix->outputs;
+        }
     }
 
     static void put_tile(float* row, int tile, int width, Floats values) {
@@ -564,8 +582,8 @@ private:
         for (int i = 0; i < scratch.num_groups; i++) {
             ExpertRows& group = scratch.groups[i];
             const int rows = (int)group.choices.size();
-            group.narrow.reserve((WeightType)decoder.kind, rows, decoder.hidden);
-            group.wide.reserve((WeightType)decoder.kind, rows, experts.networks[0].gate.outputs);
+            group.narrow.reserve(decoder.encodings, rows, decoder.hidden);
+            group.wide.reserve(decoder.encodings, rows, experts.networks[0].gate.outputs);
         }
     }
 
@@ -691,7 +709,7 @@ void encode_for_head(const Decoder& decoder, const float* hidden, int rows, bool
                      Rows& encoded) {
     const int width = decoder.hidden;
     std::vector<float> row_normed(width);
-    encoded.reserve((WeightType)decoder.kind, rows, width);
+    encoded.reserve(decoder.lm_head.encoding, rows, width);
     for (int row = 0; row < rows; row++) {
         const float* values = hidden + (size_t)row * width;
         if (norm) {
@@ -745,11 +763,39 @@ void draftwood_pack(const float* weights, draftwood::Matrix* matrix, int32_t thr
              [&](int64_t tile) { pack_tile(weights, *matrix, (int)tile); });
 }
 
-// The weights [outputs inputs] that draftwood_pack stored.
-void draftwood_unpack(const draftwood::Matrix* matrix, float* weights, int32_t threads) {
+// From rows of a GGUF file's blocks; output i is its row order[i].
+void draftwood_pack_blocks(const uint8_t* rows, const int64_t* order, const uint8_t* grid,
+                           const uint8_t* signs, draftwood::Matrix* matrix, int32_t threads) {
     using namespace draftwood;
-    for_each(tiles(*matrix), threads,
-             [&](int64_t tile) { unpack_tile(*matrix, (int)tile, weights); });
+    matrix->factor = info_of(matrix->format).factor;
+    for_each(tiles(*matrix), threads, [&](int64_t tile) {
+        pack_blocks(rows, order, {grid, signs}, *matrix, (int)tile);
+    });
+}
+
+// Bytes of a matrix's weights and of its scales.
+void draftwood_matrix_sizes(const draftwood::Matrix* matrix, int64_t* bytes) {
+    using namespace draftwood;
+    bytes[0] = (int64_t)tiles(*matrix) * planes_of_tile(*matrix) * sizeof(Ints);
+    bytes[1] = (int64_t)tiles(*matrix) * scale_bytes_of_tile(*matrix);
+}
+
+// The name of a format as GGUF files have it; null behind the last.
+const char* draftwood_format_name(int32_t format) {
+    return format < draftwood::FORMATS ? draftwood::info_of(format).name : nullptr;
+}
+
+// Inputs of a block; and the bytes of a block in a GGUF file, 0 for floats.
+int32_t draftwood_block_inputs(int32_t format) { return draftwood::block_of(format); }
+int32_t draftwood_block_bytes(int32_t format) { return draftwood::bytes_of_block(format); }
+
+// Weights [count inputs] of some outputs.
+void draftwood_read_outputs(const draftwood::Matrix* matrix, const int64_t* outputs, int64_t count,
+                            float* weights, int32_t threads) {
+    using namespace draftwood;
+    for_each(count, threads, [&](int64_t i) {
+        read_output(*matrix, (int)outputs[i], weights + (size_t)i * matrix->inputs);
+    });
 }
 
 // Logits [rows count] of some tokens after hidden states [rows hidden], which go through the final
@@ -785,7 +831,7 @@ void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, in
                         float* results) {
     using namespace draftwood;
     Rows encoded;
-    encoded.reserve((WeightType)matrix->kind, rows, matrix->inputs);
+    encoded.reserve(matrix->encoding, rows, matrix->inputs);
     for (int row = 0; row < rows; row++)
         for (int from = 0; from < matrix->inputs; from += GROUP)
             encoded.encode(row, from, values + (size_t)row * matrix->inputs + from,
@@ -851,5 +897,14 @@ void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t 
         Floats found = exponential_noise(some, {first, second});
         for (int64_t i = from; i < std::min(count, from + LANES); i++) times[i] = found[i - from];
     }
+}
+
+// Bytes of a structure that Python hands over, in the order of STRUCTURES in library.py; 0 behind
+// the last.
+int64_t draftwood_structure_size(int32_t index) {
+    using namespace draftwood;
+    const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm), sizeof(Expert), sizeof(Experts), sizeof(Layer), sizeof(Decoder),
+                             sizeof(ForwardInput)};
+    return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

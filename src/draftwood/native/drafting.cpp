@@ -10,7 +10,7 @@ using namespace draftwood;
 
 namespace {
 
-struct Kind {
+struct SourceKind {
     const char* name;
     int64_t settings_size;
     void* (*share)(const void* settings);
@@ -19,7 +19,7 @@ struct Kind {
 };
 
 template <typename T>
-Kind kind() {
+SourceKind source_kind() {
     using Settings = typename T::Settings;
     using Shared = typename T::Shared;
     return {
@@ -33,13 +33,13 @@ Kind kind() {
     };
 }
 
-const Kind KINDS[] = {
-    kind<BigramPriorSource>(),
-    kind<EarlierTextsSource>(),
-    kind<NGramsSource>(),
-    kind<SuffixSource>(),
+const SourceKind SOURCE_KINDS[] = {
+    source_kind<BigramPriorSource>(),
+    source_kind<EarlierTextsSource>(),
+    source_kind<NGramsSource>(),
+    source_kind<SuffixSource>(),
 };
-const int32_t KIND_COUNT = sizeof(KINDS) / sizeof(Kind);
+const int32_t SOURCE_KIND_COUNT = sizeof(SOURCE_KINDS) / sizeof(SourceKind);
 
 }  // namespace
 
@@ -47,12 +47,12 @@ extern "C" {
 
 // The name of a kind of source; null behind the last. In what follows a kind is its number here.
 const char* draftwood_source_kind(int32_t kind) {
-    return kind < KIND_COUNT ? KINDS[kind].name : nullptr;
+    return kind < SOURCE_KIND_COUNT ? SOURCE_KINDS[kind].name : nullptr;
 }
 
 // Bytes of the settings of a kind of source, or of MergingSettings for -1.
 int64_t draftwood_settings_size(int32_t kind) {
-    return kind < 0 ? sizeof(MergingSettings) : KINDS[kind].settings_size;
+    return kind < 0 ? sizeof(MergingSettings) : SOURCE_KINDS[kind].settings_size;
 }
 
 // Most tokens of context that n-grams can have.
@@ -60,10 +60,10 @@ int32_t draftwood_max_order() { return Tail::MAX_ORDER; }
 
 // What requests share.
 void* draftwood_shared_new(int32_t kind, const void* settings) {
-    return KINDS[kind].share(settings);
+    return SOURCE_KINDS[kind].share(settings);
 }
 
-void draftwood_shared_free(int32_t kind, void* shared) { KINDS[kind].unshare(shared); }
+void draftwood_shared_free(int32_t kind, void* shared) { SOURCE_KINDS[kind].unshare(shared); }
 
 Drafting* draftwood_drafting_new(const MergingSettings* settings) {
     return new Drafting(*settings);
@@ -79,7 +79,7 @@ int32_t draftwood_drafting_add_evidence(Drafting* drafting, double log_weight, i
 // One more source, asked after those that are there; `evidence` [count] are its kinds.
 void draftwood_drafting_add_source(Drafting* drafting, int32_t kind, const void* settings,
                                    void* shared, const int32_t* evidence, int32_t count) {
-    std::unique_ptr<Source> source(KINDS[kind].make(settings, shared));
+    std::unique_ptr<Source> source(SOURCE_KINDS[kind].make(settings, shared));
     drafting->members.push_back({std::move(source), {evidence, evidence + count}});
 }
 
@@ -89,8 +89,8 @@ void draftwood_drafting_add_foreign(Drafting* drafting, ForeignSource::Ask ask) 
 }
 
 // The nodes of a tree in falling order of their chances, no path longer than `room`; returns how
-// many there are, -1 after an error in Python. `costs` of a step with 0, 1, 2, ... guesses,
-// `slopes` the least that a further one costs, infinite where the arrays of nodes end.
+// many there are, -1 after an error in Python. `costs` of a step with 0, 1, 2, ... draft
+// tokens, `slopes` the least that a further one costs, infinite where the arrays of nodes end.
 int32_t draftwood_drafting_grow(Drafting* drafting, int32_t root, const double* costs,
                                 const double* slopes, int32_t noisy, uint64_t key, uint64_t place,
                                 int64_t room, int64_t* tokens, int64_t* parents, double* chances) {

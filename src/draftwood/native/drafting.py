@@ -1,4 +1,4 @@
-"""Guesses of several sources merged in C++; see merging.h and source.h."""
+"""Candidates of several sources merged in C++; see merging.h and source.h."""
 
 import functools
 import weakref
@@ -68,7 +68,7 @@ def checked_kind(kind: str, settings: type[Structure]) -> int:
     if kind not in kinds():
         raise RuntimeError(
             f"the library must know a source {kind!r}, but it knows {', '.join(kinds())}; add its"
-            " header to KINDS of drafting.cpp"
+            " header to SOURCE_KINDS of drafting.cpp"
         )
     _check_size(kinds()[kind], f"the source {kind!r}", settings)
     return kinds()[kind]
@@ -99,11 +99,12 @@ class SharedState:
 
 
 class Costs:
-    """What runs cost, and room for the trees that are grown by it.
+    """What forward passes cost, and room for the trees that are grown by it.
 
     Args:
-        costs: seconds of a step with 0, 1, 2, ... guesses.
-        slopes: for each number of guesses the least that a further one costs, the last infinite.
+        costs: seconds of a step with 0, 1, 2, ... draft tokens.
+        slopes: for each number of draft tokens the least that a further one costs, the last
+            infinite.
     """
 
     def __init__(self, costs: Sequence[float], slopes: Sequence[float]) -> None:
@@ -137,16 +138,14 @@ class CandidateBuffer:
             numbers: of the kinds.
         """
         count, end = 0, _WORD.size
-        for kind, guesses in candidates:
-            layout = _layout(len(guesses))
+        for kind, probs in candidates:
+            layout = _layout(len(probs))
             start, end = end, end + layout.size
             if end > self.size:
                 before = self.memory[:start]
                 self._provide(2 * end)
                 self.memory[:start] = before
-            layout.pack_into(
-                self.memory, start, numbers[kind], len(guesses), *guesses, *guesses.values()
-            )
+            layout.pack_into(self.memory, start, numbers[kind], len(probs), *probs, *probs.values())
             count += 1
         _WORD.pack_into(self.memory, 0, count)
         return self.address
@@ -156,12 +155,12 @@ _WORD = Struct("=q")
 
 
 @functools.lru_cache(maxsize=256)
-def _layout(guesses: int) -> Struct:
-    return Struct(f"={2 + guesses}q{guesses}d")
+def _layout(tokens: int) -> Struct:
+    return Struct(f"={2 + tokens}q{tokens}d")
 
 
 class Drafting:
-    """What one request has shown, and the guesses made of it.
+    """What one request has shown, and the draft trees made of it.
 
     Args:
         settings: of the merging; kept in memory with all that they point to.
@@ -233,10 +232,10 @@ class Drafting:
 
         Args:
             root: the newest token.
-            costs: of runs over such trees.
+            costs: of forward passes over such trees.
             draw: key and number of the draw that decides about the root's children; None for greedy
                 texts.
-            room: most guesses in a row.
+            room: most draft tokens in a row.
         """
         key, place = draw or (0, 0)
         count = self.library.draftwood_drafting_grow(
@@ -265,7 +264,7 @@ class Drafting:
         path: Sequence[int],
         rows: tuple[Int[Tensor, "nodes ranks"], Float[Tensor, "nodes ranks"]] | None,
     ) -> None:
-        """Take in what a run said.
+        """Take in what a forward pass of the target said.
 
         Args:
             tokens: of its nodes, 64-bit integers on the CPU.

@@ -10,9 +10,9 @@ struct ForeignError {};
 
 struct ForeignSource : Source {
     // Numbers of a node and of its parent in this tree, -1 above the root, and the node's token.
-    // Returns the candidates after the node, or null after an error: how many there are, then for
-    // each the number of its kind of evidence, the number of its guesses, their tokens and, in
-    // doubles, their probabilities.
+    // Returns the candidates after the node, or null after an error: how many kinds of evidence
+    // speak, then for each its number, how many tokens it holds likely, these and, in doubles,
+    // their probabilities.
     using Ask = const int64_t* (*)(int64_t node, int64_t parent, int64_t token);
 
     // Python keeps its own state of each node. It makes it when it is asked for candidates, so that
@@ -43,10 +43,10 @@ struct ForeignSource : Source {
         if (!read) throw ForeignError();
         for (int64_t left = *read++; left > 0; left--) {
             const int64_t evidence = *read++, count = *read++;
-            Guesses guesses(count);
-            for (Guess& guess : guesses) guess.token = *read++;
-            for (Guess& guess : guesses) std::memcpy(&guess.probability, read++, sizeof(double));
-            list.add_numbered(evidence, std::move(guesses));
+            TokenProbs probs(count);
+            for (TokenProb& candidate : probs) candidate.token = *read++;
+            for (TokenProb& candidate : probs) std::memcpy(&candidate.prob, read++, sizeof(double));
+            list.add_numbered(evidence, std::move(probs));
         }
     }
 };

@@ -45,23 +45,16 @@ FLAGS = (
 )
 TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
 
-FLOAT32, BFLOAT16, INT8, INT4 = range(4)  # kinds of matrices
 ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
-TILE, GROUP = 16, 32  # outputs stored together, inputs that share a scale
 
 
 class CMatrix(Structure):
     """See matrices.h."""
 
     _fields_ = (
-        ("kind", c_int32),
-        ("outputs", c_int32),
-        ("inputs", c_int32),
+        *((name, c_int32) for name in ("format", "outputs", "inputs", "encoding")),
         ("factor", c_float),
-        ("weights", c_void_p),
-        ("scales", c_void_p),
-        ("offsets", c_void_p),
-        ("bias", c_void_p),
+        *((name, c_void_p) for name in ("weights", "scales", "bias")),
     )
 
 
@@ -94,7 +87,7 @@ NORMS = (
 class CLayer(Structure):
     _fields_ = (
         *((name, CNorm) for name in NORMS),
-        *((name, CMatrix) for name in ("query_key_value", "output", "gate", "up", "down")),
+        *((name, CMatrix) for name in ("query", "key", "value", "output", "gate", "up", "down")),
         ("experts", CExperts),
         ("mask", c_int32),
         ("rotary", c_int32),
@@ -114,7 +107,7 @@ class CDecoder(Structure):
                 "rotary_dim",
                 "rotaries",
                 "vocabulary",
-                "kind",
+                "encodings",
                 "is_bfloat16",
                 "is_layer_norm",
                 "norms_whole_vectors",
@@ -137,6 +130,7 @@ class CDecoder(Structure):
         ("rotary_scales", c_void_p),
         ("frequencies", c_void_p),
         ("embedding", c_void_p),
+        ("embedding_codes", CMatrix),
         ("norm", CNorm),
         ("lm_head", CMatrix),
         ("layers", POINTER(CLayer)),
@@ -158,13 +152,31 @@ class CForwardInput(Structure):
     )
 
 
+STRUCTURES: tuple[type[Structure], ...] = (
+    *(CMatrix, CNorm, CExpert, CExperts),
+    *(CLayer, CDecoder, CForwardInput),
+)
+"""In the order of ``draftwood_structure_size``."""
+
 ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and width
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "draftwood_structure_size": (c_int64, (c_int32,)),
     "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
     "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
-    "draftwood_unpack": (None, (POINTER(CMatrix), c_void_p, c_int32)),
+    "draftwood_pack_blocks": (
+        None,
+        (c_void_p, c_void_p, c_void_p, c_void_p, POINTER(CMatrix), c_int32),
+    ),
+    "draftwood_matrix_sizes": (None, (POINTER(CMatrix), POINTER(c_int64))),
+    "draftwood_format_name": (c_char_p, (c_int32,)),
+    "draftwood_block_inputs": (c_int32, (c_int32,)),
+    "draftwood_block_bytes": (c_int32, (c_int32,)),
+    "draftwood_read_outputs": (
+        None,
+        (POINTER(CMatrix), c_void_p, c_int64, c_void_p, c_int32),
+    ),
     "draftwood_logits": (
         None,
         (
@@ -248,6 +260,7 @@ def library() -> ctypes.CDLL:
     Raises:
         CompilerError: where there is no C++ compiler, it fails, or the disk does not take what it
             makes.
+        RuntimeError: where a structure has another size here than in C++.
     """
     folder = home() / "kernels" / key()
     try:
@@ -260,7 +273,22 @@ def library() -> ctypes.CDLL:
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
+    _check_structures(found)
     return found
+
+
+def _check_structures(compiled: ctypes.CDLL) -> None:
+    """Otherwise C++ would read its fields from other places than where Python puts them."""
+    for number, structure in enumerate(STRUCTURES):
+        size = compiled.draftwood_structure_size(number)
+        if size != ctypes.sizeof(structure):
+            raise RuntimeError(
+                f"{structure.__name__} of library.py must have {size} bytes, as"
+                f" {structure.__name__[1:]} has in C++, but it has {ctypes.sizeof(structure)}; give"
+                " both the same fields in the same order"
+            )
+    if compiled.draftwood_structure_size(len(STRUCTURES)):
+        raise RuntimeError("STRUCTURES of library.py must name all of draftwood_structure_size")
 
 
 @functools.cache

@@ -1,111 +1,132 @@
-// Matrices laid out in the order in which they are read, in four formats, and their products with a
-// few rows.
+// Matrices in the formats of formats.h and their products with a few rows.
 //
-// A tile is 16 outputs. Within a tile the inputs run from first to last, so one pass over memory
-// gives 16 results, and each result is added up in the order of the inputs: a row's product does
-// not depend on the rows beside it.
+// Within a tile of 16 outputs the inputs run from first to last, so one pass over memory gives 16
+// results, and each result is added up in the order of the inputs: a row's product does not depend
+// on the rows beside it.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
-#include "vectors.h"
+#include "formats.h"
 
 namespace draftwood {
 
-constexpr int GROUP = 32;      // inputs that share a scale
-constexpr int MOST_ROWS = 8;   // rows whose sums fit into registers together
+constexpr int MOST_ROWS = 8;  // rows whose sums fit into registers together
 // groups between what is read and what is fetched from memory; pages end the CPU's own guess
-constexpr int AHEAD = 16;    
+constexpr int AHEAD = 16;
 
-enum WeightType : int32_t {
-    FLOAT32 = 0,
-    BFLOAT16 = 1,
-    INT8 = 2,  // weight = scale * (byte - 128), one scale per group
-    INT4 = 3,  // weight = scale * nibble + offset, one pair per group, as in GGUF's Q4_1
+// How rows are written for products; a bit each, as a model's matrices may want several.
+enum Encoding : int32_t {
+    FLOATS = 1,  // float32
+    HALVES = 2,  // bfloat16
+    BYTES = 4,   // 8-bit integers, each 32 with a scale of their own
 };
 
 struct Matrix {
-    int32_t kind, outputs, inputs;
-    float factor;            // what all scales and offsets must be multiplied with
-    // [tiles][inputs][16], in units of 1, 2 or 4 inputs per lane; see pack()
-    const void* weights;   
-    const float16* scales;   // [tiles][groups][16]
-    const float16* offsets;  // the same, in INT4
-    const float* bias;       // [outputs], or null
+    int32_t format, outputs, inputs;
+    int32_t encoding;     // of the rows that it is multiplied with
+    float factor;         // what all scales and offsets must be multiplied with
+    const void* weights;  // [tiles][groups]: planes of bits, or floats
+    const void* scales;   // [tiles][blocks], see Scales
+    const float* bias;    // [outputs], or null
 };
 
-inline int ceil_div(int number, int unit) { return (number + unit - 1) / unit; }
 inline int tiles(const Matrix& matrix) { return ceil_div(matrix.outputs, LANES); }
 inline int groups(const Matrix& matrix) { return ceil_div(matrix.inputs, GROUP); }
 
-// Inputs that the products of this kind read at a time, packed into one 32-bit word.
-inline int inputs_per_word(WeightType kind) { return kind == FLOAT32 ? 1 : kind == BFLOAT16 ? 2 : 4; }
+// Vectors of the planes of a tile.
+inline size_t planes_of_tile(const Matrix& matrix) {
+    return (size_t)groups(matrix) * bits_of(matrix.format);
+}
+inline const Ints* planes(const Matrix& matrix, int tile) {
+    return (const Ints*)matrix.weights + tile * planes_of_tile(matrix);
+}
+inline size_t scale_bytes_of_tile(const Matrix& matrix) {
+    const int blocks = ceil_div(matrix.inputs, block_of(matrix.format));
+    return (size_t)blocks * scale_bytes(info_of(matrix.format).scales);
+}
+inline const uint8_t* scales(const Matrix& matrix, int tile) {
+    return (const uint8_t*)matrix.scales + tile * scale_bytes_of_tile(matrix);
+}
+
+// What products read of eight rows beside a group of bytes; each for the whole group, then for its
+// first and its second 16 inputs.
+struct GroupFacts {
+    float scales[MOST_ROWS];
+    float sums[3][MOST_ROWS];       // of the inputs
+    int32_t corrections[3][MOST_ROWS];  // for the zero point: -128 times the sum of the bytes
+};
 
 // Rows of activations as the products want them: eight rows side by side, word by word, so that all
-// that is read of them lies at fixed distances. In the 8-bit formats each group of 32 inputs has a
-// scale of its own.
+// that is read of them lies at fixed distances.
 struct Rows {
-    WeightType kind = FLOAT32;
-    int width = 0;  // inputs, rounded up to whole groups
-    std::vector<uint32_t> words;   // [blocks][words of a row][8]
-    std::vector<float> scales;     // [blocks][groups][8]
-    std::vector<float> sums;       // the same: sum of a group's inputs
-    std::vector<int32_t> centres;  // the same: what 128 times the bytes of a group come to, negated
+    int encodings = 0, width = 0;  // inputs, rounded up to whole groups
+    std::vector<uint32_t> floats, halves, bytes;  // [blocks][words of a row][8]
+    std::vector<GroupFacts> facts;                // [blocks][groups]
 
-    void reserve(WeightType of, int rows, int inputs) {
-        kind = of, width = ceil_div(inputs, GROUP) * GROUP;
+    void reserve(int of, int rows, int inputs) {
+        encodings = of, width = ceil_div(inputs, GROUP) * GROUP;
         size_t size = (size_t)ceil_div(rows, MOST_ROWS) * MOST_ROWS * width;
-        if (words.size() < size / inputs_per_word(kind)) words.resize(size / inputs_per_word(kind));
-        if (scales.size() < size / GROUP)
-            scales.resize(size / GROUP), sums.resize(size / GROUP), centres.resize(size / GROUP);
+        const auto grow = [&](auto& values, Encoding encoding, size_t count) {
+            if ((encodings & encoding) && values.size() < count) values.resize(count);
+        };
+        grow(floats, FLOATS, size), grow(halves, HALVES, size / 2), grow(bytes, BYTES, size / 4);
+        grow(facts, BYTES, size / GROUP / MOST_ROWS);
     }
 
-    const uint32_t* words_of(int block) const {
-        return &words[(size_t)block * MOST_ROWS * (width / inputs_per_word(kind))];
+    const uint32_t* words_of(Encoding encoding, int block) const {
+        const size_t row = (size_t)block * MOST_ROWS * width;
+        if (encoding == FLOATS) return &floats[row];
+        return encoding == HALVES ? &halves[row / 2] : &bytes[row / 4];
     }
-    size_t groups_of(int block) const { return (size_t)block * MOST_ROWS * (width / GROUP); }
+    const GroupFacts* facts_of(int block) const { return &facts[(size_t)block * (width / GROUP)]; }
 
     // Encode inputs [from, from + GROUP) of a row; there are `count` of them, and zeros behind.
     void encode(int row, int from, const float* values, int count) {
         float group[GROUP]{};
         std::copy(values, values + count, group);
-        union {
-            float floats[GROUP];
-            bfloat16 halves[GROUP];
-            int8_t bytes[GROUP];
-            uint32_t all[GROUP];
-        } coded;
-        if (kind == FLOAT32) std::copy(group, group + GROUP, coded.floats);
-        else if (kind == BFLOAT16)
-            store(coded.halves, load(group)),
-                store(coded.halves + LANES, load(group + LANES));
-        else
-            to_bytes(group, coded.bytes,
-                     groups_of(row / MOST_ROWS) + from / GROUP * MOST_ROWS + row % MOST_ROWS);
-        const int per_word = inputs_per_word(kind);
-        uint32_t* to =
-            &words[((size_t)(row / MOST_ROWS) * (width / per_word) + from / per_word) * MOST_ROWS];
-        for (int i = 0; i < GROUP / per_word; i++)
-            to[i * MOST_ROWS + row % MOST_ROWS] = coded.all[i];
+        if (encodings & FLOATS) put(floats, 1, row, from, group);
+        if (encodings & HALVES) {
+            bfloat16 rounded[GROUP];
+            store(rounded, load(group)), store(rounded + LANES, load(group + LANES));
+            put(halves, 2, row, from, rounded);
+        }
+        if (encodings & BYTES) {
+            int8_t rounded[GROUP];
+            const size_t place = (size_t)(row / MOST_ROWS) * (width / GROUP) + from / GROUP;
+            to_bytes(group, rounded, facts[place], row % MOST_ROWS);
+            put(bytes, 4, row, from, rounded);
+        }
     }
 
 private:
-    void to_bytes(const float* group, int8_t* bytes, size_t place) {
+    template <class Number>
+    void put(std::vector<uint32_t>& words, int per_word, int row, int from, const Number* values) {
+        uint32_t coded[GROUP];
+        std::memcpy(coded, values, GROUP * sizeof(Number));
+        uint32_t* to =
+            &words[((size_t)(row / MOST_ROWS) * (width / per_word) + from / per_word) * MOST_ROWS];
+        for (int i = 0; i < GROUP / per_word; i++) to[i * MOST_ROWS + row % MOST_ROWS] = coded[i];
+    }
+
+    static void to_bytes(const float* group, int8_t* bytes, GroupFacts& facts, int row) {
         Floats parts[2] = {load(group), load(group + LANES)};
         float most = maximum(larger(absolute(parts[0]), absolute(parts[1])));
-        float inverse = most > 0 ? 127 / most : 0;
-        Ints total{};
+        float inverse = most > 0 ? 127 / most : 0, scale = most / 127;
+        int32_t totals[3]{};
         for (int half = 0; half < 2; half++) {
             Ints rounded = nearest(parts[half] * inverse);
             typedef int8_t Bytes __attribute__((vector_size(LANES)));
             Bytes narrow = __builtin_convertvector(rounded, Bytes);
             std::memcpy(bytes + half * LANES, &narrow, sizeof narrow);
-            total += rounded;
+            totals[1 + half] = sum(rounded);
         }
-        int32_t in_all = sum(total);
-        scales[place] = most / 127, sums[place] = most / 127 * (float)in_all,
-        centres[place] = -128 * in_all;
+        totals[0] = totals[1] + totals[2];
+        facts.scales[row] = scale;
+        for (int part = 0; part < 3; part++)
+            facts.sums[part][row] = scale * (float)totals[part],
+            facts.corrections[part][row] = -128 * totals[part];
     }
 };
 
@@ -134,62 +155,135 @@ inline Floats dot_halves(Floats sums, Words weights, uint32_t two_inputs) {
 #endif
 }
 
-// Products of R rows with one tile in 8-bit integers.
-template <int R, bool NIBBLES>
+// Products of R rows with one tile of codes, in 8-bit integers.
+template <int LOW, int HIGH, int R>
 inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, int tile,
                              Floats* results) {
-    const int count = groups(matrix), per_group = NIBBLES ? GROUP / 8 : GROUP / 4;
-    const Ints* weights = (const Ints*)matrix.weights + (size_t)tile * count * per_group;
-    const float16* scales = matrix.scales + (size_t)tile * count * LANES;
-    const float16* offsets = NIBBLES ? matrix.offsets + (size_t)tile * count * LANES : nullptr;
-    const uint32_t* words = rows.words_of(block);
-    const float *row_scales = &rows.scales[rows.groups_of(block)],
-                *row_sums = &rows.sums[rows.groups_of(block)];
-    const int32_t* centres = &rows.centres[rows.groups_of(block)];
+    constexpr int BITS = LOW + HIGH;
+    constexpr bool HALF_GROUPS = LOW == 2 || HIGH == 2;
+    const FormatInfo& info = info_of(matrix.format);
+    const Unpacker<LOW, HIGH> unpack(info);
+    const bool has_zero_point = info.zero_point != 0,
+               has_offset = info.scales == HALF_OFFSET || info.scales == SUPER_OFFSET ||
+                            info.scales == SUPER_NIBBLES;
+    const Ints* weights = planes(matrix, tile);
+    ScaleReader reader(info.scales, scales(matrix, tile));
+    const uint32_t* words = rows.words_of(BYTES, block);
+    const GroupFacts* facts = rows.facts_of(block);
     Floats sums[R];
     for (int r = 0; r < R; r++) sums[r] = Floats{};
-    for (int group = 0; group < count; group++) {
-        Ints bytes[GROUP / 4];
-        for (int i = 0; i < per_group; i++) {
-            Ints stored = weights[i];
-            bytes[i] = NIBBLES ? stored & 0x0f0f0f0f : stored;
-            if constexpr (NIBBLES) bytes[i + per_group] = (Ints)((Words)stored >> 4) & 0x0f0f0f0f;
-        }
-        for (int i = 0; i < per_group; i++) __builtin_prefetch(weights + AHEAD * per_group + i);
-        __builtin_prefetch(scales + AHEAD * LANES);
-        if (NIBBLES) __builtin_prefetch(offsets + AHEAD * LANES);
-        Floats scale = load(scales), offset = NIBBLES ? load(offsets) : Floats{};
+    for (int group = 0, count = groups(matrix); group < count; group++) {
+        Ints bytes[WORDS];
+        unpack(weights, bytes);
+        for (int i = 0; i < BITS; i++) __builtin_prefetch(weights + AHEAD * BITS + i);
+        reader.prefetch(AHEAD);
+        Floats scale[2], offset[2];
+        reader.next(scale, offset);
         for (int r = 0; r < R; r++) {
-            Ints products = Ints{} + (NIBBLES ? 0 : centres[r]);
-            for (int i = 0; i < GROUP / 4; i++)
-                products = dot_bytes(products, bytes[i], words[i * MOST_ROWS + r]);
-            sums[r] =
-                fma(__builtin_convertvector(products, Floats), scale * row_scales[r], sums[r]);
-            if (NIBBLES) sums[r] = fma(offset, all(row_sums[r]), sums[r]);
+            const Floats row_scale = all(facts->scales[r]);
+            if constexpr (HALF_GROUPS) {
+                for (int half = 0; half < 2; half++) {
+                    Ints products = Ints{} + (has_zero_point ? facts->corrections[1 + half][r] : 0);
+                    for (int i = half * WORDS / 2; i < (half + 1) * WORDS / 2; i++)
+                        products = dot_bytes(products, bytes[i], words[i * MOST_ROWS + r]);
+                    sums[r] = fma(__builtin_convertvector(products, Floats),
+                                  scale[half] * row_scale, sums[r]);
+                    if (has_offset)
+                        sums[r] = fma(offset[half], all(facts->sums[1 + half][r]), sums[r]);
+                }
+            } else {
+                Ints products = Ints{} + (has_zero_point ? facts->corrections[0][r] : 0);
+                for (int i = 0; i < WORDS; i++)
+                    products = dot_bytes(products, bytes[i], words[i * MOST_ROWS + r]);
+                sums[r] = fma(__builtin_convertvector(products, Floats), scale[0] * row_scale,
+                              sums[r]);
+                if (has_offset) sums[r] = fma(offset[0], all(facts->sums[0][r]), sums[r]);
+            }
         }
-        weights += per_group, scales += LANES, words += GROUP / 4 * MOST_ROWS;
-        if (NIBBLES) offsets += LANES;
-        row_scales += MOST_ROWS, row_sums += MOST_ROWS, centres += MOST_ROWS;
+        weights += BITS, words += WORDS * MOST_ROWS, facts++;
     }
     for (int r = 0; r < R; r++) results[r] = sums[r] * matrix.factor;
 }
 
+// A tile's weights, group by group, as floats.
+class TileReader {
+public:
+    TileReader(const Matrix& matrix, int tile)
+        : info(info_of(matrix.format)), factor(matrix.factor), weights(planes(matrix, tile)),
+          reader(info.scales, scales(matrix, tile)) {}
+
+    // The next 32 inputs of 16 outputs.
+    void next(Floats* floats) {
+        Ints bytes[WORDS];
+        unpack(bytes);
+        Floats scale[2]{}, offset[2]{};
+        reader.next(scale, offset);
+        if (!has_half_groups(info.scales)) scale[1] = scale[0], offset[1] = offset[0];
+        const int32_t zero_point = info.zero_point;
+        for (int input = 0; input < GROUP; input++) {
+            const Ints byte = (Ints)(((Words)bytes[input / 4] >> (input % 4 * 8)) & 0xffu) - zero_point;
+            const int half = input / (GROUP / 2);
+            floats[input] = (__builtin_convertvector(byte, Floats) * scale[half] + offset[half]) *
+                            factor;
+        }
+        weights += info.low + info.high;
+    }
+
+private:
+    const FormatInfo& info;
+    const float factor;
+    const Ints* weights;
+    ScaleReader reader;
+
+    void unpack(Ints* bytes) const {
+        switch (info.low * 10 + info.high) {
+            case 20: return Unpacker<2, 0>(info)(weights, bytes);
+            case 21: return Unpacker<2, 1>(info)(weights, bytes);
+            case 40: return Unpacker<4, 0>(info)(weights, bytes);
+            case 41: return Unpacker<4, 1>(info)(weights, bytes);
+            case 42: return Unpacker<4, 2>(info)(weights, bytes);
+            default: return Unpacker<8, 0>(info)(weights, bytes);
+        }
+    }
+};
+
+// Products of R rows with one tile of codes, in floats: nothing of the rows is rounded.
+template <int R>
+inline void product_of_codes(const Matrix& matrix, const Rows& rows, int block, int tile,
+                             Floats* results) {
+    TileReader reader(matrix, tile);
+    const float* words = (const float*)rows.words_of(FLOATS, block);
+    for (int r = 0; r < R; r++) results[r] = Floats{};
+    for (int group = 0, count = groups(matrix); group < count; group++) {
+        Floats weights[GROUP];
+        reader.next(weights);
+        for (int input = 0; input < GROUP; input++, words += MOST_ROWS)
+            for (int r = 0; r < R; r++)
+                results[r] = fma(weights[input], all(words[r]), results[r]);
+    }
+}
+
 // Products of R rows with T tiles in floats.
-template <int R, int T, bool HALVES>
+template <int FORMAT, int R, int T>
 inline void product_of_floats(const Matrix& matrix, const Rows& rows, int block, int tile,
                               Floats* results) {
-    const int steps = groups(matrix) * GROUP / (HALVES ? 2 : 1);
-    const Floats* weights = (const Floats*)matrix.weights + (size_t)tile * steps;
-    const uint32_t* words = rows.words_of(block);
+    constexpr bool PAIRS = FORMAT == BFLOAT16;  // a step takes two inputs
+    using Vector = std::conditional_t<FORMAT == FLOAT16, Halves, Floats>;
+    const int steps = groups(matrix) * GROUP / (PAIRS ? 2 : 1);
+    const Vector* weights = (const Vector*)matrix.weights + (size_t)tile * steps;
+    const uint32_t* words = rows.words_of(PAIRS ? HALVES : FLOATS, block);
     Floats sums[T][R];
     for (int t = 0; t < T; t++)
         for (int r = 0; r < R; r++) sums[t][r] = Floats{};
     for (int step = 0; step < steps; step++, words += MOST_ROWS)
         for (int t = 0; t < T; t++) {
-            Floats weight = weights[(size_t)t * steps + step];
-            __builtin_prefetch(weights + (size_t)t * steps + step + AHEAD * 4);
+            const Vector* stored = weights + (size_t)t * steps + step;
+            __builtin_prefetch(stored + AHEAD * 4);
+            Floats weight;
+            if constexpr (FORMAT == FLOAT16) weight = load((const float16*)stored);
+            else weight = *stored;
             for (int r = 0; r < R; r++) {
-                if constexpr (HALVES) sums[t][r] = dot_halves(sums[t][r], (Words)weight, words[r]);
+                if constexpr (PAIRS) sums[t][r] = dot_halves(sums[t][r], (Words)weight, words[r]);
                 else sums[t][r] = fma(weight, all(((const float*)words)[r]), sums[t][r]);
             }
         }
@@ -197,28 +291,42 @@ inline void product_of_floats(const Matrix& matrix, const Rows& rows, int block,
         for (int r = 0; r < R; r++) results[t * R + r] = sums[t][r];
 }
 
+// Products of R rows with one tile, or with `most` where the format takes several at a time;
+// returns with how many.
+template <int R>
+inline int product(const Matrix& matrix, const Rows& rows, int block, int tile, int most,
+                   Floats* results) {
+    constexpr int T = R <= 4 ? 4 : 2;
+    const auto floats = [&](auto format) {
+        if (most >= T) return product_of_floats<format(), R, T>(matrix, rows, block, tile, results), T;
+        return product_of_floats<format(), R, 1>(matrix, rows, block, tile, results), 1;
+    };
+    switch (matrix.format) {
+        case FLOAT32: return floats(std::integral_constant<int, FLOAT32>());
+        case FLOAT16: return floats(std::integral_constant<int, FLOAT16>());
+        case BFLOAT16: return floats(std::integral_constant<int, BFLOAT16>());
+    }
+    const FormatInfo& info = info_of(matrix.format);
+    if (matrix.encoding == FLOATS) return product_of_codes<R>(matrix, rows, block, tile, results), 1;
+    switch (info.low * 10 + info.high) {
+        case 20: product_of_bytes<2, 0, R>(matrix, rows, block, tile, results); break;
+        case 21: product_of_bytes<2, 1, R>(matrix, rows, block, tile, results); break;
+        case 40: product_of_bytes<4, 0, R>(matrix, rows, block, tile, results); break;
+        case 41: product_of_bytes<4, 1, R>(matrix, rows, block, tile, results); break;
+        case 42: product_of_bytes<4, 2, R>(matrix, rows, block, tile, results); break;
+        default: product_of_bytes<8, 0, R>(matrix, rows, block, tile, results);
+    }
+    return 1;
+}
+
 // Hands the products of the first R rows of a block with tiles [first, last) to take(row, tile,
 // sixteen results).
 template <int R, class Take>
 inline void products_of_block(const Matrix& matrix, const Rows& rows, int block, int first,
                               int last, Take& take) {
-    constexpr int T = R <= 4 ? 4 : 2;
-    Floats results[R * T];
+    Floats results[R * (R <= 4 ? 4 : 2)];
     while (first < last) {
-        int done = 1;
-        switch (matrix.kind) {
-            case INT8: product_of_bytes<R, false>(matrix, rows, block, first, results); break;
-            case INT4: product_of_bytes<R, true>(matrix, rows, block, first, results); break;
-            case BFLOAT16:
-                if (last - first >= T)
-                    product_of_floats<R, T, true>(matrix, rows, block, first, results), done = T;
-                else product_of_floats<R, 1, true>(matrix, rows, block, first, results);
-                break;
-            default:
-                if (last - first >= T)
-                    product_of_floats<R, T, false>(matrix, rows, block, first, results), done = T;
-                else product_of_floats<R, 1, false>(matrix, rows, block, first, results);
-        }
+        const int done = product<R>(matrix, rows, block, first, last - first, results);
         for (int t = 0; t < done; t++)
             for (int r = 0; r < R; r++) {
                 Floats result = results[t * R + r];

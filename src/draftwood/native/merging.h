@@ -1,4 +1,4 @@
-// Guesses of several sources merged in one tree: sources/acceptance.py and
+// Candidates of several sources merged in one tree: sources/acceptance.py and
 // sources/python_merger.py, which say what is done here and why.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace draftwood {
 // What was expected after one text.
 struct Prediction {
     std::vector<Candidates> candidates;
-    Guesses mixed, means, estimates;
+    TokenProbs mixed, means, estimates;
     bool made = false, deep = false;
 };
 
@@ -51,27 +51,27 @@ struct Estimates {
         double total = 0;
         for (auto& said : prediction.candidates)
             total += said.weight = std::exp(log_weight[said.evidence]);
-        Guesses& mixed = prediction.mixed;
+        TokenProbs& mixed = prediction.mixed;
         for (auto& said : prediction.candidates) {
             said.weight /= total;
-            for (const Guess& guess : said.guesses) {
-                if (double* known = find(mixed, guess.token))
-                    *known += said.weight * guess.probability;
-                else mixed.push_back({guess.token, said.weight * guess.probability});
+            for (const TokenProb& candidate : said.probs) {
+                if (double* known = find(mixed, candidate.token))
+                    *known += said.weight * candidate.prob;
+                else mixed.push_back({candidate.token, said.weight * candidate.prob});
             }
         }
-        Guesses means = noise ? coupled(mixed, *noise) : mixed;
-        for (const Guess& guess : means) {
-            if (!(guess.probability > settings.floor)) continue;
-            prediction.means.push_back(guess);
-            prediction.estimates.push_back({guess.token, values[deep][bucket(guess.probability)]});
+        TokenProbs means = noise ? coupled(mixed, *noise) : mixed;
+        for (const TokenProb& candidate : means) {
+            if (!(candidate.prob > settings.floor)) continue;
+            prediction.means.push_back(candidate);
+            prediction.estimates.push_back({candidate.token, values[deep][bucket(candidate.prob)]});
         }
         prediction.deep = deep;
         prediction.made = true;
     }
 
-    Guesses coupled(const Guesses& mixed, PlaceKey key) const {
-        Guesses race_score = mixed;
+    TokenProbs coupled(const TokenProbs& mixed, PlaceKey key) const {
+        TokenProbs race_score = mixed;
         double total = 0, known = 0;
         for (size_t from = 0; from < mixed.size(); from += LANES) {
             Words tokens{};
@@ -80,13 +80,13 @@ struct Estimates {
             Floats times = exponential_noise(tokens, key);
             for (size_t i = from; i < end; i++) {
                 const double time = std::max<double>(times[i - from], settings.least_noise);
-                race_score[i].probability /= time;
-                total += race_score[i].probability;
-                known += mixed[i].probability;
+                race_score[i].prob /= time;
+                total += race_score[i].prob;
+                known += mixed[i].prob;
             }
         }
         total += std::max(0.0, 1.0 - known);
-        for (Guess& guess : race_score) guess.probability /= total;
+        for (TokenProb& candidate : race_score) candidate.prob /= total;
         return race_score;
     }
 
@@ -94,14 +94,14 @@ struct Estimates {
         const double* mean = find(prediction.mixed, token);
         if (mean && *mean > 0 && prediction.candidates.size() > 1)
             for (auto& said : prediction.candidates) {
-                const double* held = find(said.guesses, token);
+                const double* held = find(said.probs, token);
                 const double share = said.weight * (held ? *held : 0.0) / *mean;
                 log_weight[said.evidence] += settings.rate * (share - said.weight);
             }
         const int deep = prediction.deep;
-        for (const Guess& guess : prediction.means) {
-            const int at = bucket(guess.probability);
-            hits[deep][at] = hits[deep][at] * settings.decay + (guess.token == token);
+        for (const TokenProb& candidate : prediction.means) {
+            const int at = bucket(candidate.prob);
+            hits[deep][at] = hits[deep][at] * settings.decay + (candidate.token == token);
             trials[deep][at] = trials[deep][at] * settings.decay + 1.0;
             values[deep][at] =
                 (settings.strength * settings.before_evidence[deep * settings.buckets + at] +
@@ -164,14 +164,14 @@ struct Drafting {
         expected.clear();
     }
 
-    // Fill the tree until no further guess could pay. The request's key and the number of the draw
+    // Fill the tree until no further node could pay. The request's key and the number of the draw
     // that decides about the root's children are those of `place_key`; what lies below belongs to
     // the draws behind it. No path gets longer than `room`.
     void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key,
               uint64_t place, int64_t room) {
         if (open.made) estimates.learn(open, root);
         clear();
-        struct Entry {  // a guess below `place`, or, with token -1, this node to be expanded
+        struct Entry {  // a candidate below `place`, or, with token -1, this node to be expanded
             double chance;
             int64_t number;
             int32_t token, place;
@@ -206,8 +206,8 @@ struct Drafting {
             ask_sources(next.place, prediction.candidates);
             const PlaceKey noise = place_key(key, place + node.depth);
             estimates.predict(prediction, node.depth > 0, noisy ? &noise : nullptr);
-            for (const Guess& guess : prediction.estimates)
-                queue.push({node.chance * guess.probability, ++number, guess.token, next.place});
+            for (const TokenProb& candidate : prediction.estimates)
+                queue.push({node.chance * candidate.prob, ++number, candidate.token, next.place});
         }
     }
 
@@ -215,8 +215,8 @@ struct Drafting {
     uint64_t proposers(const Node& node) const {
         uint64_t bits = 0;
         for (const Candidates& said : expected[node.parent].candidates)
-            for (const Guess& guess : said.guesses)
-                if (guess.token == node.token) bits |= (uint64_t)1 << names[said.evidence];
+            for (const TokenProb& candidate : said.probs)
+                if (candidate.token == node.token) bits |= (uint64_t)1 << names[said.evidence];
         return bits;
     }
 

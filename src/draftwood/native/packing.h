@@ -54,96 +54,105 @@ inline bool fits_int4(const float* weights, int inputs) {
 }
 
 // Scales are stored as 16-bit floats in units that put the largest of them at about 1024.
-inline float unit_of_scales(const float* weights, int outputs, int inputs, WeightType kind) {
+inline float unit_of_scales(const float* weights, int outputs, int inputs, int32_t format) {
     float most = largest(weights, (size_t)outputs * inputs);
-    if (kind == INT8) most /= 127;
+    if (format == Q8_0) most /= 127;
     return most > 0 ? std::exp2(std::ceil(std::log2(most)) - 10) : 1.0f;
 }
 
-inline void pack_group(const Corner& corner, Matrix& matrix, int tile, int group, int lane) {
-    const int per_group = matrix.kind == INT4 ? GROUP / 8 : GROUP / 4;
-    size_t place = (size_t)tile * groups(matrix) + group;
-    uint8_t* bytes = (uint8_t*)matrix.weights + place * per_group * sizeof(Ints);
-    float weights[GROUP];
-    int32_t nibbles[GROUP];
-    for (int i = 0; i < GROUP; i++) weights[i] = corner(tile * LANES + lane, group * GROUP + i);
-    if (matrix.kind == INT4) {
-        float scale, offset;
-        fit_nibbles(weights, nibbles, scale, offset);
-        ((float16*)matrix.scales)[place * LANES + lane] = (float16)(scale / matrix.factor);
-        ((float16*)matrix.offsets)[place * LANES + lane] = (float16)(offset / matrix.factor);
-        for (int i = 0; i < GROUP / 2; i++)
-            bytes[(i / 4 * LANES + lane) * 4 + i % 4] =
-                (uint8_t)(nibbles[i] | nibbles[i + GROUP / 2] << 4);
-    } else {
-        float16 stored = (float16)(largest(weights, GROUP) / 127 / matrix.factor);
-        float scale = (float)stored * matrix.factor;
-        ((float16*)matrix.scales)[place * LANES + lane] = stored;
-        for (int i = 0; i < GROUP; i++) {
-            float rounded = scale > 0 ? std::nearbyint(weights[i] / scale) : 0.0f;
-            bytes[(i / 4 * LANES + lane) * 4 + i % 4] =
-                (uint8_t)(std::clamp(rounded, -127.0f, 127.0f) + 128);
+// Where a bfloat16 weight lies: two inputs of an output are side by side.
+inline size_t place_of_pair(const Matrix& matrix, int tile, int input, int lane) {
+    const size_t width = (size_t)groups(matrix) * GROUP;
+    return (((size_t)tile * width + input) / 2 * LANES + lane) * 2 + input % 2;
+}
+
+// A group's codes [16 outputs][32 inputs] become its planes.
+inline void put_codes(Matrix& matrix, int tile, int group, const uint8_t (*codes)[GROUP]) {
+    const FormatInfo& info = info_of(matrix.format);
+    uint32_t words[WORDS][LANES];
+    for (int lane = 0; lane < LANES; lane++)
+        for (int i = 0; i < WORDS; i++) std::memcpy(&words[i][lane], codes[lane] + 4 * i, 4);
+    Ints vectors[WORDS];
+    std::memcpy(vectors, words, sizeof vectors);
+    Ints* to = (Ints*)planes(matrix, tile) + (size_t)group * (info.low + info.high);
+    pack_codes(info.low, info.high, vectors, to);
+}
+
+// Sixteen rows of floats as 8-bit or 4-bit codes, with scales made here.
+inline void pack_group(const Corner& corner, Matrix& matrix, int tile, int group) {
+    uint8_t codes[LANES][GROUP];
+    float16* scales_of_group = (float16*)(scales(matrix, tile) +
+                                          (size_t)group * scale_bytes(info_of(matrix.format).scales));
+    for (int lane = 0; lane < LANES; lane++) {
+        float weights[GROUP];
+        for (int i = 0; i < GROUP; i++) weights[i] = corner(tile * LANES + lane, group * GROUP + i);
+        if (matrix.format == Q4_1) {
+            int32_t nibbles[GROUP];
+            float scale, offset;
+            fit_nibbles(weights, nibbles, scale, offset);
+            scales_of_group[lane] = (float16)(scale / matrix.factor);
+            scales_of_group[LANES + lane] = (float16)(offset / matrix.factor);
+            for (int i = 0; i < GROUP; i++) codes[lane][i] = (uint8_t)nibbles[i];
+        } else {
+            float16 stored = (float16)(largest(weights, GROUP) / 127 / matrix.factor);
+            float scale = (float)stored * matrix.factor;
+            scales_of_group[lane] = stored;
+            for (int i = 0; i < GROUP; i++) {
+                float rounded = scale > 0 ? std::nearbyint(weights[i] / scale) : 0.0f;
+                codes[lane][i] = (uint8_t)(std::clamp(rounded, -127.0f, 127.0f) + 128);
+            }
         }
     }
+    put_codes(matrix, tile, group, codes);
 }
 
 inline void set_factor(const float* weights, Matrix& matrix) {
     matrix.factor = 1;
-    if (matrix.kind == INT8 || matrix.kind == INT4)
-        matrix.factor =
-            unit_of_scales(weights, matrix.outputs, matrix.inputs, (WeightType)matrix.kind);
+    if (is_quantised(matrix.format))
+        matrix.factor = unit_of_scales(weights, matrix.outputs, matrix.inputs, matrix.format);
 }
 
-// Fill a tile of the memory that `matrix` points to.
+// Fill a tile of the memory that `matrix` points to with weights [outputs inputs], as floats, Q8_0
+// or Q4_1.
 inline void pack_tile(const float* weights, Matrix& matrix, int tile) {
     Corner corner{weights, matrix.outputs, matrix.inputs};
-    const int width = groups(matrix) * GROUP;
-    for (int lane = 0; lane < LANES; lane++)
-        for (int group = 0; group < groups(matrix); group++) {
-            if (matrix.kind == INT8 || matrix.kind == INT4) {
-                pack_group(corner, matrix, tile, group, lane);
-                continue;
-            }
-            for (int input = group * GROUP; input < (group + 1) * GROUP; input++) {
-                float weight = corner(tile * LANES + lane, input);
-                if (matrix.kind == FLOAT32)
-                    ((float*)matrix.weights)[((size_t)tile * width + input) * LANES + lane] =
-                        weight;
-                else
-                    ((bfloat16*)
-                         matrix.weights)[(((size_t)tile * width + input) / 2 * LANES + lane) * 2 +
-                                         input % 2] = to_bfloat16(weight);
-            }
-        }
-}
-
-// The weight that `pack_tile` stored for an output of a tile.
-inline float stored_weight(const Matrix& matrix, int tile, int lane, int input) {
     const size_t width = (size_t)groups(matrix) * GROUP;
-    if (matrix.kind == FLOAT32)
-        return ((const float*)matrix.weights)[((size_t)tile * width + input) * LANES + lane];
-    if (matrix.kind == BFLOAT16)
-        return to_float(
-            ((const bfloat16*)
-                 matrix.weights)[(((size_t)tile * width + input) / 2 * LANES + lane) * 2 +
-                                 input % 2]);
-    const int per_group = matrix.kind == INT4 ? GROUP / 8 : GROUP / 4;
-    const int i = matrix.kind == INT4 ? input % (GROUP / 2) : input % GROUP;
-    const size_t place = (size_t)tile * groups(matrix) + input / GROUP;
-    const uint8_t* bytes = (const uint8_t*)matrix.weights + place * per_group * sizeof(Ints);
-    const int byte = bytes[(i / 4 * LANES + lane) * 4 + i % 4];
-    const float scale = (float)matrix.scales[place * LANES + lane] * matrix.factor;
-    if (matrix.kind == INT8) return scale * (float)(byte - 128);
-    const int nibble = input % GROUP < GROUP / 2 ? byte & 15 : byte >> 4;
-    return scale * (float)nibble + (float)matrix.offsets[place * LANES + lane] * matrix.factor;
+    for (int group = 0; group < groups(matrix); group++) {
+        if (is_quantised(matrix.format)) {
+            pack_group(corner, matrix, tile, group);
+            continue;
+        }
+        for (int lane = 0; lane < LANES; lane++)
+            for (int input = group * GROUP; input < (group + 1) * GROUP; input++) {
+                const float weight = corner(tile * LANES + lane, input);
+                const size_t place = ((size_t)tile * width + input) * LANES + lane;
+                if (matrix.format == FLOAT32) ((float*)matrix.weights)[place] = weight;
+                else if (matrix.format == FLOAT16) ((float16*)matrix.weights)[place] = (float16)weight;
+                else ((bfloat16*)matrix.weights)[place_of_pair(matrix, tile, input, lane)] = to_bfloat16(weight);
+            }
+    }
 }
 
-// The reverse of `pack_tile`: weights [outputs inputs].
-inline void unpack_tile(const Matrix& matrix, int tile, float* weights) {
-    for (int lane = 0; lane < LANES && tile * LANES + lane < matrix.outputs; lane++)
-        for (int input = 0; input < matrix.inputs; input++)
-            weights[(size_t)(tile * LANES + lane) * matrix.inputs + input] =
-                stored_weight(matrix, tile, lane, input);
+// The weights of an output in the order of its inputs.
+inline void read_output(const Matrix& matrix, int output, float* weights) {
+    const int tile = output / LANES, lane = output % LANES;
+    const size_t width = (size_t)groups(matrix) * GROUP;
+    if (is_quantised(matrix.format)) {
+        TileReader reader(matrix, tile);
+        for (int group = 0; group < groups(matrix); group++) {
+            Floats floats[GROUP];
+            reader.next(floats);
+            for (int i = 0; i < GROUP && group * GROUP + i < matrix.inputs; i++)
+                weights[group * GROUP + i] = floats[i][lane];
+        }
+        return;
+    }
+    for (int input = 0; input < matrix.inputs; input++) {
+        const size_t place = ((size_t)tile * width + input) * LANES + lane;
+        if (matrix.format == FLOAT32) weights[input] = ((const float*)matrix.weights)[place];
+        else if (matrix.format == FLOAT16) weights[input] = (float)((const float16*)matrix.weights)[place];
+        else weights[input] = to_float(((const bfloat16*)matrix.weights)[place_of_pair(matrix, tile, input, lane)]);
+    }
 }
 
 }  // namespace draftwood

@@ -9,24 +9,24 @@
 
 namespace draftwood {
 
-struct Guess {
+struct TokenProb {
     int32_t token;
-    double probability;
+    double prob;
 };
 
-using Guesses = std::vector<Guess>;
+using TokenProbs = std::vector<TokenProb>;
 
-inline double* find(Guesses& guesses, int32_t token) {
-    for (Guess& guess : guesses)
-        if (guess.token == token) return &guess.probability;
+inline double* find(TokenProbs& probs, int32_t token) {
+    for (TokenProb& candidate : probs)
+        if (candidate.token == token) return &candidate.prob;
     return nullptr;
 }
 
-inline void keep_likeliest(Guesses& guesses, size_t count) {
-    if (guesses.size() <= count) return;
-    std::stable_sort(guesses.begin(), guesses.end(),
-                     [](const Guess& a, const Guess& b) { return a.probability > b.probability; });
-    guesses.resize(count);
+inline void keep_topk(TokenProbs& probs, size_t count) {
+    if (probs.size() <= count) return;
+    std::stable_sort(probs.begin(), probs.end(),
+                     [](const TokenProb& a, const TokenProb& b) { return a.prob > b.prob; });
+    probs.resize(count);
 }
 
 // What a forward pass of the target said.
@@ -44,7 +44,7 @@ struct VerifiedTree {
 struct Candidates {
     int32_t evidence;
     double weight;
-    Guesses guesses;
+    TokenProbs probs;
 };
 
 // Takes what one source holds likely.
@@ -52,10 +52,10 @@ struct CandidateList {
     std::vector<Candidates>& all;
     const std::vector<int32_t>& evidence;  // numbers of the source's own kinds
 
-    void add(int kind, Guesses guesses) { add_numbered(evidence[kind], std::move(guesses)); }
+    void add(int kind, TokenProbs probs) { add_numbered(evidence[kind], std::move(probs)); }
 
-    void add_numbered(int32_t number, Guesses guesses) {
-        all.push_back({number, 0.0, std::move(guesses)});
+    void add_numbered(int32_t number, TokenProbs probs) {
+        all.push_back({number, 0.0, std::move(probs)});
     }
 };
 

@@ -99,11 +99,11 @@ def _check_law(verifier: Verifier, shape: Shape, target: torch.Tensor, draft: to
         law = emitted_law(verifier, drafting(shape, draft), target, 2)
     except NotImplementedError:
         value = _sampled(verifier, shape, target, draft)
-        assert value > LEVEL, f"texts do not follow the target's law: p = {value:.2g}"
+        assert value > LEVEL, f"texts do not follow the target's distribution: p = {value:.2g}"
         return
     off = distance(law, target_law(target, 2))
     assert off < 1e-9, (
-        f"the law of the text is {off:.6g} from the target's: label, order or rows are not true"
+        f"the text's distribution is {off:.6g} from the target's: label, order or rows are not true"
     )
 
 

@@ -44,7 +44,8 @@ def check_verifier(verifier: Verifier) -> None:
             for length in range(1, len(widths) + 2) if verifier.exact_for else ():
                 off = distance(law_of(found, target, length), target_law(target, length))
                 assert off <= TOLERANCE, (
-                    f"{case}: the law of the first {length} tokens is {off:.6g} from the target's"
+                    f"{case}: the distribution of the first {length} tokens is {off:.6g} from the"
+                    " target's"
                 )
 
 

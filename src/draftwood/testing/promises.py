@@ -254,7 +254,7 @@ def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
         return Method(TokenRecycling(Paths(), ranks=VOCABULARY), recipe.verifier, recipe.name)
     if recipe.drafter is LayerSkip:
         recipe = replace(recipe, drafter=DraftModel)
-    return methods.build(recipe, target, draft if methods.needs_draft_model(recipe) else None)
+    return methods.build(recipe, target, draft if methods.uses_draft_model(recipe) else None)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def is_made(value: object) -> bool:
 
 
 def run(hook: object = None, **options: Any) -> Any:
-    """Generate with options, some of which are made anew for each call."""
+    """Generate with options, some of which are made for each call."""
     made = {
         name: value()
         if callable(value) and name != "prefix_allowed_tokens_fn" and not is_made(value)

@@ -1,4 +1,4 @@
-"""Batches rest from guesses that are never kept, and their texts stay what they are."""
+"""Batches rest from draft tokens that are never kept, and their texts stay what they are."""
 
 import random
 from typing import Any
@@ -13,7 +13,7 @@ from draftwood.models.transformers import TransformersModel
 from draftwood.stats import Stats
 from draftwood.testing import tiny_llama
 from draftwood.text.hooks import drafted
-from draftwood.text.hooks.alone import LONGEST_REST, SHORTEST_REST, TRIAL, Rest, run_alone
+from draftwood.text.hooks.alone import run_alone
 from draftwood.tree import DraftTree
 
 LONG = 90
@@ -32,9 +32,9 @@ def padded() -> dict[str, Tensor]:
 
 @pytest.fixture
 def always_resting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """No guess is ever good enough; how many rounds rested."""
+    """No draft token is ever good enough; how many rounds rested."""
     rested: list[int] = []
-    monkeypatch.setattr("draftwood.text.hooks.alone.LEAST", 100.0)
+    monkeypatch.setattr(drafted, "LEAST_KEPT", 100.0)
 
     def counted(*arguments: Any) -> Tensor:
         rested.append(1)
@@ -76,7 +76,7 @@ def test_a_seeds_text_does_not_depend_on_rest(method: str, always_resting: list[
 
 
 def test_rejection_sampling_never_rests(always_resting: list[int]) -> None:
-    """Its draws depend on what was guessed, so that a text for a seed would change with the
+    """Its draws depend on what was drafted, so that a text for a seed would change with the
     batch."""
     model = tiny_llama(layers=3)
     hook = draftwood.custom_generate("rsd-s", draft_model=tiny_llama(seed=1, layers=1))
@@ -102,22 +102,7 @@ def test_a_run_of_single_tokens_is_a_run_of_lone_roots(name: str) -> None:
             session.commit([0])
 
 
-def test_rest_grows_and_ends_with_guesses_that_are_kept() -> None:
-    rest, rested = Rest(), []
-    for _ in range(6):
-        assert not rest.goes_on()
-        rest.saw(TRIAL, 0)
-        rested.append(0)
-        while rest.goes_on():
-            rested[-1] += 1
-    assert rested == [min(SHORTEST_REST * 2**n, LONGEST_REST) for n in range(6)]
-    rest.saw(TRIAL, TRIAL)
-    assert not rest.goes_on()
-    rest.saw(TRIAL, 0)
-    assert rest.left == SHORTEST_REST + 1
-
-
-def test_good_guesses_never_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_good_draft_tokens_never_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[Stats] = []
     monkeypatch.setattr(drafted, "run_alone", None)
     prompt = torch.tensor([[5, 6, 7, 8] * 6]).expand(4, -1)

@@ -59,7 +59,10 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--dtype", default="bfloat16")
     options.add_argument(
-        "--lookup", type=int, default=10, help="guesses per run; 10 is the documentation's example"
+        "--lookup",
+        type=int,
+        default=10,
+        help="draft tokens per pass; 10 is the documentation's example",
     )
     arguments = options.parse_args()
     serve(lambda: load(arguments))

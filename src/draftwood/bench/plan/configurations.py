@@ -150,22 +150,45 @@ def other_verifiers(recipe: methods.Recipe) -> list[Configuration]:
         raise ValueError(
             f"{recipe.name} grows its own trees; vary the verifier of a method that takes a shape"
         )
-    chain = recipe.shape.depth == recipe.shape.nodes
-    found = []
-    for kind in methods.known_parts().verifiers.values():
-        if isinstance(recipe.verifier, kind):
-            rule, label = recipe.verifier, recipe.name
-        elif takes(kind) and recipe.shape.draw in kind.exact_for and (chain or kind is not Block):
-            rule = kind()
-            label = f"{recipe.name} + {rule.name}"
-        else:
-            continue
-        found.append(Configuration(label, recipe=recipe.name, verifier=rule))
-    return found
+    return [
+        Configuration(label, recipe=recipe.name, verifier=rule)
+        for label, rule in _rules(recipe, recipe.shape)
+    ]
 
 
 def other_shapes(recipe: methods.Recipe, budget: int) -> list[Configuration]:
     """The method on every shape that spends the budget and that its verifier is exact for."""
+    return [
+        Configuration(recipe.name, f"budget {budget}", recipe.name, shape)
+        for shape in _shapes(recipe, budget)
+        if shape.draw in recipe.verifier.exact_for
+    ]
+
+
+def shapes_and_verifiers(recipe: methods.Recipe, budget: int) -> list[Configuration]:
+    """The method on every shape that spends the budget, under every rule that is exact for it."""
+    return [
+        Configuration(label, f"budget {budget}", recipe.name, shape, rule)
+        for shape in _shapes(recipe, budget)
+        for label, rule in _rules(recipe, shape)
+    ]
+
+
+def _rules(recipe: methods.Recipe, shape: Shape) -> list[tuple[str, Verifier]]:
+    """The lossless rules for a shape, with what the method is called under each."""
+    chain = shape.depth == shape.nodes
+    found = []
+    for kind in methods.known_parts().verifiers.values():
+        own = isinstance(recipe.verifier, kind)
+        rule = recipe.verifier if own else kind() if takes(kind) else None
+        if own and shape == recipe.shape:
+            found.append((recipe.name, recipe.verifier))
+        elif rule is not None and shape.draw in kind.exact_for and (chain or kind is not Block):
+            found.append((recipe.name if own else f"{recipe.name} + {rule.name}", rule))
+    return found
+
+
+def _shapes(recipe: methods.Recipe, budget: int) -> list[Shape]:
     if not _grows_a_shape(recipe):
         raise ValueError(
             f"{recipe.name} takes no other shapes; vary those of a method with a draft model or"
@@ -181,9 +204,7 @@ def other_shapes(recipe: methods.Recipe, budget: int) -> list[Configuration]:
             Independent(count, length),
             BestFirst(length, count, budget),
         ]
-    shapes += [Sequoia(budget=budget), *_found_shapes(budget)]
-    fit = [shape for shape in shapes if shape.draw in recipe.verifier.exact_for]
-    return [Configuration(recipe.name, f"budget {budget}", recipe.name, shape) for shape in fit]
+    return [*shapes, Sequoia(budget=budget), *_found_shapes(budget)]
 
 
 def _found_shapes(budget: int) -> list[Shape]:

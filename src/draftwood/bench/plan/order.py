@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from draftwood.bench.plan.measurements import Measurement
 from draftwood.bench.plan.models import Models
 from draftwood.bench.plan.protocols import Load, Protocol, timed
 
@@ -41,6 +42,27 @@ class Order:
             raise ValueError(
                 "peers decode greedily, prompt by prompt: add --temperature 0, or leave --peers out"
             )
+
+
+@dataclass(frozen=True)
+class MeasurementOrder:
+    """Everything that a measurement is asked for.
+
+    Attributes:
+        measurement: what is measured.
+        models: on which weights, each as ``draftwood.load`` takes it.
+        output: folder of the records.
+        device: None takes the default of ``draftwood.load``.
+        threads: that PyTorch uses; None leaves it its own choice.
+        command: as typed.
+    """
+
+    measurement: Measurement
+    models: tuple[str, ...]
+    output: Path
+    device: str | None = None
+    threads: int | None = None
+    command: str = ""
 
 
 @dataclass(frozen=True)

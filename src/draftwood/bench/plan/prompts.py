@@ -13,6 +13,7 @@ from typing import Any
 
 Message = dict[str, str]
 BUILT_IN = "built-in"
+WIKITEXT = "wikitext2"
 STORY_TOKENS = 14
 
 
@@ -97,8 +98,30 @@ def load_prompts(
     return _chosen(found, per_category, categories, limit)
 
 
-def data_folder() -> Path:
+def load_text(source: str) -> str:
+    """A running text: ``wikitext2``, the test part of WikiText-2, or a file in UTF-8.
+
+    Raises:
+        OSError: for a file or data folder that is not there.
+        ValueError: for a file that is no text.
+    """
+    if source == WIKITEXT:
+        packed = data_folder("or name a file of text with --text") / "wikitext2_raw"
+        return gzip.decompress((packed / "wiki.test.raw.gz").read_bytes()).decode()
+    path = Path(source)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; --text takes a file or {WIKITEXT}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text; give a plain text") from None
+
+
+def data_folder(otherwise: str = f"or take --prompts {BUILT_IN}") -> Path:
     """The folder of data sets: ``$DRAFTWOOD_DATA``, else ``../shared/data`` beside a checkout.
+
+    Args:
+        otherwise: what else the user may do where there is none.
 
     Raises:
         FileNotFoundError: where there is none.
@@ -107,8 +130,7 @@ def data_folder() -> Path:
     path = Path(os.environ.get("DRAFTWOOD_DATA") or beside)
     if not path.is_dir():
         raise FileNotFoundError(
-            f"there are no data sets at {path}; set DRAFTWOOD_DATA to their folder, or take"
-            f" --prompts {BUILT_IN}"
+            f"there are no data sets at {path}; set DRAFTWOOD_DATA to their folder, {otherwise}"
         )
     return path
 

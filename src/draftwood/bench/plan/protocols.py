@@ -3,10 +3,10 @@
 A protocol is a small frozen dataclass that goes to JSON and back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from draftwood import methods
 from draftwood.bench.plan.configurations import (
@@ -18,8 +18,10 @@ from draftwood.bench.plan.configurations import (
     other_shapes,
     other_verifiers,
     rsd_configuration,
+    shapes_and_verifiers,
     urgency,
 )
+from draftwood.bench.plan.measurements import MEASUREMENTS, Measurement
 
 
 @dataclass(frozen=True)
@@ -178,33 +180,35 @@ class Axes:
 
     Args:
         methods: the methods to start from.
-        vary: the axis.
+        vary: the axis; ``pair`` takes every shape with every verifier that is exact for it.
         budget: drafted tokens of every shape, where shapes vary; of ``BUDGET_SHAPES``.
     """
 
     name: ClassVar[str] = "axes"
     growing: ClassVar[frozenset[str]] = frozenset()
     methods: tuple[str, ...] = ("rsd-s",)
-    vary: Literal["drafter", "shape", "verifier"] = "verifier"
+    vary: Literal["drafter", "shape", "verifier", "pair"] = "verifier"
     budget: int = 14
     settings: Settings = field(default_factory=lambda: Settings(temperatures=(0.0, 1.0)))
 
     def __post_init__(self) -> None:
-        if self.vary not in ("drafter", "shape", "verifier"):
-            raise ValueError(f"vary is drafter, shape or verifier, not {self.vary!r}")
+        if self.vary not in ("drafter", "shape", "verifier", "pair"):
+            raise ValueError(f"vary is drafter, shape, verifier or pair, not {self.vary!r}")
         if self.budget not in BUDGET_SHAPES:
             raise ValueError(
                 f"budget is one of {', '.join(map(str, BUDGET_SHAPES))}, got {self.budget}"
             )
 
     def cells(self) -> list[Configuration]:
-        vary = {"drafter": other_drafters, "verifier": other_verifiers}
+        vary: dict[str, Callable[[methods.Recipe], list[Configuration]]] = {
+            "drafter": other_drafters,
+            "shape": lambda recipe: other_shapes(recipe, self.budget),
+            "verifier": other_verifiers,
+            "pair": lambda recipe: shapes_and_verifiers(recipe, self.budget),
+        }
         found = [Configuration(PLAIN)]
         for name in _named(self.methods):
-            recipe = methods.recipe(name)
-            found += (
-                vary[self.vary](recipe) if self.vary in vary else other_shapes(recipe, self.budget)
-            )
+            found += vary[self.vary](methods.recipe(name))
         return found
 
 
@@ -248,6 +252,7 @@ class Load:
 
 
 Protocol = SpecBench | Rsd | Axes | Load
+Described = TypeVar("Described", Protocol, Measurement)
 PROTOCOLS: dict[str, type[Protocol]] = {kind.name: kind for kind in get_args(Protocol)}
 
 
@@ -256,8 +261,8 @@ def timed(protocol: Protocol) -> bool:
     return not (isinstance(protocol, Rsd) and protocol.thrifty)
 
 
-def as_json(protocol: Protocol) -> dict[str, Any]:
-    """A protocol in plain types."""
+def as_json(protocol: Protocol | Measurement) -> dict[str, Any]:
+    """A protocol or a measurement in plain types."""
     return {"protocol": protocol.name, **asdict(protocol)}
 
 
@@ -267,12 +272,21 @@ def from_json(described: dict[str, Any]) -> Protocol:
     Raises:
         ValueError: for anything else.
     """
+    return _from_json(described, PROTOCOLS)
+
+
+def measurement(described: dict[str, Any]) -> Measurement:
+    """The measurement that ``as_json`` described. Raises ValueError for anything else."""
+    return _from_json(described, MEASUREMENTS)
+
+
+def _from_json(described: dict[str, Any], kinds: Mapping[str, type[Described]]) -> Described:
     options = dict(described)
     name = options.pop("protocol", None)
-    if name not in PROTOCOLS:
-        raise ValueError(f"there is no protocol {name!r}; there are {', '.join(PROTOCOLS)}")
-    kind = PROTOCOLS[name]
-    unknown = set(options) - {each.name for each in fields(kind)}
+    if name not in kinds:
+        raise ValueError(f"there is no protocol {name!r}; there are {', '.join(kinds)}")
+    kind = kinds[name]
+    unknown = set(options) - {each.name for each in fields(kind)}  # type: ignore[arg-type]
     if unknown:
         raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}")
     if "settings" in options:

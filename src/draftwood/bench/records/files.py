@@ -60,6 +60,7 @@ class Record:
         beside: of a peer that answered when the run went on: ``stats`` and ``seconds_end_to_end``
             of plain decoding, measured once more at that moment; ratios of this record are to
             these.
+        model: name of the weights, where a measurement covers several.
     """
 
     cell: str
@@ -89,6 +90,7 @@ class Record:
     draft_steps: int | None = None
     load: dict[str, Any] | None = None
     beside: dict[str, Any] | None = None
+    model: str | None = None
 
     @property
     def key(self) -> Key:

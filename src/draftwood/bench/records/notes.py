@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from draftwood.bench.plan.measurements import MEASUREMENTS
+from draftwood.bench.plan.protocols import measurement
 from draftwood.bench.records.files import TRIES, Record, RunInfo
 from draftwood.bench.records.significance import SIGNIFICANCE
 from draftwood.bench.records.statistics import Summary, summaries
@@ -12,9 +14,12 @@ def notes(records: Sequence[Record], run: RunInfo) -> list[str]:
 
     Prompts, texts and distributions that differ; peers that failed or are absent.
     """
+    if run.protocol in MEASUREMENTS:
+        return list(_of_measurement(records, run))
     own = summaries([record for record in records if not record.is_peer], run)
     return [
         *_of_the_run(records, run),
+        *_of_files(run),
         *(note for each in own for note in _of_texts(each, run)),
         *_of_peers(records, run),
     ]
@@ -28,6 +33,18 @@ def _of_the_run(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
     answered = len({record.prompt for record in records})
     if answered < count:
         yield f"the run is not finished: it has come to {answered} of {count} prompts"
+
+
+def _of_measurement(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
+    if run.prompts:
+        yield f"{run.prompts['count']} {run.prompts['rule']}, of {run.prompts['source']}"
+    expected = measurement(run.options).count(len(run.model.split(", ")))
+    if len(records) < expected:
+        yield f"the run is not finished: it has {len(records)} of {expected} records"
+    yield from _of_files(run)
+
+
+def _of_files(run: RunInfo) -> Iterator[str]:
     if run.dirty:
         files = ", ".join(run.dirty)
         yield f"{files}: files differed from this commit, so it does not hold what was measured"
@@ -70,7 +87,9 @@ def _of_peers(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
 
 
 def failures(records: Sequence[Record], run: RunInfo) -> list[Summary]:
-    """Configurations that claim to be lossless and are not."""
+    """Configurations that claim to be lossless and are not; none of a measurement without texts."""
+    if run.protocol in MEASUREMENTS:
+        return []
     mine = [record for record in records if not record.is_peer and record.lossless]
     found = summaries(mine, run)
     return [

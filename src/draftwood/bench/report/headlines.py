@@ -3,8 +3,7 @@
 Decoding alone and end to end, beside peers, and what 8 bits cost.
 """
 
-from collections.abc import Mapping
-
+from draftwood.bench.records.figures import figures
 from draftwood.bench.records.statistics import Summary, summaries
 from draftwood.bench.report.reading import MeasuredRun
 from draftwood.bench.report.tables import temperatures
@@ -71,14 +70,15 @@ def peer_sentence(measured: MeasuredRun, method: str) -> str:
     )
 
 
-def quality_sentence(record: Mapping) -> str:
+def quality_sentence(measured: MeasuredRun) -> str:
     """How often 8- and 16-bit products leave the likeliest token as it is."""
     shares = {
-        name: f"{found['same_likeliest']:.1%}".replace("%", " %")
-        for name, found in record["types"].items()
+        found["method"]: f"{found['same_likeliest']:.1%}".replace("%", " %")
+        for found in figures(measured.records)
     }
+    model = measured.run.model
     return (
-        f"**{record['model']} in int8 is not quite {record['model']} in float32:** the likeliest"
+        f"**{model} in int8 is not quite {model} in float32:** the likeliest"
         f" token is the same at {shares['int8']} of places (bfloat16: {shares['bfloat16']})."
     )
 

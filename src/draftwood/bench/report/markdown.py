@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from draftwood.bench.records.notes import notes
+from draftwood.bench.report.figure_tables import FIGURE_TABLES
 from draftwood.bench.report.overview import facts, overview
 from draftwood.bench.report.reading import MeasuredRun
 from draftwood.bench.report.tables import tables, temperatures
@@ -18,7 +19,9 @@ def _run(measured: MeasuredRun) -> str:
     parts = [f"# {measured.folder.name}: {run.protocol} of {run.model}"]
     parts.append("\n".join(f"- {name}: {value}" for name, value in facts(run, records).items()))
     parts.append(f"```bash\n{run.command}\n```")
-    shown = [overview(records, run, temperature) for temperature in temperatures(records)]
+    shown = []
+    if run.protocol not in FIGURE_TABLES:
+        shown = [overview(records, run, temperature) for temperature in temperatures(records)]
     parts += [
         f"## {table.title}\n\n{table.markdown()}"
         for table in dict.fromkeys((*shown, *tables(records, run)))

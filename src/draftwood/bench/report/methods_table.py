@@ -6,7 +6,8 @@ from draftwood.bench.records.statistics import Estimate, Summary
 from draftwood.bench.report.best_shapes import held_out
 from draftwood.bench.report.overview import chosen, is_refused
 from draftwood.bench.report.reading import MeasuredRun
-from draftwood.bench.report.tables import Table, identity, speed_up, temperatures
+from draftwood.bench.report.table import Table
+from draftwood.bench.report.tables import identity, speed_up, temperatures
 
 HEAD = (
     *("method", "what it does", "T", "tokens per run [95 %]", "x plain, decoding alone [95 %]"),

@@ -5,15 +5,9 @@ from collections.abc import Iterable, Sequence
 from draftwood.bench.records.files import Record, RunInfo
 from draftwood.bench.records.statistics import Summary, summaries
 from draftwood.bench.report.best_shapes import best_shape
-from draftwood.bench.report.tables import (
-    Table,
-    identity,
-    load_table,
-    marked,
-    name_of,
-    number,
-    speed_up,
-)
+from draftwood.bench.report.figure_tables import FIGURE_TABLES
+from draftwood.bench.report.table import Table, marked, number
+from draftwood.bench.report.tables import identity, load_table, name_of, speed_up
 
 SPEC_BENCH = "Spec-Bench stands here as its even half: the questions with even numbers."
 HEAD = (
@@ -25,29 +19,32 @@ LAST = ("of the roofline", "accepted at the root / alpha*")
 
 def facts(run: RunInfo, records: Sequence[Record]) -> dict[str, str]:
     """What was run, by name."""
-    prompts = run.prompts
     cores = f", {run.hardware['cores']} cores" if run.hardware.get("cores") else ""
-    answered = len({record.prompt for record in records})
-    of = f" of {prompts['count']}" if answered < prompts["count"] else ""
     found = {
-        "model": f"{run.model}, {run.dtype}",
+        "model": ", ".join(filter(None, [run.model, run.dtype])),
         "draft model": run.draft_model or "",
         "machine": (
             f"{run.hardware['device']}{cores}, {run.threads}"
             f" thread{'s' if run.threads != 1 else ''}"
         ),
-        "prompts": (
-            f"{answered}{of}, {prompts['source']}: {prompts['note'] or 'from a file'};"
-            f" {prompts['rule']}"
-        ),
+        "prompts": _prompts(run, records),
         "commit": ", ".join(
             dict.fromkeys(filter(None, [run.commit, *(each.get("commit") for each in run.resumed)]))
         ),
         "measured": run.started if run.started != "unknown" else "",
     }
-    if prompts["source"] == "spec-bench":
-        found["prompts"] += f". {SPEC_BENCH}"
     return {name: value for name, value in found.items() if value}
+
+
+def _prompts(run: RunInfo, records: Sequence[Record]) -> str:
+    """What was asked; empty for a measurement, whose notes say what was read."""
+    if run.protocol in FIGURE_TABLES:
+        return ""
+    prompts, answered = run.prompts, len({record.prompt for record in records})
+    of = f" of {prompts['count']}" if answered < prompts["count"] else ""
+    source = f"{answered}{of}, {prompts['source']}: {prompts['note'] or 'from a file'}"
+    also = f". {SPEC_BENCH}" if prompts["source"] == "spec-bench" else ""
+    return f"{source}; {prompts['rule']}{also}"
 
 
 def overview(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:

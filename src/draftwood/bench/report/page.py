@@ -10,10 +10,12 @@ from string import Template
 from draftwood.bench.records.notes import notes
 from draftwood.bench.records.statistics import Summary
 from draftwood.bench.report import trees
+from draftwood.bench.report.figure_tables import FIGURE_TABLES, figure_headline
 from draftwood.bench.report.findings import Finding, findings
 from draftwood.bench.report.overview import chosen, facts, is_refused, overview
 from draftwood.bench.report.reading import MeasuredRun
-from draftwood.bench.report.tables import Table, name_of, over_plain, tables, temperatures
+from draftwood.bench.report.table import Table
+from draftwood.bench.report.tables import name_of, over_plain, tables, temperatures
 
 WORDS = 40  # characters from which a cell is read as text
 COLUMNS = (
@@ -57,6 +59,8 @@ def headline(measured: MeasuredRun) -> str:
 
     A difference of texts, else the greatest speed-up, else the most tokens per pass.
     """
+    if measured.run.protocol in FIGURE_TABLES:
+        return figure_headline(measured.run.protocol, measured.records)
     cells = [
         each
         for temperature in temperatures(measured.records)
@@ -119,12 +123,19 @@ def _run(measured: MeasuredRun, head: str, place: int) -> str:
         for name, value in facts(run, records).items()
     )
     kinds = temperatures(records)
-    parts = [
+    begin = [
         f'<section id="run-{place}"><h1>{escape(head)}</h1>',
         (
             f'<p class="soft">draftwood bench {escape(run.protocol)},'
             f" {escape(measured.folder.name)}</p><dl>{known}</dl>"
         ),
+    ]
+    if run.protocol in FIGURE_TABLES:
+        shown = [_table(table) for table in tables(records, run)]
+        shown += [f"<p>{escape(note)}.</p>" for note in notes(records, run)]
+        return "\n".join([*begin, *shown, _environment(measured), "</section>"])
+    parts = [
+        *begin,
         *(_table(overview(records, run, temperature)) for temperature in kinds),
         f"<p><small>{escape(LOAD_COLUMNS if run.protocol == 'load' else COLUMNS)}</small></p>",
         *(f"<p>{escape(note)}.</p>" for note in notes(records, run)[1:]),

@@ -55,7 +55,7 @@ def read(folder: Path) -> MeasuredRun:
     try:
         records = read_records(folder)
     except ValueError as error:
-        raise ValueError(f"{error}; delete that line, and its command measures it anew") from None
+        raise ValueError(f"{error}; delete that line, and its command measures it again") from None
     if not records:
         raise ValueError(
             f"{folder} holds no records yet, so there is nothing to show; let its run go on:"

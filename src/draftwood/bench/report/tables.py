@@ -1,7 +1,6 @@
 """What a run found, as tables: for the terminal, and in Markdown for pages."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from statistics import median
 
 from draftwood.bench.records.files import Record, RunInfo
@@ -13,20 +12,8 @@ from draftwood.bench.records.statistics import (
     throughput,
 )
 from draftwood.bench.report.best_shapes import best_shape, held_out
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, names of columns, and rows."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def markdown(self) -> str:
-        """The table without its title."""
-        lines = [self.head, ("---",) * len(self.head), *self.rows]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+from draftwood.bench.report.figure_tables import FIGURE_TABLES
+from draftwood.bench.report.table import Table, labelled, marked, number, short
 
 
 def tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
@@ -34,19 +21,9 @@ def tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
     return [marked(table, run) for table in _tables(records, run)]
 
 
-def marked(table: Table, run: RunInfo) -> Table:
-    """The table, its title with the commits that do not hold what was measured.
-
-    Files differed from these commits.
-    """
-    return (
-        replace(table, title=f"{table.title}, measured at {', '.join(run.dirty)}")
-        if run.dirty
-        else table
-    )
-
-
 def _tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
+    if run.protocol in FIGURE_TABLES:
+        return FIGURE_TABLES[run.protocol](records)
     if run.protocol == "rsd":
         return rsd_tables(records, run)
     if run.protocol == "load":
@@ -304,33 +281,6 @@ def speed_up(each: Summary, estimate: Estimate | None, whole: bool = True) -> st
     if estimate is None:
         return "1" if each.method == "plain" else ""
     return str(estimate) if whole else f"{estimate.value:.2f}"
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def short(shape: str) -> str:
-    """``(3,2,2)`` or ``3x7`` for a printed shape."""
-    numbers = "".join(
-        c if c.isdigit() else " " for c in shape.split("draw=")[0].replace("budget=None", "")
-    ).split()
-    if shape.startswith(("Independent", "Stoch", "Best")):
-        return "x".join(numbers)
-    return (
-        f"({','.join(numbers)})" if shape.startswith("Widths") else shape.partition("(")[0].lower()
-    )
-
-
-def labelled(shape: str) -> str:
-    """The same with what kind of tree it is."""
-    kinds = {"Independent": "chains ", "Stochastic": "beams ", "BestFirst": "best-first "}
-    kind = next((word for name, word in kinds.items() if shape.startswith(name)), "")
-    draw = shape.partition("draw='")[2].partition("'")[0]
-    numbers = short(shape)
-    if shape.startswith("Widths") and set(numbers.strip("()").split(",")) == {"1"}:
-        return f"chain of {numbers.count('1')}"
-    return f"{kind}{numbers}{'' if draw in ('', 'distinct') else f' {draw}'}"
 
 
 def _sizes(records: Sequence[Record]) -> list[int]:

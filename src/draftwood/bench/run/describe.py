@@ -17,7 +17,8 @@ from draftwood.bench.records.files import RunInfo
 from draftwood.bench.records.machine import bandwidth, processor
 from draftwood.bench.run.workbench import Workbench
 from draftwood.costs.curve import FULL
-from draftwood.loading.hub import folder_of
+from draftwood.loading.gguf_blocks import is_blocks_folder, matrix_shapes
+from draftwood.loading.hub import blocks_of, folder_of
 from draftwood.loading.origin import weights_digest
 from draftwood.models.native import NativeModel
 from draftwood.storage.machine import device_name
@@ -44,10 +45,7 @@ def describe(
         protocol=protocol.name,
         options=as_json(protocol),
         command=command,
-        commit=commit(),
-        versions=versions(),
-        hardware={"processor": processor(), "cores": os.cpu_count(), "device": device_name(device)},
-        threads=threads,
+        **here(device),
         model=models.model,
         draft_model=models.draft_model,
         dtype=bench.dtype,
@@ -63,7 +61,6 @@ def describe(
             },
             "digest": digest(prompts),
         },
-        started=now(),
         draft_ratio=None
         if models.draft_model is None
         else size_ratio(models.draft_model, models.model, models.dtype),
@@ -72,12 +69,27 @@ def describe(
     )
 
 
+def here(device: torch.device) -> dict[str, Any]:
+    """The fields of ``RunInfo`` that tell where and when a run is started."""
+    return {
+        "commit": commit(),
+        "versions": versions(),
+        "hardware": {
+            "processor": processor(),
+            "cores": os.cpu_count(),
+            "device": device_name(device),
+        },
+        "threads": torch.get_num_threads(),
+        "started": now(),
+    }
+
+
 def digests(bench: Workbench) -> dict[str, str | None]:
     """Which weights the target and the draft model have, under the names of ``RunInfo``."""
     draft = bench.models.draft_model
     folders = {
         "weights": bench.folder,
-        "draft_weights": draft and folder_of(draft, bench.models.dtype),
+        "draft_weights": draft and (blocks_of(draft) or folder_of(draft, bench.models.dtype)),
     }
     return {
         name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()
@@ -144,6 +156,8 @@ def matrix_sizes(folder: Path) -> int | None:
     shapes: dict[str, Any] = {}
     for path in sorted(folder.glob("*.safetensors")):
         shapes |= {name: entry["shape"] for name, entry in read_header(path).items()}
+    if is_blocks_folder(folder):
+        shapes = matrix_shapes(folder)
     if "lm_head.weight" in shapes:
         shapes.pop("model.embed_tokens.weight", None)
     return sum(prod(shape) for shape in shapes.values()) or None
@@ -155,7 +169,9 @@ def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float 
     None where one of them is not on this machine, or not in safetensors.
     """
     try:
-        draft, target = (matrix_sizes(folder_of(name, dtype)) for name in (draft_model, model))
+        draft, target = (
+            matrix_sizes(blocks_of(name) or folder_of(name, dtype)) for name in (draft_model, model)
+        )
     except (OSError, ValueError):
         return None
     return draft / target if draft and target else None

@@ -7,7 +7,6 @@ test of token distributions.
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +16,8 @@ from draftwood.engine.batch import Batch
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
-from draftwood.engine.task import Event
-from draftwood.interfaces.model import Model
+from draftwood.interfaces.drafter import VerifiedTree
+from draftwood.interfaces.model import Model, ModelSession, chunks, require_ability
 from draftwood.interfaces.verifier import NodeProbs
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -72,10 +71,14 @@ def distribution_test(
     None where there is nothing to compare. Of some places drawn at random the one with the most
     open next token is taken at which the method drafts at all. The method decodes from there again
     for every sample: the token before the place is made its root, so the sampled token is the first
-    that the verifier decides about.
+    that the verifier decides about. The text up to there is run once.
+
+    Raises:
+        ValueError: for a model that cannot fork a session.
     """
     if len(answer) < 2:
         return None
+    require_ability(model, "fork", "a test of the next token's distribution")
     rng = Rng(seed)
     session = model.start()
     try:
@@ -86,45 +89,91 @@ def distribution_test(
     distributions = sampling.probs(logits.cpu())
     places = np.random.default_rng(seed).permutation(len(distributions))[:CANDIDATES].tolist()
     places.sort(key=lambda each: -float(torch.special.entr(distributions[each]).sum()))
-
-    def draw(place: int, number: int) -> tuple[int, bool]:
+    for place in places:
         context = [*prompt, *answer[:place]]
         # room for whole trees
-        options = Options(sampling, 64, frozenset(), seed + 1 + number, exact)
-        return _next_token(model, method, context, answer[place], options)
-
-    for place in places:
-        first, drafted = draw(place, 0)
-        if drafted:
-            plain = [rng.draw(distributions[place]) for _ in range(samples)]
-            drawn = [first, *(draw(place, number)[0] for number in range(1, samples))]
-            return DistributionTest(place + 1, samples, two_sample(plain, drawn, seed))
+        options = Options(sampling, 64, exact=exact)
+        with closing(
+            _Prefilled(model, method, context, answer[place], options, seed + 1)
+        ) as decoded:
+            if decoded.drafts:
+                plain = [rng.draw(distributions[place]) for _ in range(samples)]
+                drawn = [decoded.draw(number) for number in range(samples)]
+                return DistributionTest(place + 1, samples, two_sample(plain, drawn, seed))
     return None
 
 
-def _next_token(
-    model: Model, method: Method, context: list[int], root: int, options: Options
-) -> tuple[int, bool]:
-    """The first token that one step of the method emits below this root.
+class _Prefilled:
+    """A method at one place of a text, from which it goes on as often as asked.
 
-    Also whether it had any draft token.
+    Target and draft model run the text up to there once; each sample copies their caches.
+
+    Args:
+        context: the text before the root.
+        root: the token below which the method drafts.
+        options: of each sample, but for its seed.
+        seed: of the first sample; the next ones have the seeds after it.
+
+    Attributes:
+        drafts: whether the method has any draft token there.
     """
-    decoding = Decoding(model, method.drafter, method.verifier, context, options)
-    with closing(Batch()) as batch:
-        batch.add(decoding)
-        while decoding.root < 0:
-            _told(batch.step())
-        decoding.root = root
-        step = _told(batch.step())
-    return step.tokens[0], step.drafted > 0
 
+    def __init__(
+        self,
+        model: Model,
+        method: Method,
+        context: list[int],
+        root: int,
+        options: Options,
+        seed: int,
+    ) -> None:
+        self.model, self.method, self.context, self.root = model, method, context, root
+        self.options, self.seed = options, seed
+        self.prompt: list[VerifiedTree] = []
+        self.origin = self._decoding(model.start(), 0)
+        try:
+            for chunk in chunks(context):
+                self._run(chunk)
+            # never verified, so that the draft model's cache stays at the end of the context
+            self.drafts = len(self.origin.propose()[0].tree) > 1
+        except BaseException:
+            self.origin.close()
+            raise
 
-def _told(events: Sequence[Event]) -> Any:
-    """What the only task of a batch tells; its error is raised."""
-    (event,) = events
-    if event.error is not None:
-        raise event.error
-    return event.progress
+    def _decoding(self, session: ModelSession, number: int) -> Decoding:
+        options = replace(self.options, seed=self.seed + number)
+        drafter, verifier = self.method.drafter, self.method.verifier
+        try:
+            decoding = Decoding(self.model, drafter, verifier, self.context, options, session)
+        except BaseException:
+            session.close()
+            raise
+        decoding.begin(self.root, {})
+        return decoding
+
+    def _run(self, chunk: Sequence[int]) -> None:
+        reads = self.origin.draft.reads
+        output = self.origin.session.extend(chunk, "all" if reads.logits else "last", reads.hidden)
+        tree = DraftTree.chain(chunk)
+        self.prompt.append(VerifiedTree(tree, range(len(chunk)), output if reads else None))
+        self.origin.draft.update(self.prompt[-1])
+
+    def draw(self, number: int) -> int:
+        """The first token that one step of the method emits below the root."""
+        decoding = self._decoding(self.origin.session.fork(), number)
+        with closing(Batch()) as batch:
+            batch.add(decoding)
+            for verified in self.prompt:
+                decoding.draft.update(verified)
+            decoding.draft.follow(self.origin.draft)
+            (event,) = batch.step()
+        if event.error is not None:
+            raise event.error
+        return event.progress.tokens[0]
+
+    def close(self) -> None:
+        """Give the caches back."""
+        self.origin.close()
 
 
 def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:

@@ -5,12 +5,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from draftwood.bench.peers import environments, lineup
 from draftwood.bench.peers.systems import System, Target, systems
 from draftwood.bench.plan.configurations import PLAIN, Configuration
 from draftwood.bench.plan.units import Key, PeerSystem, Unit
 from draftwood.bench.records.files import RunInfo, write_run
 from draftwood.bench.run.workbench import Workbench
+from draftwood.loading.gguf_blocks import is_blocks_folder
+from draftwood.loading.hub import folder_of
 from draftwood.loading.origin import weights_digest
 
 if TYPE_CHECKING:
@@ -30,7 +34,10 @@ def named_peers(order: "Order", bench: Workbench, info: RunInfo) -> list[System]
             "peers read the weights from a folder; name the model instead of giving it as an object"
         )
     digest = weights_digest(bench.folder)
-    return systems(order.peers, Target(order.models.model, bench.folder, digest, info.threads))
+    # the others read floats
+    is_blocks = is_blocks_folder(bench.folder)
+    folder = folder_of(order.models.model, torch.bfloat16) if is_blocks else bench.folder
+    return systems(order.peers, Target(order.models.model, folder, digest, info.threads))
 
 
 def missed(units: Sequence[Unit], chosen: Sequence[System], done: Container[Key]) -> list[Unit]:

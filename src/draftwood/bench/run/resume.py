@@ -1,6 +1,8 @@
 """``run.json`` of a run: written at the first start, compared and continued at later ones."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood.bench.plan.prompts import PromptSet
@@ -13,63 +15,101 @@ if TYPE_CHECKING:
     from draftwood.bench.plan.order import Order
 
 
-def begin_or_go_on(
-    order: "Order", bench: Workbench, prompts: PromptSet, rule: str, writer: Writer
-) -> RunInfo:
+@dataclass(frozen=True)
+class Start:
+    """What a start of a run is compared with earlier ones by.
+
+    Attributes:
+        output: folder of the records.
+        command: as typed.
+        what: fields of ``RunInfo`` that may not change, the options among them.
+        growing: options that may.
+        prompts: digest of what is asked; None where nothing is.
+        weights: digests by field of ``RunInfo``.
+        describe: makes the whole ``RunInfo`` of a first start.
+    """
+
+    output: Path
+    command: str
+    what: dict[str, Any]
+    growing: frozenset[str]
+    prompts: str | None
+    weights: dict[str, str | None]
+    describe: Callable[[], RunInfo]
+
+
+def start_of(order: "Order", bench: Workbench, prompts: PromptSet, rule: str) -> Start:
+    """The start of a protocol on these prompts."""
+
+    def described() -> RunInfo:
+        info = describe(bench, order.protocol, prompts, rule, order.command)
+        return replace(info, peers={name: {} for name in order.peers})
+
+    what = {
+        "options": as_json(order.protocol),
+        "model": order.models.model,
+        "draft_model": order.models.draft_model,
+        "dtype": bench.dtype,
+        "peers": list(order.peers),
+    }
+    return Start(
+        order.output,
+        order.command,
+        what,
+        order.protocol.growing,
+        digest(prompts),
+        digests(bench),
+        described,
+    )
+
+
+def begin_or_go_on(start: Start, writer: Writer) -> RunInfo:
     """What all records of the folder have in common, old ones and new ones.
 
     Raises:
         ValueError: where the folder holds records of another run.
     """
     try:
-        before = read_run(order.output)
+        before = read_run(start.output)
     except FileNotFoundError:
         if writer.records:
             raise ValueError(
-                f"{order.output} holds records but no run.json; choose another --output"
+                f"{start.output} holds records but no run.json; choose another --output"
             ) from None
-        return _begin(order, bench, prompts, rule)
-    if other := _difference(order, bench, prompts, before):
+        return _begin(start)
+    if other := _difference(start, before):
         if not writer.records:  # a start that failed: there is nothing to go on with
-            return _begin(order, bench, prompts, rule)
-        raise ValueError(f"{order.output} holds a run {other}")
-    growing, options = order.protocol.growing, as_json(order.protocol)
-    again = {"command": order.command, "commit": commit(), "started": now()}
+            return _begin(start)
+        raise ValueError(f"{start.output} holds a run {other}")
+    again = {"command": start.command, "commit": commit(), "started": now()}
     info = replace(
-        before, resumed=[*before.resumed, again], options=_grown(before.options, options, growing)
+        before,
+        resumed=[*before.resumed, again],
+        options=_grown(before.options, start.what["options"], start.growing),
     )
-    write_run(order.output, info)
+    write_run(start.output, info)
     return info
 
 
-def _begin(order: "Order", bench: Workbench, prompts: PromptSet, rule: str) -> RunInfo:
-    info = describe(bench, order.protocol, prompts, rule, order.command)
-    info = replace(info, peers={name: {} for name in order.peers})
-    write_run(order.output, info)
+def _begin(start: Start) -> RunInfo:
+    info = start.describe()
+    write_run(start.output, info)
     return info
 
 
-def _difference(
-    order: "Order", bench: Workbench, prompts: PromptSet, before: RunInfo
-) -> str | None:
+def _difference(start: Start, before: RunInfo) -> str | None:
     """What is not as it was, and the cure; None where the run may go on."""
-    here = {
-        "options": as_json(order.protocol),
-        "model": order.models.model,
-        "draft_model": order.models.draft_model,
-    }
-    here |= {"dtype": bench.dtype, "peers": list(order.peers)}
-    there = {**{name: getattr(before, name) for name in here}, "peers": list(before.peers)}
-    known = _flat(there)
-    for name, value in _flat(here).items():
-        if name not in order.protocol.growing and (found := known.get(name)) != value:
+    there = {name: getattr(before, name) for name in start.what}
+    known = _flat({**there, "peers": list(before.peers)})
+    for name, value in _flat(start.what).items():
+        if name not in start.growing and (found := known.get(name)) != value:
             return (
                 f"with {name} {_short(found)}, this one has {_short(value)}; choose another"
                 " --output, or the same options to go on"
             )
-    if before.prompts.get("digest") != digest(prompts):
+    if before.prompts.get("digest") != start.prompts:
         return "on other prompts; choose another --output"
-    for name, value in digests(bench).items():
+    for name, value in start.weights.items():
         if getattr(before, name) not in (None, value):  # earlier versions did not tell
             were, are = (_short(each)[:12] for each in (getattr(before, name), value))
             return (

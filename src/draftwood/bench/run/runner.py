@@ -18,7 +18,7 @@ from draftwood.bench.plan.units import Key, PeerSystem, Unit
 from draftwood.bench.records.files import TREE, Record, RunInfo, read_run, writing
 from draftwood.bench.run.measure import measure
 from draftwood.bench.run.peers import asked, missed, named_peers, under_way
-from draftwood.bench.run.resume import begin_or_go_on
+from draftwood.bench.run.resume import begin_or_go_on, start_of
 from draftwood.bench.run.trees import write_trees
 from draftwood.bench.run.workbench import Workbench
 
@@ -41,7 +41,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
     with writing(order.output) as writer:
         bench = Workbench(order.models, settings)
         fitting, rule = fit(bench, chosen, progress.say)
-        info = begin_or_go_on(order, bench, fitting, rule, writer)
+        info = begin_or_go_on(start_of(order, bench, fitting, rule), writer)
         bench.use_curve(info.curve)
         numbers = {prompt.id: number for number, prompt in enumerate(chosen.prompts)}
         units = list(

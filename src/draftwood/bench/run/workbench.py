@@ -110,7 +110,7 @@ class Workbench:
             )
 
     def _build(self, cell: Configuration) -> LanguageModel:
-        draft = self.draft if methods.needs_draft_model(cell.varied) else None
+        draft = self.draft if methods.uses_draft_model(cell.varied) else None
         if cell.shape is None and cell.verifier is None and cell.drafter is None:
             return self.plain.with_method(cell.method, draft)
         return self.plain.with_method(cell.varied, draft)

@@ -30,13 +30,13 @@ struct BigramPriorSource : Source {
     void candidates(const State& state, CandidateList& list) const override {
         const int32_t token = state.as<int32_t>();
         if (token >= settings.known) return;
-        Guesses guesses;
+        TokenProbs probs;
         for (int64_t rank = 0; rank < settings.ranks; rank++) {
             const int64_t place = token * settings.ranks + rank;
             if (settings.tokens[place] >= 0)
-                guesses.push_back({(int32_t)settings.tokens[place], settings.probs[place]});
+                probs.push_back({(int32_t)settings.tokens[place], settings.probs[place]});
         }
-        if (!guesses.empty()) list.add(0, std::move(guesses));
+        if (!probs.empty()) list.add(0, std::move(probs));
     }
 };
 

@@ -32,7 +32,7 @@ struct Tail {
     }
 
     // Stands for the last `count` tokens. Two contexts may share a number, once in 2^64, at the
-    // cost of bad guesses.
+    // cost of bad draft tokens.
     uint64_t context(int count) const {
         uint64_t number = count;
         for (int i = length - count; i < length; i++)
@@ -43,7 +43,7 @@ struct Tail {
 
 struct NGramTables {
     struct Row {
-        Guesses guesses;
+        TokenProbs probs;
         int64_t born;
     };
     const NGramsSettings settings;
@@ -54,30 +54,30 @@ struct NGramTables {
     explicit NGramTables(const NGramsSettings& settings)
         : settings(settings), tables(settings.order) {}
 
-    void learn(const Tail& tail, const Guesses& row) {
+    void learn(const Tail& tail, const TokenProbs& row) {
         for (int length = 1; length <= tail.length; length++) {
             auto& table = tables[length - 1];
             auto [found, is_new] = table.try_emplace(tail.context(length));
             if (is_new) found->second.born = births++;
-            if (is_new || settings.fresh == 1.0) found->second.guesses = row;
-            else average(found->second.guesses, row);
+            if (is_new || settings.fresh == 1.0) found->second.probs = row;
+            else average(found->second.probs, row);
             if ((int64_t)table.size() > settings.max_contexts) forget_oldest(table);
         }
     }
 
-    const Guesses* row(const Tail& tail, int length) const {
+    const TokenProbs* row(const Tail& tail, int length) const {
         auto found = tables[length - 1].find(tail.context(length));
-        return found == tables[length - 1].end() ? nullptr : &found->second.guesses;
+        return found == tables[length - 1].end() ? nullptr : &found->second.probs;
     }
 
-    void average(Guesses& mean, const Guesses& row) const {
+    void average(TokenProbs& mean, const TokenProbs& row) const {
         const double fresh = settings.fresh;
-        for (Guess& guess : mean) guess.probability *= 1.0 - fresh;
-        for (const Guess& guess : row) {
-            if (double* known = find(mean, guess.token)) *known += fresh * guess.probability;
-            else mean.push_back({guess.token, fresh * guess.probability});
+        for (TokenProb& candidate : mean) candidate.prob *= 1.0 - fresh;
+        for (const TokenProb& candidate : row) {
+            if (double* known = find(mean, candidate.token)) *known += fresh * candidate.prob;
+            else mean.push_back({candidate.token, fresh * candidate.prob});
         }
-        keep_likeliest(mean, settings.widest);
+        keep_topk(mean, settings.widest);
     }
 
     void forget_oldest(std::unordered_map<uint64_t, Row>& table) const {
@@ -112,7 +112,7 @@ struct NGramsSource : Source {
         const int64_t ranks = verified.ranks;
         std::lock_guard<std::mutex> lock(tables.reading);
         std::vector<Tail> tails(verified.nodes);
-        Guesses row(ranks);
+        TokenProbs row(ranks);
         for (int64_t node = 0; node < verified.nodes; node++) {
             const int64_t parent = verified.parents[node];
             tails[node] =
@@ -136,7 +136,7 @@ struct NGramsSource : Source {
         const Tail tail = state.as<Tail>();
         std::lock_guard<std::mutex> lock(tables.reading);
         for (int length = tail.length; length > 0; length--)
-            if (const Guesses* row = tables.row(tail, length)) list.add(length, *row);
+            if (const TokenProbs* row = tables.row(tail, length)) list.add(length, *row);
     }
 };
 

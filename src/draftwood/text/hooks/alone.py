@@ -1,7 +1,6 @@
 """Passes of one token for every row, computed together: a step without draft tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -10,40 +9,6 @@ from torch import Tensor
 from draftwood.models.cache import CacheSlice, RunCache
 from draftwood.models.session import PooledSession
 from draftwood.models.transformers import TransformersModel
-
-TRIAL = 32  # passes with draft tokens after which these are judged
-LEAST = 0.05  # draft tokens kept per pass, below which they bring nothing
-SHORTEST_REST, LONGEST_REST = 8, 64  # rounds
-
-
-@dataclass
-class Rest:
-    """When to stop drafting for a while.
-
-    In a batch draft tokens cost time, and in some texts none is ever kept. Texts do not depend on
-    it where a token's draw does not depend on what was drafted.
-    """
-
-    runs: int = 0
-    kept: int = 0
-    left: int = 0
-    length: int = SHORTEST_REST
-
-    def goes_on(self) -> bool:
-        """Whether the next round is one of rest; counts it."""
-        self.left = max(0, self.left - 1)
-        return self.left > 0
-
-    def saw(self, runs: int, kept: int) -> None:
-        """A round with draft tokens: so many rows ran, so many of the tokens were kept."""
-        self.runs, self.kept = self.runs + runs, self.kept + kept
-        if self.runs < TRIAL:
-            return
-        if self.kept < LEAST * self.runs:
-            self.left, self.length = self.length + 1, min(2 * self.length, LONGEST_REST)
-        else:
-            self.length = SHORTEST_REST
-        self.runs = self.kept = 0
 
 
 @torch.no_grad()
@@ -54,12 +19,8 @@ def run_alone(
 
     Commit it to keep it.
     """
-    lengths = [session.length for session in sessions]
-    places = [
-        CacheSlice(session.slot, length, 1)
-        for session, length in zip(sessions, lengths, strict=True)
-    ]
-    positions = torch.tensor(lengths).to(target.device, non_blocking=True)
+    places = [session.place_root() for session in sessions]
+    positions = torch.tensor([place.start for place in places]).to(target.device, non_blocking=True)
     with target.pool.lock:
         target.pool.cover(places)
         cache = _OneTokenCache(target, places, positions)
@@ -70,8 +31,6 @@ def run_alone(
             past_key_values=cache,
             use_cache=True,
         )
-    for session in sessions:
-        session._ran = 1
     return out.logits[:, -1]
 
 

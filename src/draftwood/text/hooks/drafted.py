@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 
+from draftwood.drafters.resting import Rest
 from draftwood.engine.batch import run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
@@ -20,9 +21,9 @@ from draftwood.interfaces.verifier import Verdict
 from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
-from draftwood.sampling import require_probs
+from draftwood.sampling import Sampler, Sampling, require_probs
 from draftwood.stats import Stats, Step
-from draftwood.text.hooks.alone import Rest, run_alone
+from draftwood.text.hooks.alone import run_alone
 from draftwood.text.hooks.call import Call
 from draftwood.text.hooks.prefill import adopt, extend_cache, run_prompts
 from draftwood.text.hooks.processors import RowSampler, Scores
@@ -31,6 +32,7 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 
 LONE = DraftTree.of([0], [-1])  # represents any lone root in the numbers of a call
+LEAST_KEPT = 0.05  # draft tokens kept per pass, below which they bring nothing
 LATEST = 8  # rounds whose logits are kept for resting drafters
 
 
@@ -61,7 +63,7 @@ class Rows:
         self.width = call.past + call.new  # columns of the cache once the prompts are run
         self.steps: list[list[Step]] = [[] for _ in call.input_ids]
         self.counts = [0] * len(call.input_ids)  # tokens that each row has got
-        self.rest = Rest()
+        self.rest = Rest(LEAST_KEPT)
         same_draws = self.greedy or isinstance(method.verifier, Match)  # whatever was drafted
         # tokens that the drafters do not know of yet
         self.late: list[list[int]] = [[] for _ in call.input_ids]
@@ -109,7 +111,8 @@ class Rows:
             before, proposals = sum(self.counts), self.proposals
             self.proposals = []
             self._take_trees(proposals, outputs, seconds / len(self.going))
-            self.rest.saw(len(self.going), sum(self.counts) - before - len(self.going))
+            kept = sum(self.counts) - before - len(self.going)
+            self.rest.count(kept, len(self.going))
         else:
             self._take_roots(outputs[0], seconds / len(self.going))
         self.timeline.advance()
@@ -126,8 +129,11 @@ class Rows:
             for criterion in call.criteria
             if type(criterion) is EosTokenCriteria
         ]
+        sampler: Sampler = RowSampler(self.scores, number, len(known), self.greedy)
+        if self.greedy and not call.processors:
+            sampler = Sampling()  # the same, which draws without a distribution
         options = Options(
-            RowSampler(self.scores, number, len(known), self.greedy),
+            sampler,
             call.max_length,
             frozenset(int(token) for tokens in ends for token in tokens.flatten()),
             call.seeds[number],

@@ -1,0 +1,138 @@
+"""What is measured without prompts: overhead, costs of forward passes, stored formats.
+
+A measurement is a small frozen dataclass, as a protocol is, and goes to JSON as one does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, get_args
+
+from draftwood.bench.plan.configurations import Configuration
+from draftwood.bench.plan.prompts import WIKITEXT
+from draftwood.drafters.token_recycling import published_tree
+from draftwood.shapes import StochasticBeam, Widths
+from draftwood.verifiers import Traversal
+
+REFERENCE = "float32"
+TRANSFORMERS = "transformers"
+OVERHEAD_CASES: tuple[tuple[Configuration, tuple[float, ...]], ...] = (
+    # a method, and the temperatures at which it is measured
+    (Configuration("recycling", shape=replace(published_tree(), budget=64)), (0.0, 1.0)),
+    (Configuration("lookup"), (1.0,)),
+    (Configuration("rsd-s", shape=StochasticBeam(8, 8)), (0.0, 1.0)),
+    (Configuration("rsd-c", shape=Widths((4, 3, 2, 1))), (1.0,)),
+    (
+        Configuration(
+            "rsd-c + traversal", recipe="rsd-c", shape=Widths((4, 3, 2, 1)), verifier=Traversal()
+        ),
+        (1.0,),
+    ),
+    (Configuration("spectr", shape=Widths((8,) + (1,) * 7, "independent")), (1.0,)),
+)
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Time per step outside the forward passes, with a model whose answers lie ready.
+
+    Args:
+        vocab: tokens of that model.
+        steps: of each method, of which the median counts.
+
+    Raises:
+        ValueError: for numbers out of range.
+    """
+
+    name: ClassVar[str] = "overhead"
+    growing: ClassVar[frozenset[str]] = frozenset()
+    vocab: int = 49152
+    steps: int = 60
+
+    def __post_init__(self) -> None:
+        _require_least(vocab=(self.vocab, 1024), steps=(self.steps, 1))
+
+    def count(self, models: int) -> int:
+        """How many records a finished folder holds; no weights are read."""
+        return sum(len(temperatures) for _, temperatures in OVERHEAD_CASES)
+
+
+@dataclass(frozen=True)
+class VerifyCost:
+    """Milliseconds of a forward pass by nodes and by tokens of context before them.
+
+    Args:
+        paths: types that weights are multiplied in, as ``draftwood.load`` takes them;
+            ``transformers`` is Transformers itself in bfloat16.
+        nodes: nodes of a tree, its root among them.
+        contexts: tokens before the tree.
+        rounds: of which the median counts; the first, which warms up, comes on top.
+
+    Raises:
+        ValueError: for numbers out of range, and where there is nothing to measure.
+    """
+
+    name: ClassVar[str] = "cost"
+    growing: ClassVar[frozenset[str]] = frozenset()
+    paths: tuple[str, ...] = (TRANSFORMERS, "bfloat16", "int8")
+    nodes: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    contexts: tuple[int, ...] = (128,)
+    rounds: int = 11
+
+    def __post_init__(self) -> None:
+        _require_some(paths=self.paths, nodes=self.nodes, contexts=self.contexts)
+        _require_least(
+            nodes=(min(self.nodes), 1), contexts=(min(self.contexts), 1), rounds=(self.rounds, 1)
+        )
+
+    def count(self, models: int) -> int:
+        """How many records a finished folder holds, on so many models."""
+        return models * len(set(self.paths)) * len(set(self.nodes)) * len(set(self.contexts))
+
+
+@dataclass(frozen=True)
+class FormatQuality:
+    """What storing or multiplying weights in few bits costs: perplexity, and divergence.
+
+    Each format is compared with float32 on the same file of weights; more formats may be added to
+    a folder later.
+
+    Args:
+        formats: types as ``draftwood.load`` takes them.
+        text: see ``prompts.load_text``.
+        window: tokens that are read at a time.
+        windows: how many, spread evenly over the text.
+
+    Raises:
+        ValueError: for numbers out of range, and where there is nothing to measure.
+    """
+
+    name: ClassVar[str] = "quality"
+    growing: ClassVar[frozenset[str]] = frozenset({"formats"})
+    formats: tuple[str, ...] = ("bfloat16", "int8")
+    text: str = WIKITEXT
+    window: int = 512
+    windows: int = 64
+
+    def __post_init__(self) -> None:
+        _require_some(formats=self.formats)
+        _require_least(window=(self.window, 2), windows=(self.windows, 1))
+
+    def count(self, models: int) -> int:
+        """How many records a finished folder holds, on so many models."""
+        return models * self.windows * len({REFERENCE, *self.formats})
+
+
+Measurement = Overhead | VerifyCost | FormatQuality
+MEASUREMENTS: dict[str, type[Measurement]] = {kind.name: kind for kind in get_args(Measurement)}
+
+
+def _require_least(**given: tuple[int, int]) -> None:
+    for name, (value, least) in given.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _require_some(**given: Sequence[object]) -> None:
+    for name, values in given.items():
+        if not values:
+            raise ValueError(f"there is nothing to measure; give at least one of {name}")

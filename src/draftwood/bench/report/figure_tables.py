@@ -1,0 +1,133 @@
+"""Tables of measurements without prompts."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from draftwood.bench.plan.measurements import (
+    REFERENCE,
+    TRANSFORMERS,
+    FormatQuality,
+    Overhead,
+    VerifyCost,
+)
+from draftwood.bench.records.figures import figures
+from draftwood.bench.records.files import Record
+from draftwood.bench.report.table import Table, labelled
+
+Found = dict[str, Any]
+
+
+def overhead_tables(records: Sequence[Record]) -> list[Table]:
+    """One row per method and temperature."""
+    head = ("method", "T", "drafted", "ms per step outside forward passes")
+    rows = tuple(
+        (
+            each["method"] + (f": {labelled(each['shape'])}" if each["shape"] else ""),
+            f"{each['temperature']:g}",
+            f"{each['nodes']:.0f}",
+            f"{each['milliseconds']:.2f}",
+        )
+        for each in figures(records)
+    )
+    return [Table("time outside forward passes", head, rows)]
+
+
+def cost_tables(records: Sequence[Record]) -> list[Table]:
+    """By nodes at each context, and by context where there are several."""
+    found = []
+    for model in dict.fromkeys(record.model for record in records):
+        own = figures([record for record in records if record.model == model])
+        contexts, nodes = _values(own, "prompt_tokens"), _values(own, "nodes")
+        if len(nodes) > 2 or len(contexts) == 1:
+            found += [_by_nodes(f"{model}", own, context) for context in contexts]
+        if len(contexts) > 1:
+            found.append(_by_context(f"{model}", own))
+    return found
+
+
+def _by_nodes(model: str, own: Sequence[Found], context: int) -> Table:
+    here = [each for each in own if each["prompt_tokens"] == context]
+    nodes = _values(here, "nodes")
+    times = {
+        path: {each["nodes"]: each["milliseconds"] for each in here if each["method"] == path}
+        for path in _values(here, "method")
+    }
+    rows = []
+    for path, of in times.items():
+        rows.append((f"{path}: ms", *(f"{of[n]:.1f}" for n in nodes)))
+        if nodes[0] == 1:
+            rows.append((f"{path}: T(n)/T(1)", *(f"{of[n] / of[1]:.2f}" for n in nodes)))
+        if path != TRANSFORMERS and TRANSFORMERS in times:
+            theirs = times[TRANSFORMERS]
+            label = f"{path}: {TRANSFORMERS} / this"
+            rows.append((label, *(f"{theirs[n] / of[n]:.2f}" for n in nodes)))
+    title = f"{model}: milliseconds of a forward pass behind {context} tokens, by nodes"
+    return Table(title, ("nodes", *map(str, nodes)), tuple(rows))
+
+
+def _by_context(model: str, own: Sequence[Found]) -> Table:
+    paths, nodes = _values(own, "method"), _values(own, "nodes")
+    known = {(each["prompt_tokens"], each["method"], each["nodes"]): each for each in own}
+    cached = [path for path in paths if any("cache_bytes" in e for e in own if e["method"] == path)]
+    columns = [(path, n) for n in nodes for path in paths]
+    head = ("context", *(f"{path}: {n} node{'s' if n > 1 else ''}" for path, n in columns))
+    head += tuple(f"{path}: cache, MB" for path in cached)
+    rows = []
+    for context in _values(own, "prompt_tokens"):
+        times = (f"{known[context, path, n]['milliseconds']:.1f}" for path, n in columns)
+        sizes = (f"{known[context, path, nodes[0]]['cache_bytes'] / 1e6:.0f}" for path in cached)
+        rows.append((str(context), *times, *sizes))
+    return Table(f"{model}: milliseconds of a forward pass, by context", head, tuple(rows))
+
+
+def quality_tables(records: Sequence[Record]) -> list[Table]:
+    """One row per model and format, each beside float32 on the same weights."""
+    head = (
+        "weights in",
+        "perplexity",
+        f"KL from {REFERENCE}, nats per token",
+        "same likeliest token",
+    )
+    several = len({record.model for record in records}) > 1
+    found = figures(records)
+    rows = tuple(
+        (
+            f"{each['model']}, {each['method']}" if several else each["method"],
+            f"{each['perplexity']:.3f}",
+            f"{each['divergence']:.5f}",
+            f"{each['same_likeliest']:.2%}",
+        )
+        for each in found
+    )
+    names = ", ".join(dict.fromkeys(each["model"] for each in found))
+    tokens = found[0]["tokens"]
+    return [
+        Table(f"{names}, {tokens} tokens in windows of {found[0]['prompt_tokens']}", head, rows)
+    ]
+
+
+FIGURE_TABLES: dict[str, Callable[[Sequence[Record]], list[Table]]] = {
+    Overhead.name: overhead_tables,
+    VerifyCost.name: cost_tables,
+    FormatQuality.name: quality_tables,
+}
+
+
+def figure_headline(protocol: str, records: Sequence[Record]) -> str:
+    """What matters most of a measurement, in one line."""
+    return " ".join(_headline(protocol, figures(records)))
+
+
+def _headline(protocol: str, found: Sequence[Found]) -> Iterator[str]:
+    if protocol == FormatQuality.name:
+        worst = min(found, key=lambda each: each["same_likeliest"])
+        yield f"{worst['model']} in {worst['method']} keeps the likeliest token at"
+        yield f"{worst['same_likeliest']:.1%} of places"
+        return
+    times = sorted(each["milliseconds"] for each in found)
+    what = "a step outside forward passes" if protocol == Overhead.name else "a forward pass"
+    yield f"{what} takes {times[0]:.2f} to {times[-1]:.2f} ms"
+
+
+def _values(found: Sequence[Found], name: str) -> list[Any]:
+    return list(dict.fromkeys(each[name] for each in found))

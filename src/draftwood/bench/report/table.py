@@ -1,0 +1,58 @@
+"""A table of a report, and how its cells are written."""
+
+from dataclasses import dataclass, replace
+
+from draftwood.bench.records.files import RunInfo
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, names of columns, and rows."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """The table without its title."""
+        lines = [self.head, ("---",) * len(self.head), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def marked(table: Table, run: RunInfo) -> Table:
+    """The table, its title with the commits that do not hold what was measured.
+
+    Files differed from these commits.
+    """
+    return (
+        replace(table, title=f"{table.title}, measured at {', '.join(run.dirty)}")
+        if run.dirty
+        else table
+    )
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def short(shape: str) -> str:
+    """``(3,2,2)`` or ``3x7`` for a printed shape."""
+    numbers = "".join(
+        c if c.isdigit() else " " for c in shape.split("draw=")[0].replace("budget=None", "")
+    ).split()
+    if shape.startswith(("Independent", "Stoch", "Best")):
+        return "x".join(numbers)
+    return (
+        f"({','.join(numbers)})" if shape.startswith("Widths") else shape.partition("(")[0].lower()
+    )
+
+
+def labelled(shape: str) -> str:
+    """The same with what kind of tree it is."""
+    kinds = {"Independent": "chains ", "Stochastic": "beams ", "BestFirst": "best-first "}
+    kind = next((word for name, word in kinds.items() if shape.startswith(name)), "")
+    draw = shape.partition("draw='")[2].partition("'")[0]
+    numbers = short(shape)
+    if shape.startswith("Widths") and set(numbers.strip("()").split(",")) == {"1"}:
+        return f"chain of {numbers.count('1')}"
+    return f"{kind}{numbers}{'' if draw in ('', 'distinct') else f' {draw}'}"

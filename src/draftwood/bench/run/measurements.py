@@ -1,0 +1,166 @@
+"""A measurement without prompts, from its start to its end, in a folder like that of a protocol.
+
+What belongs to one moment is a piece: it is recorded together or not at all.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import torch
+
+from draftwood.bench.plan.measurements import Overhead, VerifyCost
+from draftwood.bench.plan.order import MeasurementOrder, Progress
+from draftwood.bench.plan.prompts import load_text
+from draftwood.bench.plan.protocols import as_json
+from draftwood.bench.records.files import Record, RunInfo, read_run, writing
+from draftwood.bench.run import format_quality, overhead, verify_cost
+from draftwood.bench.run.describe import here
+from draftwood.bench.run.resume import Start, begin_or_go_on
+from draftwood.loading.hub import device_of, folder_of
+from draftwood.loading.origin import weights_digest
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Records that are measured at one moment.
+
+    Attributes:
+        records: all of them, their ``stats`` still empty.
+        measure: the stats of these or of some of them.
+        prepare: loads what they need, and refuses what cannot be measured.
+    """
+
+    records: Sequence[Record]
+    measure: Callable[[Sequence[Record]], Sequence[dict[str, Any]]]
+    prepare: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class Work:
+    """A measurement that can begin.
+
+    Attributes:
+        pieces: in their order.
+        model: as ``RunInfo`` names it.
+        dtype: of all records; empty where they differ.
+        prompts: as in ``RunInfo``; empty where no text is read.
+    """
+
+    pieces: Sequence[Piece]
+    model: str
+    dtype: str = ""
+    prompts: dict[str, Any] = field(default_factory=dict)
+
+
+def run_measurement(order: MeasurementOrder, progress: Progress | None = None) -> RunInfo:
+    """Measure what the folder does not hold yet.
+
+    Raises:
+        OSError: where another run writes the folder, or the disk refuses; what was measured is
+        kept. ValueError: for models and options that do not go together, and a folder that holds
+        another run.
+    """
+    progress = progress or Progress()
+    if order.threads is not None:
+        torch.set_num_threads(order.threads)
+    work, device = work_of(order), device_of(order.device)
+    with writing(order.output) as writer:
+        left = [
+            [record for record in piece.records if record.key not in writer.done]
+            for piece in work.pieces
+        ]
+        first = next((piece for piece, todo in zip(work.pieces, left, strict=True) if todo), None)
+        if first is not None:
+            first.prepare()  # nothing is written where it cannot be measured
+        begin_or_go_on(_start(order, work, device), writer)
+        progress.begin(len(left), sum(not missing for missing in left))
+        for piece, missing in zip(work.pieces, left, strict=True):
+            if missing:
+                found = piece.measure(missing)
+                writer.append(
+                    [
+                        replace(record, stats=stats)
+                        for record, stats in zip(missing, found, strict=True)
+                    ]
+                )
+                progress.advance()
+    return read_run(order.output)
+
+
+def work_of(order: MeasurementOrder, text: str | None = None) -> Work:
+    """The pieces of a measurement; no weights are loaded.
+
+    Args:
+        order: what is asked for.
+        text: is read by models; None reads the one that the order names.
+    """
+    asked, names = order.measurement, ", ".join(order.models)
+    if isinstance(asked, Overhead):
+        bench = overhead.OverheadBench(asked)
+        pieces = [Piece([record], bench.measure) for record in overhead.records()]
+        return Work(pieces, f"prepared logits of {asked.vocab} tokens", "float32")
+    if isinstance(asked, VerifyCost):
+        paths = verify_cost.ModelPaths(asked, order.device)
+        pieces = [
+            Piece(
+                verify_cost.records(asked, model, context),
+                paths.measure,
+                partial(paths.use, model),
+            )
+            for model in order.models
+            for context in sorted(set(asked.contexts))
+        ]
+        return Work(pieces, names)
+    text = load_text(asked.text) if text is None else text
+    formats = format_quality.Formats(asked, order.device, text)
+    pieces = [
+        Piece(
+            format_quality.records(asked, model, number),
+            partial(formats.measure, number),
+            partial(formats.use, model),
+        )
+        for model in order.models
+        for number in range(asked.windows)
+    ]
+    return Work(pieces, names, prompts=format_quality.described(asked, text))
+
+
+def _start(order: MeasurementOrder, work: Work, device: torch.device) -> Start:
+    asked = order.measurement
+    what = {"options": as_json(asked), "model": work.model, "draft_model": None}
+    weights = _weights(order.models)
+
+    def described() -> RunInfo:
+        return RunInfo(
+            protocol=asked.name,
+            command=order.command,
+            dtype=work.dtype,
+            curve=None,
+            bandwidth=None,
+            weight_bytes=None,
+            prompts=work.prompts,
+            weights=weights,
+            **what,
+            **here(device),
+        )
+
+    return Start(
+        order.output,
+        order.command,
+        what,
+        asked.growing,
+        work.prompts.get("digest"),
+        {"weights": weights},
+        described,
+    )
+
+
+def _weights(models: Sequence[str]) -> str | None:
+    """Tells the weights of all models from others."""
+    found = [weights_digest(folder_of(name)) for name in models]
+    if len(found) == 1 or not found:
+        return found[0] if found else None
+    return sha256(" ".join(str(each) for each in found).encode()).hexdigest()

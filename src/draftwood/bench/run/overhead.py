@@ -1,0 +1,149 @@
+"""Time per step outside the forward passes.
+
+That is drafting, probabilities, verdict, cache and learning. The model is a stand-in that answers
+at once from prepared logits, so what is timed is the library.
+"""
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import torch
+
+from draftwood import methods
+from draftwood.bench.plan.configurations import Configuration
+from draftwood.bench.plan.measurements import OVERHEAD_CASES, Overhead
+from draftwood.bench.records.files import Record
+from draftwood.bench.run.blank import blank
+from draftwood.engine import Options, generate
+from draftwood.interfaces.model import (
+    Ability,
+    ForwardInput,
+    Keep,
+    ModelSession,
+    Output,
+    WithoutEnds,
+)
+from draftwood.sampling import Sampling
+from draftwood.tree import DraftTree
+
+PROMPT_TOKENS = 512
+AGREEMENT = 12.0
+DISTRIBUTIONS = 2048
+
+
+class PreparedModel:
+    """A model whose answers lie ready; it notes how long it was asked for them.
+
+    Args:
+        vocab: number of tokens.
+    """
+
+    def __init__(self, vocab: int) -> None:
+        rng = torch.Generator().manual_seed(0)
+        self.logits = torch.randn(DISTRIBUTIONS, vocab, generator=rng) * 1.5
+        # the likeliest tokens are the same everywhere, so that drafts get accepted
+        self.logits[:, :40] += AGREEMENT
+        self.vocab_size, self.context_length, self.layers = vocab, None, 0
+        self.end_tokens: frozenset[int] = frozenset()
+        self.device = torch.device("cpu")
+        self.abilities: frozenset[Ability] = frozenset({"fork"})
+        self.hidden_size, self.ends = 0, WithoutEnds(self)
+        self.seconds = 0.0
+
+    def start(self) -> "PreparedSession":
+        return PreparedSession(self)
+
+    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
+        return [each.session.forward(each.tree, each.first) for each in inputs]
+
+    def answer(self, tokens: torch.Tensor) -> Output:
+        """Logits of shape (tokens, vocab) in float32, as ``NativeModel`` gives them."""
+        since = time.perf_counter()
+        output = Output(self.logits[tokens % len(self.logits)])
+        self.seconds += time.perf_counter() - since
+        return output
+
+
+class PreparedSession:
+    """A sequence of which only the length is known."""
+
+    def __init__(self, model: PreparedModel) -> None:
+        self.model, self.length = model, 0
+
+    def extend(
+        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+    ) -> Output:
+        self.length += len(tokens)
+        return self.model.answer(torch.tensor(tokens if keep == "all" else tokens[-1:]))
+
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+        return self.model.answer(tree.tokens[first:])
+
+    def commit(self, path: Sequence[int]) -> None:
+        self.length += len(path)
+
+    def rewind(self, count: int) -> None:
+        self.length -= count
+
+    def fork(self, into: ModelSession | None = None) -> "PreparedSession":
+        fork = into if isinstance(into, PreparedSession) else PreparedSession(self.model)
+        fork.length = self.length
+        return fork
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def records() -> list[Record]:
+    """One for each method and temperature, without stats."""
+    return [
+        blank(
+            cell.method,
+            shape=None if cell.tree is None else repr(cell.tree),
+            nodes=None if cell.tree is None else cell.tree.nodes,
+            verifier=cell.rule.name,
+            drafter=cell.drafts_with.name,
+            cell=cell.key,
+            temperature=temperature,
+            prompt_tokens=PROMPT_TOKENS,
+        )
+        for cell, temperatures in OVERHEAD_CASES
+        for temperature in temperatures
+    ]
+
+
+class OverheadBench:
+    """Times methods on prepared models, which are made when they are first needed."""
+
+    def __init__(self, asked: Overhead) -> None:
+        self.asked = asked
+
+    @cached_property
+    def models(self) -> tuple[PreparedModel, PreparedModel]:
+        """The target and the draft model."""
+        return PreparedModel(self.asked.vocab), PreparedModel(self.asked.vocab)
+
+    def measure(self, wanted: Sequence[Record]) -> list[dict[str, Any]]:
+        """Median milliseconds per step outside forward passes, and median drafted tokens."""
+        cells = {cell.key: cell for cell, _ in OVERHEAD_CASES}
+        return [self._measure(cells[record.cell], record.temperature) for record in wanted]
+
+    def _measure(self, cell: Configuration, temperature: float) -> dict[str, Any]:
+        target, draft = self.models
+        needs = methods.needs_draft_model(cell.varied)
+        method = methods.build(cell.varied, target, draft if needs else None)
+        options = Options(Sampling(temperature), 100_000, seed=0)
+        times, nodes = [], []
+        prompt = list(range(PROMPT_TOKENS))
+        for step in generate(target, method.drafter, method.verifier, prompt, options):
+            spent = step.seconds["draft"] + step.seconds["verify"] - draft.seconds
+            draft.seconds = 0.0
+            if not step.is_prefill:
+                times.append(spent * 1e3)
+                nodes.append(step.drafted)
+            if len(times) >= self.asked.steps:
+                break
+        return {"milliseconds": round(median(times), 3), "nodes": median(nodes)}

@@ -1,0 +1,184 @@
+"""Commands of `draftwood bench` that ask no prompts: overhead, cost and quality."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.bench_options import COUNT, numbers, output_option, threads_option, words
+from draftwood.cli.bench_show import tell, told_progress, typed
+
+if TYPE_CHECKING:
+    from draftwood.bench.plan.measurements import Measurement
+
+
+def measurement_options(command: options.Command) -> options.Command:
+    """What every measurement takes."""
+    for option in (options.as_json, threads_option, output_option):
+        command = option(command)
+    return command
+
+
+def models_options(command: options.Command) -> options.Command:
+    """Which weights; several are told in one table."""
+    for option in (
+        click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]"),
+        click.option(
+            "--model",
+            "models",
+            multiple=True,
+            default=(options.DEFAULT_MODEL,),
+            show_default=True,
+            help="A built-in name, a folder, a GGUF file or a Hugging Face id; repeatable.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Time per step outside forward passes, with a prepared model.")
+@click.option(
+    "--vocab",
+    type=click.IntRange(min=1024),
+    default=49152,
+    show_default=True,
+    help="Tokens of the prepared model.",
+)
+@click.option("--steps", type=COUNT, default=60, show_default=True, help="Steps of each method.")
+@measurement_options
+@click.pass_context
+def overhead(context: click.Context, vocab: int, steps: int, **given: Any) -> None:
+    """Time per step outside forward passes: drafting, probabilities, verdict, cache and learning.
+
+    The model is a stand-in that answers at once from prepared logits.
+
+    \b
+    Example:
+      draftwood bench overhead --output runs/overhead
+    """
+    from draftwood.bench.plan.measurements import Overhead
+
+    _measure(context, lambda: Overhead(vocab, steps), given)
+
+
+@click.command(short_help="What a forward pass costs by nodes and by context.")
+@click.option(
+    "--paths",
+    default="transformers,bfloat16,int8",
+    show_default=True,
+    callback=words,
+    metavar="A,B,C",
+    help="Types of weights as --dtype takes them; transformers is Transformers in bfloat16.",
+)
+@click.option(
+    "--nodes",
+    default="1,2,4,8,16,32,64",
+    show_default=True,
+    callback=numbers(int),
+    help="Nodes of a tree, its root among them.",
+)
+@click.option(
+    "--contexts",
+    default="128",
+    show_default=True,
+    callback=numbers(int),
+    help="Tokens before the tree.",
+)
+@click.option(
+    "--rounds", type=COUNT, default=11, show_default=True, help="Of which the median counts."
+)
+@models_options
+@measurement_options
+@click.pass_context
+def cost(
+    context: click.Context,
+    paths: tuple[str, ...],
+    nodes: tuple[int, ...],
+    contexts: tuple[int, ...],
+    rounds: int,
+    **given: Any,
+) -> None:
+    """Milliseconds of a forward pass by nodes, and as the context grows.
+
+    Paths take turns, beside Transformers.
+
+    \b
+    Examples:
+      draftwood bench cost --output runs/cost
+      draftwood bench cost --nodes 1,8 --contexts 128,1024,4096 --output runs/growth
+    """
+    from draftwood.bench.plan.measurements import VerifyCost
+
+    _measure(context, lambda: VerifyCost(paths, nodes, contexts, rounds), given)
+
+
+@click.command(short_help="Perplexity and divergence of stored formats beside float32.")
+@click.option(
+    "--formats",
+    default="bfloat16,int8",
+    show_default=True,
+    callback=words,
+    metavar="A,B,C",
+    help="Types of weights as --dtype takes them.",
+)
+@click.option(
+    "--text",
+    default="wikitext2",
+    show_default=True,
+    help="The test part of WikiText-2 among the data sets, or a file of text.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(min=2),
+    default=512,
+    show_default=True,
+    help="Tokens read at a time.",
+)
+@click.option(
+    "--windows", type=COUNT, default=64, show_default=True, help="How many, over the whole text."
+)
+@models_options
+@measurement_options
+@click.pass_context
+def quality(
+    context: click.Context,
+    formats: tuple[str, ...],
+    text: str,
+    window: int,
+    windows: int,
+    **given: Any,
+) -> None:
+    """Perplexity on a text, and divergence from float32 on the same file of weights.
+
+    More formats may be added to a folder later.
+
+    \b
+    Examples:
+      draftwood bench quality --formats bfloat16,int8 --output runs/quality
+      draftwood bench quality --model a.gguf --model b.gguf --formats int8 --output runs/files
+    """
+    from draftwood.bench.plan.measurements import FormatQuality
+
+    _measure(context, lambda: FormatQuality(formats, text, window, windows), given)
+
+
+def _measure(
+    context: click.Context, make: Callable[[], "Measurement"], given: dict[str, Any]
+) -> None:
+    from draftwood.bench.plan.order import MeasurementOrder
+    from draftwood.bench.run.measurements import run_measurement
+
+    folder: Path = given["output"]
+    order = MeasurementOrder(
+        make(),
+        tuple(dict.fromkeys(given.get("models", ()))),
+        folder,
+        given.get("device"),
+        given["threads"],
+        typed(),
+    )
+    with told_progress() as progress:
+        run_measurement(order, progress)
+    tell(context, folder, given["as_json"])

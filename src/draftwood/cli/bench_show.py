@@ -1,0 +1,148 @@
+"""`draftwood bench show`, and what every command of `draftwood bench` prints."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.terminal import notes, output, progress
+
+if TYPE_CHECKING:
+    from draftwood.bench.plan.order import Progress
+    from draftwood.bench.records.files import Record, RunInfo
+
+NOT_PROVEN = 1  # exit code
+CLEARLY = (
+    '"Clearly" means that the 95 % interval of the ratio, resampled over prompts in pairs, excludes'
+    " 1."
+)
+
+
+@click.command(short_help="Tables of a finished or unfinished run.")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--markdown", is_flag=True, help="Print the tables in Markdown, for pages.")
+@click.option(
+    "--orderings", is_flag=True, help="Of rsd: say which published orderings hold, in Markdown."
+)
+@options.as_json
+@click.pass_context
+def show(
+    context: click.Context, folder: Path, markdown: bool, orderings: bool, as_json: bool
+) -> None:
+    """Print the tables of the records in FOLDER."""
+    if as_json and (markdown or orderings):
+        raise click.UsageError("--json prints an object; leave --markdown and --orderings out")
+    if orderings:
+        _print_orderings(folder)
+    else:
+        tell(context, folder, as_json, markdown)
+
+
+def typed() -> str:
+    """The command as it was typed."""
+    return shlex.join(["draftwood", *sys.argv[1:]])
+
+
+@contextmanager
+def told_progress() -> Iterator["Progress"]:
+    """What a run tells while it goes on, on the terminal."""
+    from draftwood.bench.plan.order import Progress
+
+    with progress(remaining=True) as bar:
+        task = bar.add_task("loading", total=None)
+
+        def begin(total: int, done: int) -> None:
+            bar.reset(
+                task, total=total - done, description=f"measuring, {done} of {total} were there"
+            )
+
+        def say(line: str) -> None:
+            notes().print(line, markup=False, soft_wrap=True)
+
+        yield Progress(begin, lambda: bar.advance(task), say)
+
+
+def tell(context: click.Context, folder: Path, as_json: bool, markdown: bool = False) -> None:
+    """Print what a folder holds; the exit code is 1 where a method is not lossless as it claims."""
+    from draftwood.bench.records.files import read_records, read_run
+    from draftwood.bench.records.notes import failures
+
+    run, records = read_run(folder), read_records(folder)
+    if not records:
+        raise ValueError(f"{folder} holds no records yet")
+    if as_json:
+        click.echo(json.dumps({"run": asdict(run), **_found(records, run)}))
+    elif markdown:
+        _print_markdown(records, run)
+    else:
+        _print(records, run)
+    if failures(records, run):
+        context.exit(NOT_PROVEN)
+
+
+def _print(records: list["Record"], run: "RunInfo") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from draftwood.bench.records.notes import notes
+    from draftwood.bench.report.tables import tables
+
+    console = output(piped=1000)  # as wide as they need to be
+    console.print(
+        ", ".join(
+            filter(None, (run.model, run.dtype, run.hardware["device"], f"{run.threads} threads"))
+        ),
+        markup=False,
+    )
+    for found in tables(records, run):
+        console.print(f"\n[bold]{found.title}[/]\n")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for place, head in enumerate(found.head):
+            table.add_column(head, justify="right" if place else "left")
+        for row in found.rows:
+            table.add_row(*row)
+        console.print(table)
+    console.print()
+    for line in notes(records, run):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _found(records: list["Record"], run: "RunInfo") -> dict[str, Any]:
+    """The figures of a run in plain types."""
+    from draftwood.bench.plan.measurements import MEASUREMENTS
+    from draftwood.bench.records.figures import figures
+    from draftwood.bench.records.statistics import summaries
+
+    if run.protocol in MEASUREMENTS:
+        return {"figures": figures(records)}
+    return {
+        "summaries": [asdict(each) for each in summaries(records, run)],
+        "by_category": [asdict(each) for each in summaries(records, run, by_category=True)],
+    }
+
+
+def _print_markdown(records: list["Record"], run: "RunInfo") -> None:
+    from draftwood.bench.records.notes import notes
+    from draftwood.bench.report.tables import tables
+
+    for table in tables(records, run):
+        click.echo(f"\n{table.title}\n\n{table.markdown()}")
+    click.echo()
+    for note in notes(records, run):
+        click.echo(f"{note}.\n")
+
+
+def _print_orderings(folder: Path) -> None:
+    from draftwood.bench.records.files import read_records, read_run
+    from draftwood.bench.report.orderings import orderings
+
+    if (protocol := read_run(folder).protocol) != "rsd":
+        raise ValueError(f"{folder} holds a run of {protocol}; --orderings is for rsd")
+    click.echo(f"{orderings(read_records(folder)).markdown()}\n\n{CLEARLY}")

@@ -1,0 +1,306 @@
+"""Models whose matrices stay in their GGUF file.
+
+What else a model needs is read once and kept in a small folder: configuration, tokenizer, norms and
+biases, and where in the file each matrix lies. Loading maps the file and hands its blocks to the
+native path, which never makes floats of them.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+
+from draftwood.loading.gguf_files import (
+    FLOATS,
+    Layout,
+    NotInBlocksError,
+    opened,
+    parts_of,
+    quantisation_of,
+    read_tokenizer,
+    readable,
+    stored_folder,
+)
+from draftwood.loading.gguf_metadata import FACTORS, read_metadata
+from draftwood.loading.gguf_settings import configuration
+from draftwood.models.decoder import BLOCKS, why_not_lean
+from draftwood.native.matrix import Blocks, block_formats
+from draftwood.storage.atomic import Facts, publish, sha256
+from draftwood.storage.progress import progress, quiet_transformers
+
+if TYPE_CHECKING:
+    from gguf import ReaderTensor
+
+PLACES, SMALL = "blocks.json", "small.safetensors"
+ORDER = "order of "  # begins the names of tensors that hold rows
+# raised whenever a file is read differently, so that folders of earlier versions are made again
+READING = 1
+
+
+@dataclass(frozen=True)
+class StoredMatrix:
+    """Where a matrix lies.
+
+    Attributes:
+        module: of the Transformers model.
+        format: llama.cpp's name, such as Q4_K.
+        part: number of the file.
+        offset: bytes before it.
+        rows, row_bytes: of blocks.
+        inputs: of the matrix.
+        order: name of the tensor with the row of each output; None where they are the same.
+    """
+
+    module: str
+    format: str
+    part: int
+    offset: int
+    rows: int
+    row_bytes: int
+    inputs: int
+    order: str | None
+
+
+def blocks_folder(path: Path) -> Path:
+    """The folder that describes the GGUF file at `path`, made by the first call.
+
+    Raises:
+        NotInBlocksError: for a model, or a type of blocks, that the native path does not run.
+        ValueError: for a file that cannot be read.
+        FileNotFoundError: without all parts of a split file.
+    """
+    path = path.resolve()
+    folder = stored_folder(path, f"-blocks{READING}")
+    if folder.is_dir():
+        return folder
+    return publish(folder, str(path), lambda partial: describe(path, partial))
+
+
+def is_blocks_folder(folder: Path) -> bool:
+    """Whether it describes a GGUF file."""
+    return (folder / PLACES).is_file()
+
+
+def describe(path: Path, folder: Path) -> Facts:
+    """Write into `folder` all that a model needs besides the matrices of its file.
+
+    Returns what the folder's manifest says of the weights.
+    """
+    from gguf import dequantize
+    from safetensors.torch import save_file
+
+    parts = parts_of(path)
+    with progress(f"reading {path.name} (once)"), quiet_transformers(), readable(path):
+        readers = opened(parts)
+        metadata = read_metadata(readers)
+        config = AutoConfig.for_model(**configuration(metadata))
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        matrices, small = list[StoredMatrix](), dict[str, torch.Tensor]()
+        layout = Layout(metadata.architecture, model)
+        for part, tensor in (
+            (part, each) for part, reader in enumerate(readers) for each in reader.tensors
+        ):
+            if tensor.name in FACTORS:
+                continue
+            if len(tensor.shape) == 2:
+                module, order = _ordered(layout, model, tensor)
+                if module is not None:
+                    matrices.append(_stored(module, tensor, part, order is not None))
+                    if order is not None:
+                        small[ORDER + module] = order
+                    continue
+            name, values = layout.place(tensor.name, dequantize(tensor.data, tensor.tensor_type))
+            if name is None:
+                raise NotInBlocksError(f"its tensor {tensor.name} is not used as it is stored")
+            small[name] = torch.from_numpy(np.array(values, dtype=np.float32))
+        tokenizer = read_tokenizer(parts[0], readers[0], config.model_type)
+    _require_native(model, matrices, small)
+    model.config.save_pretrained(folder)
+    if model.generation_config is not None:
+        model.generation_config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    save_file(small, folder / SMALL)
+    # a file within the folder may move with it
+    told = [part.name if part.parent == folder else str(part) for part in parts]
+    places = {"files": told, "matrices": [asdict(each) for each in matrices]}
+    (folder / PLACES).write_text(json.dumps(places, indent=1) + "\n", encoding="utf-8")
+    # the digest of gigabytes is taken when it is asked for
+    return {"quantisation": quantisation_of(readers), "weights": None}
+
+
+def matrix_shapes(folder: Path) -> dict[str, tuple[int, int]]:
+    """Outputs and inputs of the matrices of a folder's file, by the names of their modules."""
+    return {each.module: (each.rows, each.inputs) for each in _read_places(folder)[1]}
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The parts of the file that a folder describes."""
+    return _read_places(folder)[0]
+
+
+def digest_of(folder: Path) -> str:
+    """The SHA-256 of the file that a folder describes; of several parts, that of theirs."""
+    import hashlib
+
+    digests = [sha256(file) for file in files_of(folder)]
+    return (
+        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    )
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """The tokenizer of the file that a folder describes."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def open_blocks(folder: Path) -> PreTrainedModel:
+    """The model that a folder describes.
+
+    Its linear layers have blocks in the place of weights: the native path alone runs it.
+    """
+    from safetensors.torch import load_file
+
+    paths, matrices = _read_places(folder)
+    files = [_mapped(path) for path in paths]
+    small = load_file(folder / SMALL)
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder)
+    orders = {name: small.pop(name) for name in [*small] if name.startswith(ORDER)}
+    found = dict[str, Blocks]()
+    for each in matrices:
+        end = each.offset + each.rows * each.row_bytes
+        if end > len(files[each.part]):
+            raise ValueError(
+                f"{paths[each.part]} was cut short since it was first read: the matrix of"
+                f" {each.module} goes to byte {end} of {len(files[each.part])}; fetch it again"
+            )
+        stored = files[each.part][each.offset : end]
+        order = None if each.order is None else orders[each.order].to(torch.int64)
+        shape = (each.rows, each.row_bytes)
+        found[each.module] = Blocks(each.format, stored.reshape(shape), each.inputs, order)
+    _put(model, found)
+    model.load_state_dict(small, strict=False, assign=True)
+    _make_rotary(model)
+    return model.eval()
+
+
+def _read_places(folder: Path) -> tuple[list[Path], list[StoredMatrix]]:
+    """The files that a folder describes, and the matrices in them."""
+    places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
+    files = [folder / name for name in places["files"]]  # an absolute name stays what it is
+    return files, [StoredMatrix(**entry) for entry in places["matrices"]]
+
+
+def _mapped(file: Path) -> np.ndarray:
+    try:
+        return np.memmap(file, dtype=np.uint8, mode="r")
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{file} is gone, and its matrices were never copied; put it back or name another model"
+        ) from None
+    except OSError as error:
+        raise OSError(
+            f"{file} cannot be mapped into memory ({error.strerror or error}); copy it to a local"
+            " disk"
+        ) from error
+
+
+def _module_of(model: nn.Module, name: str) -> str | None:
+    """The linear layer or embedding whose weight this is; None for all else."""
+    module, _, kind = name.rpartition(".")
+    found = model.get_submodule(module) if module else None
+    is_matrix = type(found) is nn.Linear or isinstance(found, nn.Embedding)
+    return module if kind == "weight" and is_matrix else None
+
+
+def _ordered(
+    layout: Layout, model: nn.Module, tensor: "ReaderTensor"
+) -> tuple[str | None, torch.Tensor | None]:
+    """The linear layer that a matrix belongs to, and the file's row of each of its outputs.
+
+    What Transformers does to the values of a tensor is done to the numbers of its rows. No layer
+    where it belongs to something else, no rows where they are in order.
+    """
+    rows = int(tensor.shape[1])
+    numbers = np.arange(rows, dtype=np.float32)[:, None].repeat(2, axis=1)
+    name, values = layout.place(tensor.name, numbers)
+    module = None if name is None else _module_of(model, name)
+    if module is None:
+        return None, None
+    if values.shape != (rows, 2) or not np.array_equal(np.sort(values, axis=0), numbers):
+        raise NotInBlocksError(f"its tensor {tensor.name} is not used as it is stored")
+    order = torch.from_numpy(values[:, 0].astype(np.int32))
+    return module, None if torch.equal(order, torch.arange(rows, dtype=torch.int32)) else order
+
+
+def _stored(module: str, tensor: "ReaderTensor", part: int, is_ordered: bool) -> StoredMatrix:
+    inputs, rows = (int(size) for size in tensor.shape)
+    return StoredMatrix(
+        module,
+        tensor.tensor_type.name,
+        part,
+        int(tensor.data_offset),
+        rows,
+        int(tensor.n_bytes) // rows,
+        inputs,
+        ORDER + module if is_ordered else None,
+    )
+
+
+def _put(model: Any, blocks: dict[str, Blocks]) -> None:
+    """Blocks take the place of weights; tied layers have the same."""
+    for name, found in blocks.items():
+        module = model.get_submodule(name)
+        module.weight = None
+        setattr(module, BLOCKS, found)
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    if getattr(head, BLOCKS, None) is None and model.config.tie_word_embeddings:
+        head.weight = None
+        setattr(head, BLOCKS, getattr(embedding, BLOCKS))
+
+
+def _make_rotary(model: Any) -> None:
+    """Tables of frequencies are computed, not stored."""
+    for module in model.modules():
+        if "Rotary" in type(module).__name__:
+            made = type(module)(config=model.config)
+            for name, buffer in made.named_buffers(recurse=False):
+                module.register_buffer(name, buffer, persistent=False)
+
+
+def _require_native(
+    model: Any, matrices: Iterable[StoredMatrix], small: dict[str, torch.Tensor]
+) -> None:
+    """Raise NotInBlocksError unless the native path runs this model with these matrices."""
+    readable_formats = {*block_formats(), *(name for name in FLOATS if name != "F64")}
+    strange = sorted({each.format for each in matrices} - readable_formats)
+    if strange:
+        raise NotInBlocksError(
+            f"its matrices are stored as {', '.join(strange)}; used as they are"
+            f" {', '.join(sorted(readable_formats))}"
+        )
+    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set[str]()
+    stored = {f"{each.module}.weight" for each in matrices} | set(small) | tied
+    missing = [name for name in model.state_dict() if name not in stored]
+    if missing:
+        raise NotInBlocksError(f"{len(missing)} tensors are missing, the first is {missing[0]}")
+    for each in matrices:
+        model.get_submodule(each.module).weight = None
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            setattr(module, name, nn.Parameter(torch.empty(parameter.shape), requires_grad=False))
+    reason = why_not_lean(model)
+    if reason is not None:
+        raise NotInBlocksError(f"the native path does not run it: {reason}")

@@ -1,0 +1,213 @@
+"""Matrices as the library stores them: packed from floats, or from the blocks of a GGUF file."""
+
+import functools
+import mmap
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.native.library import CMatrix, integers, library
+from draftwood.native.threads import threads
+
+# How rows are encoded for a product; a matrix asks for one of them.
+FLOATS, HALVES, BYTES = 1, 2, 4
+# What is made here from weights in floats; Q4_1 where they lie on 16 even steps.
+FROM_FLOATS = {
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int8": "Q8_0",
+    "int4": "Q4_1",
+}
+GROUP = 32
+"""Inputs whose codes lie together."""
+
+
+@functools.cache
+def formats() -> dict[str, int]:
+    """Names of the formats as GGUF files have them, and their numbers in the library."""
+    names, offered = list[str](), library()
+    while (name := offered.draftwood_format_name(len(names))) is not None:
+        names.append(name.decode())
+    return {name: number for number, name in enumerate(names)}
+
+
+def block_formats() -> list[str]:
+    """The formats of blocks of codes: all but floats."""
+    offered = library()
+    return [name for name, number in formats().items() if offered.draftwood_block_bytes(number)]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A matrix as a GGUF file stores it; nothing is read before it is packed.
+
+    Attributes:
+        format: llama.cpp's name, such as Q4_K.
+        stored: bytes of the file, one row of blocks for each row of the matrix.
+        inputs: of the matrix.
+        order: the stored row of each output; None where they are the same.
+    """
+
+    format: str
+    stored: np.ndarray
+    inputs: int
+    order: Int[Tensor, " outputs"] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (len(self.stored) if self.order is None else len(self.order), self.inputs)
+
+    def __getitem__(self, outputs: slice | Int[Tensor, " chosen"]) -> "Blocks":
+        """Some of the outputs, by their range or their numbers."""
+        if self.order is None and isinstance(outputs, slice):
+            return Blocks(self.format, self.stored[outputs], self.inputs)
+        return Blocks(self.format, self.stored, self.inputs, self.rows()[outputs])
+
+    def let_go(self) -> None:
+        """Leave what was read to the system, which keeps it as long as nobody needs the memory."""
+        mapped = self.stored
+        while isinstance(mapped.base, np.ndarray):
+            mapped = mapped.base
+        if not isinstance(mapped.base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        begin = self.stored.ctypes.data - mapped.ctypes.data
+        begin = -(-begin // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        count = self.stored.ctypes.data - mapped.ctypes.data + self.stored.nbytes - begin
+        if count > 0:
+            mapped.base.madvise(mmap.MADV_DONTNEED, begin, count)
+
+    def rows(self) -> Int[Tensor, " outputs"]:
+        """The stored row of each output."""
+        return torch.arange(self.shape[0]) if self.order is None else self.order
+
+    def floats(self) -> Float[Tensor, "outputs inputs"]:
+        """The file's own numbers, in float32."""
+        from gguf import GGMLQuantizationType, dequantize
+
+        values = dequantize(np.ascontiguousarray(self.stored), GGMLQuantizationType[self.format])
+        found = torch.from_numpy(np.array(values, dtype=np.float32)).reshape(-1, self.inputs)
+        return found if self.order is None else found[self.order]
+
+
+Weights = Tensor | Blocks
+"""What a linear layer multiplies with: [outputs inputs] numbers, or a file's blocks."""
+
+
+class Matrix:
+    """A matrix in the library's layout, with the memory that it lies in.
+
+    Attributes:
+        structure: what the library reads.
+        weight_bytes: of the weights with their scales.
+    """
+
+    def __init__(
+        self, format: str, outputs: int, inputs: int, bias: Tensor | None, encoding: int
+    ) -> None:
+        self.bias = None if bias is None else bias.detach().float().contiguous()
+        self.structure = CMatrix(
+            format=formats()[format],
+            outputs=outputs,
+            inputs=inputs,
+            encoding=encoding,
+            bias=None if self.bias is None else self.bias.data_ptr(),
+        )
+        sizes = integers([0, 0])
+        library().draftwood_matrix_sizes(self.structure, sizes)
+        # 64 bytes more, so that it can begin at a line of the caches
+        self.memory = [torch.empty(size + 64, dtype=torch.uint8) for size in sizes]
+        begins = [-(-part.data_ptr() // 64) * 64 for part in self.memory]
+        self.structure.weights, self.structure.scales = begins
+        self.weight_bytes = sum(sizes)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.structure.outputs, self.structure.inputs
+
+    @property
+    def format(self) -> str:
+        """Its name as GGUF files have it."""
+        return list(formats())[self.structure.format]
+
+    @classmethod
+    def pack(cls, weights: Weights, bias: Tensor | None, products: str) -> "Matrix":
+        """Lay weights out.
+
+        Args:
+            weights: floats, or a file's blocks, which stay what they are.
+            bias: [outputs].
+            products: ``int8`` rounds rows to 8 bits, and floats likewise unless they lie on 16 even
+                steps; ``int4`` puts floats on 16 even steps; else the type of both.
+        """
+        if isinstance(weights, Blocks):
+            return cls._of_blocks(weights, bias, FLOATS if products == "float32" else BYTES)
+        offered, floats = library(), weights.float().contiguous()
+        format = FROM_FLOATS[products]
+        address, (outputs, inputs) = floats.data_ptr(), floats.shape
+        if format == "Q8_0" and offered.draftwood_fits_int4(address, outputs, inputs, threads()):
+            format = "Q4_1"
+        encoding = {"BF16": HALVES, "F32": FLOATS, "F16": FLOATS}.get(format, BYTES)
+        matrix = cls(format, outputs, inputs, bias, encoding)
+        offered.draftwood_pack(address, matrix.structure, threads())
+        return matrix
+
+    @classmethod
+    def _of_blocks(cls, blocks: Blocks, bias: Tensor | None, encoding: int) -> "Matrix":
+        if blocks.format not in block_formats():
+            products = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[blocks.format]
+            return cls.pack(blocks.floats(), bias, products)
+        matrix = cls(blocks.format, *blocks.shape, bias, encoding)
+        grid, signs = _code_books(blocks.format)
+        stored = np.ascontiguousarray(blocks.stored)
+        order = blocks.rows().to(torch.int64).contiguous()
+        library().draftwood_pack_blocks(
+            stored.ctypes.data,
+            order.data_ptr(),
+            grid.ctypes.data,
+            signs.ctypes.data,
+            matrix.structure,
+            threads(),
+        )
+        blocks.let_go()
+        return matrix
+
+    def multiply(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
+        """Rows times the matrix, and the bias."""
+        rows = rows.float().contiguous()
+        results = torch.empty(len(rows), self.structure.outputs, dtype=torch.float32)
+        library().draftwood_multiply(self.structure, rows.data_ptr(), len(rows), results.data_ptr())
+        return results
+
+    def outputs(self, chosen: Int[Tensor, " count"]) -> Float[Tensor, "count inputs"]:
+        """The weights of some outputs as they are stored, in float32."""
+        chosen = chosen.to(torch.int64).contiguous()
+        weights = torch.empty(len(chosen), self.structure.inputs, dtype=torch.float32)
+        library().draftwood_read_outputs(
+            self.structure, chosen.data_ptr(), len(chosen), weights.data_ptr(), threads()
+        )
+        return weights
+
+    def floats(self) -> Float[Tensor, "outputs inputs"]:
+        """All weights as they are stored, in float32."""
+        return self.outputs(torch.arange(self.structure.outputs))
+
+
+@functools.cache
+def _code_books(format: str) -> tuple[np.ndarray, np.ndarray]:
+    """The grid of a format that codes several inputs at once, as indices of its sizes, and signs.
+
+    Both come from the ``gguf`` package.
+    """
+    from gguf import quants
+
+    if format not in ("IQ2_XXS", "IQ3_XXS"):
+        return np.zeros(1, np.uint8), np.zeros(1, np.uint8)
+    coded = getattr(quants, format)
+    coded.init_grid()
+    sizes = np.array(coded.grid_map, dtype=np.float32)
+    grid = np.searchsorted(sizes, coded.grid.reshape(-1)).astype(np.uint8)
+    return grid, np.frombuffer(quants.IQ2_XXS.ksigns, dtype=np.uint8)

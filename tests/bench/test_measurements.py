@@ -1,0 +1,186 @@
+"""Measurements without prompts: what they list, refuse, compute and show."""
+
+import json
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from making import run_info
+
+from draftwood.bench.plan.measurements import FormatQuality, Measurement, Overhead, VerifyCost
+from draftwood.bench.plan.order import MeasurementOrder
+from draftwood.bench.plan.prompts import load_text
+from draftwood.bench.plan.protocols import as_json, measurement
+from draftwood.bench.records.figures import figures
+from draftwood.bench.records.files import Record
+from draftwood.bench.records.notes import notes
+from draftwood.bench.report.overview import facts
+from draftwood.bench.report.tables import tables
+from draftwood.bench.run import format_quality, overhead, verify_cost
+from draftwood.bench.run.blank import blank
+from draftwood.bench.run.measurements import work_of
+from draftwood.models.native import NativeModel
+from draftwood.testing import tiny_llama
+
+MEASUREMENTS: list[Measurement] = [
+    Overhead(steps=3),
+    VerifyCost(("int8", "float32"), (1, 4), (16, 8)),
+    FormatQuality(("int8",), window=8, windows=3),
+]
+
+
+@pytest.mark.parametrize("asked", MEASUREMENTS, ids=lambda asked: asked.name)
+def test_json_both_ways(asked: Measurement) -> None:
+    assert measurement(json.loads(json.dumps(as_json(asked)))) == asked
+
+
+@pytest.mark.parametrize("asked", MEASUREMENTS, ids=lambda asked: asked.name)
+def test_a_measurement_lists_as_many_records_as_it_counts_and_all_differ(
+    asked: Measurement,
+) -> None:
+    models = () if isinstance(asked, Overhead) else ("one", "two")
+    work = work_of(MeasurementOrder(asked, models, Path("none")), text="")
+    keys = [record.key for piece in work.pieces for record in piece.records]
+    assert len(set(keys)) == len(keys) == asked.count(max(1, len(models)))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Overhead(steps=0), "steps must be at least 1, got 0"),
+        (lambda: Overhead(vocab=3), "vocab must be at least 1024, got 3"),
+        (lambda: VerifyCost(nodes=(2, 0)), "nodes must be at least 1, got 0"),
+        (lambda: VerifyCost(contexts=(0,)), "contexts must be at least 1, got 0"),
+        (lambda: VerifyCost(contexts=()), "give at least one of contexts"),
+        (lambda: VerifyCost(paths=()), "give at least one of paths"),
+        (lambda: FormatQuality(formats=()), "give at least one of formats"),
+        (lambda: FormatQuality(window=1), "window must be at least 2, got 1"),
+        (lambda: FormatQuality(windows=0), "windows must be at least 1, got 0"),
+        (lambda: measurement({"protocol": "rsd"}), "no protocol 'rsd'; there are overhead, cost"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(make: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_overhead_leaves_out_the_time_of_both_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = overhead.PreparedModel.answer
+
+    def slowly(model: overhead.PreparedModel, tokens: torch.Tensor) -> Any:
+        since = time.perf_counter()
+        time.sleep(0.05)
+        found = answer(model, tokens)
+        model.seconds += time.perf_counter() - since
+        return found
+
+    monkeypatch.setattr(overhead.PreparedModel, "answer", slowly)
+    bench = overhead.OverheadBench(Overhead(vocab=1024, steps=2))
+    chains = next(record for record in overhead.records() if record.method == "rsd-c")
+    (stats,) = bench.measure([chains])
+    assert stats["nodes"] == 64
+    assert stats["milliseconds"] < 50  # four forward passes of the draft model alone take 200
+
+
+def window_of(model: torch.nn.Module, tokens: list[int]) -> float:
+    """Perplexity as Transformers computes it."""
+    inputs = torch.tensor([tokens])
+    return math.exp(model(inputs, labels=inputs).loss.item())
+
+
+class Loaded:
+    """What ``load_model`` gives, of a tiny model and a text of numbers."""
+
+    def __init__(self, name: str, dtype: str, device: str | None) -> None:
+        whole = tiny_llama(0, vocab=50)
+        self.model = NativeModel(whole, "int8" if dtype == "int8" else None)
+        self.tokenizer = lambda text: {"input_ids": [int(word) for word in text.split()]}
+
+
+def test_quality_is_transformers_perplexity_and_the_divergence_of_whole_distributions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(format_quality, "load_model", Loaded)
+    tokens = torch.randint(50, (80,), generator=torch.Generator().manual_seed(1)).tolist()
+    asked = FormatQuality(("int8",), window=16, windows=4)
+    formats = format_quality.Formats(asked, None, " ".join(map(str, tokens)))
+    records = format_quality.records(asked, "tiny", 2)
+    exact, rounded = formats.measure(2, records)
+    window = tokens[32:48]  # 64 tokens are left before the last window, 16 for each
+    assert formats.window(2) == window
+    assert exact["perplexity"] == pytest.approx(window_of(tiny_llama(0, vocab=50), window), 1e-4)
+    assert (exact["divergence"], exact["same_likeliest"], exact["tokens"]) == (0.0, 1.0, 15)
+    assert 0 < rounded["divergence"] < 0.1
+    assert rounded["perplexity"] != exact["perplexity"]
+    assert formats.measure(2, records[1:]) == [rounded]  # by itself as beside others
+
+
+def test_figures_count_every_token_once() -> None:
+    one = {"tokens": 10, "perplexity": 2.0, "divergence": 0.1, "same_likeliest": 1.0}
+    other = {"tokens": 30, "perplexity": 32.0, "divergence": 0.3, "same_likeliest": 0.6}
+    records = [
+        replace(blank("int8", model="tiny", prompt=f"window {n}"), stats=stats)
+        for n, stats in enumerate((one, other))
+    ]
+    (found,) = figures(records)
+    assert found["tokens"] == 40
+    assert found["perplexity"] == pytest.approx(16.0)  # 2 ** ((1 + 3 * 5) / 4)
+    assert found["divergence"] == pytest.approx(0.25)
+    assert found["same_likeliest"] == pytest.approx(0.7)
+
+
+def cost_records(asked: VerifyCost, model: str = "tiny") -> list[Record]:
+    """Milliseconds are nodes times context, and twice that for Transformers."""
+    found = []
+    for context in asked.contexts:
+        for record in verify_cost.records(asked, model, context):
+            factor = 2 if record.method == "transformers" else 1
+            stats = {"milliseconds": float(factor * (record.nodes or 0) * context)}
+            found.append(replace(record, stats=stats | {"cache_bytes": 3_000_000}))
+    return found
+
+
+def test_costs_by_nodes_and_by_context() -> None:
+    asked = VerifyCost(("transformers", "int8"), (1, 4, 8), (10,))
+    (by_nodes,) = tables(cost_records(asked), run_info(protocol="cost"))
+    assert by_nodes.head == ("nodes", "1", "4", "8")
+    assert by_nodes.rows == (
+        ("transformers: ms", "20.0", "80.0", "160.0"),
+        ("transformers: T(n)/T(1)", "1.00", "4.00", "8.00"),
+        ("int8: ms", "10.0", "40.0", "80.0"),
+        ("int8: T(n)/T(1)", "1.00", "4.00", "8.00"),
+        ("int8: transformers / this", "2.00", "2.00", "2.00"),
+    )
+    asked = VerifyCost(("int8",), (1, 4), (10, 20))
+    (by_context,) = tables(cost_records(asked), run_info(protocol="cost"))
+    assert by_context.rows == (("10", "10.0", "40.0", "3"), ("20", "20.0", "80.0", "3"))
+    both = [*cost_records(asked), *cost_records(asked, "other")]
+    titles = [table.title.partition(":")[0] for table in tables(both, run_info(protocol="cost"))]
+    assert titles == ["tiny", "other"]
+
+
+def test_an_unfinished_measurement_says_so() -> None:
+    asked = VerifyCost(("int8",), (1, 4), (10, 20))
+    run = run_info(protocol="cost", options=as_json(asked), prompts={})
+    records = cost_records(asked)
+    assert notes(records, run) == []
+    assert notes(records[:2], run) == ["the run is not finished: it has 2 of 4 records"]
+    assert "prompts" not in facts(run, records)
+
+
+def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("once\nupon", encoding="utf-8")
+    assert load_text(str(file)) == "once\nupon"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        load_text(str(file))
+    with pytest.raises(FileNotFoundError, match="--text takes a file or wikitext2"):
+        load_text("nowhere.txt")
+    monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match="or name a file of text with --text"):
+        load_text("wikitext2")

@@ -1,0 +1,85 @@
+"""The scripts that compare checkouts: processes answer in turns, tables tell what they took."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def processes() -> ModuleType:
+    path = ROOT / "benchmarks" / "processes.py"
+    spec = importlib.util.spec_from_file_location("processes", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def script(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "benchmarks" / name), *arguments]
+    inherited = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=inherited)
+
+
+def test_a_process_answers_every_line(processes: ModuleType, target: str) -> None:
+    asked = [("plain", 0.0), ("lookup", 0.0), ("plain", 1.0)]
+    said: list[str] = []
+    requests = [json.dumps([method, heat, "abcabc", 6]) for method, heat in asked]
+    processes.serve(target, requests, said.append)
+    ready, *answers = map(json.loads, said)
+    assert ready == {}
+    assert [answer["tokens"] for answer in answers] == [6, 6, 6]
+    assert answers[0]["text"] == answers[1]["text"] != answers[2]["text"]
+    assert all(answer["seconds"] > 0 for answer in answers)
+
+
+def test_turns_change_and_other_folders_are_refused(processes: ModuleType, tmp_path: Path) -> None:
+    assert processes.in_turns({"old": 1, "new": 2}, 0) == ["old", "new"]
+    assert processes.in_turns({"old": 1, "new": 2}, 1) == ["new", "old"]
+    assert processes.checkout(str(ROOT)) == ROOT
+    with pytest.raises(SystemExit, match="is no checkout of draftwood; --old names one"):
+        processes.checkout(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_two_versions_in_turns(target: str, tmp_path: Path) -> None:
+    (tmp_path / "spec_bench").mkdir()
+    lines = [{"question_id": n, "category": f"{n}", "turns": ["hello"]} for n in range(2)]
+    questions = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "spec_bench" / "question.jsonl").write_text(questions)
+    asked = ("--model", target, "--cases", "plain 0,lookup 1", "--rounds", "1", "--tokens", "4")
+    more = ("--overhead-rounds", "1", "--steps", "1", "--json")
+    done = script("versions.py", "--old", str(ROOT), *asked, *more, DRAFTWOOD_DATA=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["case"] for row in rows[:3]] == [
+        "plain 0 tok/s",
+        "lookup 1 tok/s",
+        "recycling 0 ms",
+    ]
+    assert [row["texts equal"] for row in rows[:3]] == ["yes", "yes", ""]
+    assert all(row["new over old"] > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_speed_beside_busy_loops(target: str, tmp_path: Path) -> None:
+    output = tmp_path / "busy.json"
+    asked = ("--model", target, "--cases", "nice loops", "--rounds", "1", "--tokens", "4")
+    done = script("busy.py", "run", *asked, "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    assert "all texts equal: yes" in done.stdout
+    record = json.loads(output.read_text())
+    assert [(row["case"], row["method"]) for row in record["rows"]] == [
+        *(("idle", "plain"), ("idle", "auto")),
+        *(("nice loops", "plain"), ("nice loops", "auto")),
+    ]
+    assert script("busy.py", "report", str(output)).stdout == done.stdout

@@ -1,0 +1,151 @@
+"""Matrices of a GGUF file are used as they lie there: same numbers, no copy, whatever its name."""
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf_writing import TOKENS, write_gguf
+from test_gguf_files import build, logits, own_home  # noqa: F401  (a fixture)
+
+from draftwood.loading import gguf_blocks, gguf_files
+from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder, open_blocks
+from draftwood.loading.hub import blocks_of, load_pretrained
+from draftwood.loading.models import load_model
+from draftwood.loading.origin import quantisation, weights_digest
+from draftwood.models.native import NativeModel
+from draftwood.native.matrix import block_formats
+from draftwood.storage.atomic import sha256
+from native.test_blocks import random_blocks
+
+WIDE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama-tied": ("llama", {"tie_word_embeddings": True}),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {}),
+    "stablelm": ("stablelm", {"use_qkv_bias": True}),
+}
+
+
+def written(path: Path, family: str, format: str) -> Path:
+    """A file whose matrices hold random blocks of this format, as large as usual weights."""
+    architecture, more = FAMILIES[family]
+    model = build(architecture, **WIDE, **more)
+
+    def encode(values: np.ndarray) -> np.ndarray:
+        usual = random_blocks(format, *values.shape, seed=values.size)
+        spread = 0.01 * 0.06 / float(usual.floats().std())
+        return random_blocks(format, *values.shape, seed=values.size, spread=spread).stored
+
+    write_gguf(path, model, architecture, kind=gguf.GGMLQuantizationType[format], encode=encode)
+    return path
+
+
+def native_logits(path: Path, dtype: str | None) -> torch.Tensor:
+    model = load_model(str(path), dtype, "cpu").model
+    assert isinstance(model, NativeModel)
+    tokens = torch.randint(3, len(TOKENS), (1, 64), generator=torch.Generator().manual_seed(5))
+    return model.start().extend(tokens[0].tolist()).logits
+
+
+@pytest.mark.parametrize("format", block_formats())
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_model_is_the_one_of_the_files_own_numbers(
+    tmp_path: Path, family: str, format: str
+) -> None:
+    path = written(tmp_path / "m.gguf", family, format)
+    said = logits(load_pretrained(str(path), dtype="float32", device="cpu").model)[0]
+    found = native_logits(path, "float32")
+    size = said.abs().max()
+    assert (found - said).abs().max() < 1e-4 * max(1.0, float(size))
+    if family != "llama":
+        return
+    rounded = native_logits(path, None)
+    assert (rounded - said).abs().max() < 0.2 * size
+    assert (rounded - said).abs().max() > 1e-4 * size  # rows were rounded, and only there
+
+
+def test_nothing_is_copied_and_the_name_says_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path / "a-model-in-Q8_0.gguf", "llama", "Q4_K")
+    folder = blocks_folder(path)
+    assert is_blocks_folder(folder)
+    assert quantisation(folder) == "Q4_K"
+    assert weights_digest(folder) == sha256(path)
+    kept = sum(file.stat().st_size for file in folder.iterdir())
+    matrices = sum(each.rows * each.row_bytes for each in gguf_blocks._read_places(folder)[1])
+    assert kept - (folder / "tokenizer.json").stat().st_size < 0.2 * matrices
+    model = load_model(str(path), None, "cpu").model
+    assert isinstance(model, NativeModel)
+    assert model.weight_bytes <= 1.1 * matrices
+
+
+def test_a_second_load_reads_the_description_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_0")
+    first = native_logits(path, None)
+    monkeypatch.setattr(gguf_files, "QuickReader", None)
+    assert torch.equal(native_logits(path, None), first)
+    monkeypatch.undo()
+    renamed = path.rename(tmp_path / "other.gguf")
+    assert torch.equal(native_logits(renamed, None), first)  # described anew, and the same
+
+
+def test_a_file_may_lie_in_parts(tmp_path: Path) -> None:
+    model = build("llama", **WIDE)
+    whole, parts = tmp_path / "whole.gguf", tmp_path / "split.gguf"
+    write_gguf(whole, model, kind=gguf.GGMLQuantizationType.Q8_0)
+    first = write_gguf(parts, model, kind=gguf.GGMLQuantizationType.Q8_0, split=7)[0]
+    assert torch.equal(native_logits(first, None), native_logits(whole, None))
+
+
+def test_mixed_types_stand_side_by_side(tmp_path: Path) -> None:
+    """As in files called Q4_K_M, where matrices of one layer have several types."""
+    model, path = build("llama", **WIDE), tmp_path / "m.gguf"
+    kinds = [gguf.GGMLQuantizationType[name] for name in ("Q4_0", "Q8_0", "Q5_1", "F16", "F32")]
+    count = iter(range(1000))
+    write_gguf(path, model, kind=lambda name: kinds[next(count) % len(kinds)])
+    said = logits(load_pretrained(str(path), dtype="float32", device="cpu").model)[0]
+    assert (native_logits(path, "float32") - said).abs().max() < 1e-4 * said.abs().max()
+    assert (native_logits(path, None) - said).norm() < 0.1 * said.norm()
+    model = load_model(str(path), None, "cpu").model
+    assert isinstance(model, NativeModel)
+    formats = {each.format for each in model._memory if not isinstance(each, torch.Tensor)}
+    assert {"Q4_0", "Q8_0", "Q5_1"} <= formats
+
+
+def test_what_the_native_path_does_not_run_is_converted_as_ever(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(path, build("starcoder2", use_bias=False), "starcoder2")
+    assert blocks_of(str(path)) is None
+    strange = tmp_path / "n.gguf"
+    write_gguf(strange, build("llama", **WIDE), kind=gguf.GGMLQuantizationType.TQ2_0)
+    with pytest.raises(
+        gguf_files.NotInBlocksError, match=r"stored as TQ2_0; used as they are BF16"
+    ):
+        blocks_folder(strange)
+    assert load_model(str(strange), "bfloat16", "cpu").dtype == "bfloat16"
+
+
+def test_a_file_that_is_gone_or_cut_short_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_0")
+    folder = blocks_folder(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"m\.gguf was cut short since .*; fetch it again"):
+        open_blocks(folder)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"m\.gguf is gone.*put it back"):
+        open_blocks(folder)
+
+
+def test_a_cut_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_0")
+    path.write_bytes(path.read_bytes()[:-4000])
+    with pytest.raises(ValueError, match=r"m\.gguf cannot be read as a GGUF model"):
+        blocks_folder(path)
+    made = [each.name for each in (tmp_path / "home" / "models").glob("*") if each.is_dir()]
+    assert not made
