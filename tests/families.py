@@ -100,6 +100,22 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "gemma2": ("Gemma2Config", {**MIXED, **EAGER, **CAPS, "query_pre_attn_scalar": 20}),
     "gemma3": ("Gemma3TextConfig", {**MIXED, "rope_parameters": BOTH}),
     "gemma3-eager": ("Gemma3TextConfig", {**MIXED, **EAGER, **CAPS, "rope_parameters": BOTH}),
+    "gemma3-images": (
+        "Gemma3Config",
+        {
+            "text_config": {**MIXED, "rope_parameters": BOTH},
+            "vision_config": {
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "image_size": 28,
+                "patch_size": 14,
+            },
+            "mm_tokens_per_image": 4,
+            "image_token_index": VOCAB,
+        },
+    ),
     "gpt2": ("GPT2Config", LENGTHS),
     "gpt-neox": ("GPTNeoXConfig", SIZES),
     "opt": ("OPTConfig", {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32, "init_std": 0.3}),
@@ -129,7 +145,22 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "olmo2": ("Olmo2Config", GROUPED),
     "deepseek-v3": ("DeepseekV3Config", {**SIZES, **LATENT, **EXPERTS}),
     "mixtral": ("MixtralConfig", {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}),
-    "qwen3-experts": ("Qwen3MoeConfig", {**GROUPED, **EXPERTS, "num_experts": 4, "head_dim": 8}),
+    "qwen3-experts": (
+        "Qwen3MoeConfig",
+        {
+            **GROUPED,
+            **EXPERTS,
+            "num_experts": 20,
+            "num_experts_per_tok": 3,
+            "head_dim": 8,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "qwen3-experts-to-one": (
+        "Qwen3MoeConfig",
+        {**GROUPED, **EXPERTS, "num_experts": 4, "norm_topk_prob": True},
+    ),
+    "olmoe": ("OlmoeConfig", {**GROUPED, "num_experts": 6, "num_experts_per_tok": 2}),
     "gpt-oss": ("GptOssConfig", {**MIXED, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "gemma": ("GemmaConfig", {**GROUPED, "head_dim": 8}),
     "granite": (
@@ -168,7 +199,9 @@ LEAN = (
     "cohere",
     "cohere2",
 )
+ROUTED = ("mixtral", "qwen3-experts", "qwen3-experts-to-one", "olmoe")  # to experts
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
+LEAN_PATHS += [f"{family}/{path}" for family in ROUTED for path in ("lean", "native")]
 FAST = (
     "mistral-window/lean",
     "llama/recorded",
@@ -178,7 +211,10 @@ FAST = (
 )
 SOME = ("llama", "mistral-window", "gemma3", *FAST)
 # in attention, positions or cache
-DIFFERENT = (*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss", "qwen3/lean")
+DIFFERENT = (
+    *(*SOME, "gemma2", "gpt2", "opt", "deepseek-v3", "gpt-oss"),
+    *("qwen3/lean", "gemma2/lean", "cohere2/lean", "mixtral/lean"),
+)
 
 
 def hf_model(family: str) -> PreTrainedModel:

@@ -35,6 +35,10 @@ FAMILIES = (
     "mistral-window/recorded",
     "llama/native",
     "mistral-window/native",
+    "gemma2/lean",
+    "mixtral/lean",
+    "cohere2/native",
+    "qwen3-experts/native",
 )
 PATHS = [
     *FAMILIES,

@@ -46,6 +46,8 @@ from families import (
     through,
 )
 
+OTHERS = ("gemma2/lean", "mixtral/lean", "gemma2/native", "qwen3-experts/native")
+
 # One sequence
 
 
@@ -230,7 +232,7 @@ def run_together(model: AnyModel, pairs: Sequence[Pair], runs: Sequence[ForwardI
         pair.settle(output.logits)
 
 
-@pytest.mark.parametrize("family", [*SOME, "gpt2", "gpt-oss", "deepseek-v3"])
+@pytest.mark.parametrize("family", [*SOME, *OTHERS, "gpt2", "gpt-oss", "deepseek-v3"])
 def test_sequences_run_together_equal_each_alone(family: str) -> None:
     model = model_of(family)
     pairs = [Pair(family, model, length, seed) for seed, length in enumerate((3, 17, 1, 9))]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from draftwood.models.families import FAMILIES, Family, Scales
+from draftwood.models.families import FAMILIES, Family, Routing, Scales
 from draftwood.models.support import layer_windows
 from draftwood.native.matrix import Blocks, Weights
 
@@ -103,8 +103,39 @@ class Projection:
 
 
 @dataclass(frozen=True, eq=False)
+class Expert:
+    """One gated network of several."""
+
+    gate: Projection
+    up: Projection
+    down: Projection
+
+
+@dataclass(frozen=True, eq=False)
+class Experts:
+    """A mixture of experts: each row goes to a few of them.
+
+    Attributes:
+        router: in float32; its products are the logits of the experts.
+        routing: how they are chosen.
+    """
+
+    router: Float[Tensor, "experts hidden"]
+    networks: tuple[Expert, ...]
+    routing: Routing
+
+    def choose(
+        self, rows: Float[Tensor, "rows hidden"]
+    ) -> tuple[Float[Tensor, "rows chosen"], Int[Tensor, "rows chosen"]]:
+        """Shares and numbers of each row's experts."""
+        shares = functional.linear(rows, self.router).softmax(-1)
+        kept, chosen = shares.topk(self.routing.per_row)
+        return (kept / kept.sum(-1, keepdim=True) if self.routing.sums_to_one else kept), chosen
+
+
+@dataclass(frozen=True, eq=False)
 class Layer:
-    """One decoder layer: attention, then a gated network.
+    """One decoder layer: attention, then a gated network, or experts in its place.
 
     Each may come after a norm and before another, and is added to what came in.
 
@@ -124,9 +155,10 @@ class Layer:
     output: Projection
     after_attention_norm: Norm | None
     mlp_norm: Norm | None
-    gate: Projection
-    up: Projection
-    down: Projection
+    gate: Projection | None
+    up: Projection | None
+    down: Projection | None
+    experts: Experts | None
     after_mlp_norm: Norm | None
     window: int | None
     rotary: int | None
@@ -190,7 +222,7 @@ def weights_of(module: nn.Module) -> Weights:
 
 def why_not_lean(hf_model: PreTrainedModel) -> str | None:
     """Why this model is not of the shape that ``read_decoder`` knows; None if it is."""
-    config: Any = hf_model.config
+    config: Any = hf_model.config.get_text_config()
     family = FAMILIES.get(type(hf_model).__name__)
     if family is None:
         return f"{type(hf_model).__name__} is not one of {', '.join(FAMILIES)}"
@@ -212,8 +244,8 @@ def why_not_lean(hf_model: PreTrainedModel) -> str | None:
         return f"its weights are {hf_model.dtype}"
     if any(parameter.is_meta for parameter in hf_model.parameters()):
         return "some of its weights are not in memory"
-    projections = (module for name, module in hf_model.named_modules() if name.endswith("_proj"))
-    if any(type(module) is not nn.Linear for module in projections):
+    modules = hf_model.get_decoder().named_modules()
+    if any(name.endswith("_proj") and type(each) is not nn.Linear for name, each in modules):
         return "its linear layers are quantised or adapted"
     return None
 
@@ -230,7 +262,7 @@ def read_decoder(hf_model: PreTrainedModel) -> Decoder:
         raise ValueError(f"the lean path cannot run this model: {reason}; use TransformersModel")
     decoder: Any = hf_model.get_decoder()
     family, windows = FAMILIES[type(hf_model).__name__], layer_windows(hf_model)
-    names = _rotary_names(family, hf_model.config)
+    names = _rotary_names(family, hf_model.config.get_text_config())
     reader = _Reader(family, hf_model, _sizes(family, hf_model, decoder.rotary_emb, names[0]))
     return Decoder(
         sizes=reader.sizes,
@@ -262,7 +294,7 @@ def _rotary(tables: Any, name: str) -> Rotary:
 
 
 def _sizes(family: Family, hf_model: PreTrainedModel, tables: Any, name: str) -> Sizes:
-    config: Any = hf_model.config
+    config: Any = hf_model.config.get_text_config()
     decoder: Any = hf_model.get_decoder()
     heads, norm = config.num_attention_heads, decoder.norm
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -290,8 +322,12 @@ class _Reader:
     hf_model: PreTrainedModel
     sizes: Sizes
 
+    @property
+    def config(self) -> Any:
+        return self.hf_model.config.get_text_config()
+
     def scales(self) -> Scales:
-        scales = self.family.scales(self.hf_model.config)
+        scales = self.family.scales(self.config)
         rounded = torch.tensor(scales.embedding).to(self.hf_model.dtype)
         return replace(scales, embedding=float(rounded))
 
@@ -300,9 +336,10 @@ class _Reader:
         query, key, value = self._query_key_value(
             [getattr(attention, name) for name in self.family.query_key_value]
         )
-        gate, up = self._gate_up([getattr(network, name) for name in self.family.gate_up])
+        experts = self._experts(network) if hasattr(network, "experts") else None
+        gate, up, down = (None, None, None) if experts else self._network(network)
         mlp_norm = names.attention if self.sizes.is_parallel else names.mlp
-        rotary = self.family.rotary(self.hf_model.config, index)
+        rotary = self.family.rotary(self.config, index)
         return Layer(
             attention_norm=self._norm_of(layer, names.attention),
             query=query,
@@ -315,7 +352,8 @@ class _Reader:
             mlp_norm=self._norm_of(layer, mlp_norm),
             gate=gate,
             up=up,
-            down=Projection.of(network.down_proj),
+            down=down,
+            experts=experts,
             after_mlp_norm=self._norm_of(layer, names.after_mlp),
             window=window,
             rotary=None if rotary is None else rotaries.index(rotary),
@@ -355,8 +393,23 @@ class _Reader:
         pairs = heads[:, :rotary_dim].unflatten(1, (-1, 2)).transpose(1, 2).flatten(1)
         return torch.cat([pairs, heads[:, rotary_dim:]], dim=1).flatten()
 
-    def _gate_up(self, modules: list[nn.Linear]) -> list[Projection]:
+    def _network(self, network: Any) -> tuple[Projection, Projection, Projection]:
         """The gate and what it gates, also where one module holds both below each other."""
-        parts = [Projection.of(module) for module in modules]
+        parts = [Projection.of(getattr(network, name)) for name in self.family.gate_up]
         half = parts[0].weight.shape[0] // 2
-        return parts if len(parts) == 2 else parts[0].split([half, half])
+        gate, up = parts if len(parts) == 2 else parts[0].split([half, half])
+        return gate, up, Projection.of(network.down_proj)
+
+    def _experts(self, network: Any) -> Experts:
+        routing = self.family.routing(self.config)
+        assert routing is not None  # or the table lacks an entry
+        halves = network.experts.gate_up_proj.detach().chunk(2, dim=1)
+        downs = network.experts.down_proj.detach()
+        return Experts(
+            router=network.gate.weight.detach().float(),
+            networks=tuple(
+                Expert(*(Projection(weight, None) for weight in weights))
+                for weights in zip(*halves, downs, strict=True)
+            ),
+            routing=routing,
+        )

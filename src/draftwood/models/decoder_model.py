@@ -36,7 +36,9 @@ class DecoderModel(PoolOfSequences):
     ) -> None:
         shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
         pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, hf_model.device)
-        super().__init__(hf_model.config, pool, {"hidden", "partial", "fork", "ends"})
+        super().__init__(
+            hf_model.config.get_text_config(), pool, {"hidden", "partial", "fork", "ends"}
+        )
         self.sizes, self.scales = decoder.sizes, decoder.scales
         self.dtype, self.device = dtype or hf_model.dtype, hf_model.device
         self.end_tokens = end_tokens(hf_model)

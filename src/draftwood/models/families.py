@@ -48,10 +48,23 @@ class LayerNorms:
 
 
 @dataclass(frozen=True)
+class Routing:
+    """How the rows of a mixture of experts choose theirs, by the softmax of the router's products.
+
+    Attributes:
+        per_row: experts that each row goes to, those with the largest shares.
+        sums_to_one: whether the shares are scaled to do so.
+    """
+
+    per_row: int
+    sums_to_one: bool
+
+
+@dataclass(frozen=True)
 class Family:
     """What a class of Transformers does otherwise than Llama's.
 
-    Each callable is given the model's configuration.
+    Each callable is given the configuration of the model, or of its text part.
 
     Attributes:
         title: what its models are called.
@@ -65,6 +78,7 @@ class Family:
         rotary: which table of rotary frequencies a layer goes by, as its name begins; None for
             none.
         scales: see there.
+        routing: of layers that are mixtures of experts; None where there are none.
         why_not: why a model with such a configuration is of another shape; None if it is not.
     """
 
@@ -79,6 +93,7 @@ class Family:
     is_parallel: Callable[[Any], bool] = lambda config: False
     rotary: Callable[[Any, int], str | None] = lambda config, layer: ""
     scales: Callable[[Any], Scales] = lambda config: Scales()
+    routing: Callable[[Any], Routing | None] = lambda config: None
     why_not: Callable[[Any], str | None] = lambda config: None
 
 
@@ -103,6 +118,10 @@ def _granite(config: Any) -> Scales:
     )
 
 
+def _routing(config: Any) -> Routing:
+    return Routing(config.num_experts_per_tok, config.norm_topk_prob)
+
+
 def _cohere(title: str, rotary: Callable[[Any, int], str | None]) -> Family:
     return Family(
         title,
@@ -125,6 +144,17 @@ _AROUND = LayerNorms(
     "post_attention_layernorm",
     "post_feedforward_layernorm",
 )
+_GEMMA3 = Family(
+    "Gemma 3",
+    _AROUND,
+    norm_shift=1.0,
+    activation="hidden_activation",
+    rotary=lambda config, layer: f"{config.layer_types[layer]}_",
+    scales=_gemma3,
+    why_not=lambda config: (
+        "it sees what comes after a token" if config.use_bidirectional_attention else None
+    ),
+)
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": Family("Llama"),
     "MistralForCausalLM": Family("Mistral"),
@@ -146,16 +176,11 @@ FAMILIES: dict[str, Family] = {
     "Gemma2ForCausalLM": Family(
         "Gemma 2", _AROUND, norm_shift=1.0, activation="hidden_activation", scales=_gemma2
     ),
-    "Gemma3ForCausalLM": Family(
-        "Gemma 3 (text)",
-        _AROUND,
-        norm_shift=1.0,
-        activation="hidden_activation",
-        rotary=lambda config, layer: f"{config.layer_types[layer]}_",
-        scales=_gemma3,
-        why_not=lambda config: (
-            "it sees what comes after a token" if config.use_bidirectional_attention else None
-        ),
+    "Gemma3ForCausalLM": _GEMMA3,
+    "Gemma3ForConditionalGeneration": replace(
+        _GEMMA3,
+        title="Gemma 3 with images (text alone)",
+        scales=lambda config: replace(_gemma3(config), logit_cap=None),
     ),
     "Phi3ForCausalLM": Family(
         "Phi-3, Phi-4", query_key_value=("qkv_proj",), gate_up=("gate_up_proj",)
@@ -166,6 +191,17 @@ FAMILIES: dict[str, Family] = {
     "Olmo2ForCausalLM": Family(
         "OLMo 2",
         LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm"),
+    ),
+    "MixtralForCausalLM": Family(
+        "Mixtral", routing=lambda config: Routing(config.num_experts_per_tok, True)
+    ),
+    "Qwen3MoeForCausalLM": Family("Qwen3 (experts)", routing=_routing),
+    "OlmoeForCausalLM": Family(
+        "OLMoE",
+        routing=_routing,
+        why_not=lambda config: (
+            None if config.clip_qkv is None else "it clips queries, keys and values"
+        ),
     ),
     "GraniteForCausalLM": Family("Granite", scales=_granite),
     "CohereForCausalLM": _cohere("Cohere (Command R)", lambda config, layer: ""),

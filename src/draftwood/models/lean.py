@@ -1,6 +1,6 @@
 """Decoders run with few, large operations of PyTorch, on any device."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -12,7 +12,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import Keep, Layers, Output
-from draftwood.models.decoder import Norm, Projection, read_decoder
+from draftwood.models.decoder import Expert, Experts, Layer, Norm, Projection, read_decoder
 from draftwood.models.decoder_model import DecoderModel, capped_attention, outputs
 from draftwood.models.ends import LeanEnds
 from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Decoded, Graphs
@@ -53,19 +53,18 @@ class LeanModel(DecoderModel):
         super().__init__(hf_model, self.decoder, cache=hf_model.dtype)
         prepacked = _can_prepack(self.device, self.dtype)
         self.products = [
-            _Products(
-                *(_product(part, prepacked) for part in (mixed, layer.output, both, layer.down))
-            )
-            for layer in self.decoder.layers
-            for mixed in [Projection.joined([layer.query, layer.key, layer.value])]
-            for both in [Projection.joined([layer.gate, layer.up])]
+            _products(layer, self.sizes.activation, prepacked) for layer in self.decoder.layers
         ]
         self.lm_head = _product(self.decoder.lm_head, prepacked)
         # attention itself divides scores by the root of a head's dimensions
         scale = self.scales.attention
         self.query_scale = 1.0 if scale is None else scale * self.sizes.head_dim**0.5
         self.padded = prepacked
-        self.graphs = Graphs(CudaRecord(self.device)) if self.device.type == "cuda" else None
+        # which experts are run is known only when the rows are there
+        fixed = all(layer.experts is None for layer in self.decoder.layers)
+        self.graphs = (
+            Graphs(CudaRecord(self.device)) if fixed and self.device.type == "cuda" else None
+        )
 
     @property
     def ends(self) -> LeanEnds:
@@ -131,9 +130,7 @@ class LeanModel(DecoderModel):
                 stream = self._added(stream, attended, layer.after_attention_norm)
             if index not in layers.without_mlp:
                 rows = self.normed(before if self.sizes.is_parallel else stream, layer.mlp_norm)
-                gate, up = products.gate_up(rows).chunk(2, dim=-1)
-                mixed = products.down(_ACTIVATIONS[self.sizes.activation](gate) * up)
-                stream = self._added(stream, mixed, layer.after_mlp_norm)
+                stream = self._added(stream, products.network(rows), layer.after_mlp_norm)
         rows = self.normed(stream, self.decoder.norm)
         if self.depth in hidden:  # as Transformers has it: the last hidden state is after the norm
             states[self.depth] = rows.to(self.dtype)
@@ -216,13 +213,66 @@ _Linear = _Product | _Prepacked
 
 
 @dataclass(frozen=True, eq=False)
+class _Gated:
+    """A gated network."""
+
+    gate_up: _Linear
+    down: _Linear
+    activation: Callable[[Tensor], Tensor]
+
+    @classmethod
+    def of(
+        cls, gate: Projection, up: Projection, down: Projection, activation: str, prepacked: bool
+    ) -> "_Gated":
+        both = _product(Projection.joined([gate, up]), prepacked)
+        return cls(both, _product(down, prepacked), _ACTIVATIONS[activation])
+
+    def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
+        gate, up = self.gate_up(rows).chunk(2, dim=-1)
+        return self.down(self.activation(gate) * up)
+
+
+@dataclass(frozen=True, eq=False)
+class _Mixture:
+    """Several, of which only those are run that a row chose."""
+
+    experts: Experts
+    networks: list[_Gated]
+
+    def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
+        shares, chosen = self.experts.choose(rows)
+        mixed = torch.zeros_like(rows)
+        for expert in chosen.unique().tolist():
+            own, place = torch.where(chosen == expert)
+            mixed[own] += self.networks[expert](rows[own]) * shares[own, place, None]
+        return mixed
+
+
+@dataclass(frozen=True, eq=False)
 class _Products:
     """The products of one layer."""
 
     query_key_value: _Linear
     output: _Linear
-    gate_up: _Linear
-    down: _Linear
+    network: _Gated | _Mixture
+
+
+def _products(layer: Layer, activation: str, prepacked: bool) -> _Products:
+    def gated(network: Layer | Expert) -> _Gated:
+        gate, up, down = network.gate, network.up, network.down
+        assert gate is not None
+        assert up is not None
+        assert down is not None
+        return _Gated.of(gate, up, down, activation, prepacked)
+
+    experts = layer.experts
+    return _Products(
+        _product(Projection.joined([layer.query, layer.key, layer.value]), prepacked),
+        _product(layer.output, prepacked),
+        gated(layer)
+        if experts is None
+        else _Mixture(experts, [gated(expert) for expert in experts.networks]),
+    )
 
 
 def _product(part: Projection, prepacked: bool) -> _Linear:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import EndWeights, Keep, Output
-from draftwood.models.decoder import Decoder, Layer, Norm, Projection, Sizes, read_decoder
+from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.ends import as_saved, require_part
 from draftwood.models.session import PackedInput
@@ -83,9 +83,9 @@ class NativeModel(DecoderModel):
         super().__init__(hf_model, decoder, half_type, dtype)
         self.library = library.library()
         self.clock: PhaseClock | None = None
-        self.weight_bytes = 0  # of the matrices with their scales; a forward pass reads them all
+        self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
         self._encodings = 0  # of rows, that some matrix asks for
-        self._memory: list[Tensor | Matrix] = []  # what the structure points to
+        self._memory: list[object] = []  # what the structure points to
         self._shared: dict[Blocks, Matrix] = {}
         self._norms, self._head_bias = decoder.norm, decoder.lm_head.bias
         self._lm_head = self._packed(decoder.lm_head)
@@ -197,10 +197,32 @@ class NativeModel(DecoderModel):
     def _layer(self, layer: Layer) -> library.CLayer:
         matrices = ("query", "key", "value", "output", "gate", "up", "down")
         return library.CLayer(
-            **{name: self._packed(getattr(layer, name)).structure for name in matrices},
+            **{name: self._structure_of(getattr(layer, name)) for name in matrices},
+            experts=self._experts(layer.experts),
             **{name: self._norm(getattr(layer, name)) for name in library.NORMS},
             window=layer.window or 0,
             rotary=-1 if layer.rotary is None else layer.rotary,
+        )
+
+    def _experts(self, experts: Experts | None) -> library.CExperts:
+        if experts is None:
+            return library.CExperts()
+        before, routing = self.weight_bytes, experts.routing
+        networks = (library.CExpert * len(experts.networks))(
+            *(
+                library.CExpert(*map(self._structure_of, (expert.gate, expert.up, expert.down)))
+                for expert in experts.networks
+            )
+        )
+        self._memory.append(networks)
+        read = (self.weight_bytes - before) * routing.per_row // len(networks)
+        self.weight_bytes = before + read
+        return library.CExperts(
+            count=len(networks),
+            per_row=routing.per_row,
+            shares_sum_to_one=routing.sums_to_one,
+            router=self._address(experts.router),
+            networks=networks,
         )
 
     def _norm(self, norm: Norm | None) -> library.CNorm:
@@ -209,6 +231,9 @@ class NativeModel(DecoderModel):
         return library.CNorm(
             self._address(norm.weight), None if norm.bias is None else self._address(norm.bias)
         )
+
+    def _structure_of(self, part: Projection | None) -> library.CMatrix:
+        return library.CMatrix() if part is None else self._packed(part).structure
 
     def _packed(self, part: Projection) -> Matrix:
         """The matrix as the library reads it; blocks that stand at two places are stored once."""

@@ -10,6 +10,7 @@
 #include "attention_pairs.h"
 #include "blocks.h"
 #include "clock.h"
+#include "experts.h"
 #include "noise.h"
 #include "rows.h"
 #include "team.h"
@@ -27,7 +28,8 @@ struct Norm {
 struct Layer {
     // each may have no weight, and then nothing is normed there; the last two are for what is added
     Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
-    Matrix query, key, value, output, gate, up, down;
+    Matrix query, key, value, output, gate, up, down;  // the last three only without experts
+    Experts experts;
     int32_t window;  // tokens that a row sees, itself included; 0 for all
     int32_t rotary;  // which table of frequencies; -1 for none
 };
@@ -117,6 +119,11 @@ struct Scratch {
     size_t averages_size = 0;      // floats of each
     std::vector<int64_t> slots, places;         // where a row's key and value go
     std::vector<int> wanted;                    // rows whose logits are wanted
+    // of one layer's experts: [rows][per_row], and what they give to the stream
+    std::vector<Choice> choices;
+    std::vector<float> expert_gated, expert_mixed;
+    std::vector<ExpertRows> groups;
+    int num_groups = 0;
 
     void reserve(const Decoder& decoder, const ForwardInput& run, int threads) {
         auto grow = [&](std::vector<float>& values, int width) {
@@ -134,6 +141,8 @@ struct Scratch {
         if (split_queries.size() < (size_t)run.rows * decoder.heads * decoder.head_dim)
             split_queries.resize((size_t)run.rows * decoder.heads * decoder.head_dim);
         divide(decoder, run, threads);
+        for (int layer = 0; layer < run.layers; layer++)
+            reserve_experts(decoder.layers[layer].experts, decoder.hidden, run.rows);
         slots.clear(), places.clear(), wanted.clear();
         for (int sequence = 0; sequence < run.num_sequences; sequence++)
             for (int64_t i = 0; i < run.sequences[sequence].count; i++) {
@@ -160,6 +169,21 @@ struct Scratch {
         const size_t parts = (size_t)visibility.most_blocks() * decoder.num_kv_heads *
                              visibility.pieces * averages_size / LANES;
         if (averages.size() < parts) averages.resize(parts);
+    }
+
+    void reserve_experts(const Experts& experts, int hidden, int rows) {
+        if (!experts.count) return;
+        const size_t count = (size_t)rows * experts.per_row,
+                     width = (size_t)tiles(experts.networks[0].gate) * LANES;
+        if (choices.size() < count) choices.resize(count);
+        if (expert_gated.size() < count * width) expert_gated.resize(count * width);
+        if (expert_mixed.size() < count * hidden) expert_mixed.resize(count * hidden);
+        if (groups.size() < (size_t)most_groups(experts, rows))
+            groups.resize(most_groups(experts, rows));
+    }
+
+    static int most_groups(const Experts& experts, int rows) {
+        return std::min(rows * experts.per_row, experts.count);
     }
 };
 
@@ -221,7 +245,9 @@ private:
         for (int index = 0; index < run.layers; index++) {
             if (run.attention[index]) plan_attention(index);
             else if (run.hidden[index]) add_phase(&Forward::put_hidden, NORMS, index, run.rows);
-            if (run.mlp[index]) plan_mlp(index);
+            if (!run.mlp[index]) continue;
+            if (decoder.layers[index].experts.count) plan_experts(index);
+            else plan_mlp(index);
         }
         if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, NORMS, 0, run.rows);
         add_phase(&Forward::norm_for_head, NORMS, 0, (int)scratch.wanted.size());
@@ -252,6 +278,20 @@ private:
         add_phase(&Forward::add_gated, PRODUCTS, index, tiles(layer.down));
         if (layer.after_mlp_norm.weight)
             add_phase(&Forward::add_normed_mlp, NORMS, index, run.rows);
+    }
+
+    void plan_experts(int index) {
+        const Experts& experts = decoder.layers[index].experts;
+        const int choices = run.rows * experts.per_row,
+                  most = Scratch::most_groups(experts, run.rows);
+        add_phase(&Forward::route, NORMS, index, run.rows);
+        add_phase(&Forward::group_rows, NORMS, index, 1);
+        add_phase(&Forward::encode_for_experts, NORMS, index, choices);
+        add_phase(&Forward::gate_of_experts, PRODUCTS, index,
+                  most * ceil_div(experts.networks[0].gate.outputs, GROUP));
+        add_phase(&Forward::mix_of_experts, PRODUCTS, index,
+                  most * tiles(experts.networks[0].down));
+        add_phase(&Forward::add_experts, NORMS, index, run.rows);
     }
 
     void add_phase(void (Forward::*act)(Some, int), PhaseKind part, int layer, int things) {
@@ -574,6 +614,101 @@ private:
                                     std::min(GROUP, width - from));
     }
 
+    // A row, normed, stays aside in floats until it is encoded for its experts.
+    void route(Some rows, int index) {
+        const Layer& layer = decoder.layers[index];
+        for (int row = rows.first; row < rows.last; row++) {
+            normed(decoder, stream(row), decoder.hidden, layer.mlp_norm, decoder.is_layer_norm,
+                   branch(row));
+            choose_experts(layer.experts, branch(row), decoder.hidden,
+                           &scratch.choices[(size_t)row * layer.experts.per_row]);
+        }
+    }
+
+    void group_rows(Some, int index) {
+        const Experts& experts = decoder.layers[index].experts;
+        scratch.num_groups =
+            group_by_expert(scratch.choices, (size_t)run.rows * experts.per_row, experts.count,
+                            scratch.groups);
+        for (int i = 0; i < scratch.num_groups; i++) {
+            ExpertRows& group = scratch.groups[i];
+            const int rows = (int)group.choices.size();
+            group.narrow.reserve(decoder.encodings, rows, decoder.hidden);
+            group.wide.reserve(decoder.encodings, rows, experts.networks[0].gate.outputs);
+        }
+    }
+
+    void encode_for_experts(Some choices, int index) {
+        const int per_row = decoder.layers[index].experts.per_row;
+        for (int i = choices.first; i < choices.last; i++) {
+            const Choice& choice = scratch.choices[i];
+            encode(scratch.groups[choice.group].narrow, choice.place, branch(i / per_row),
+                   decoder.hidden);
+        }
+    }
+
+    // Tasks go through all experts at some places, not through all places of some experts, for how
+    // many there are is known only now.
+    void gate_of_experts(Some tasks, int index) {
+        const Experts& experts = decoder.layers[index].experts;
+        const int most = Scratch::most_groups(experts, run.rows), per_group = GROUP / LANES;
+        for (int task = tasks.first; task < tasks.last; task++) {
+            if (task % most >= scratch.num_groups) continue;
+            ExpertRows& group = scratch.groups[task % most];
+            const Expert& expert = experts.networks[group.expert];
+            const int first = task / most * per_group,
+                      last = std::min(first + per_group, tiles(expert.gate));
+            gate_tiles(expert, group, first, last);
+        }
+    }
+
+    void gate_tiles(const Expert& expert, ExpertRows& group, int first, int last) {
+        const int width = expert.gate.outputs, padded = tiles(expert.gate) * LANES,
+                  rows = (int)group.choices.size(), from = first * LANES;
+        auto gated = [&](int row) {
+            return &scratch.expert_gated[(size_t)group.choices[row] * padded];
+        };
+        products(expert.gate, group.narrow, rows, first, last,
+                 [&](int row, int tile, Floats values) {
+                     store(gated(row) + tile * LANES, activated(decoder.activation, values));
+                 });
+        products(expert.up, group.narrow, rows, first, last,
+                 [&](int row, int tile, Floats values) {
+                     float* to = gated(row) + tile * LANES;
+                     store(to, load(to) * values);
+                 });
+        for (int row = 0; row < rows; row++)
+            group.wide.encode(row, from, gated(row) + from, std::min(GROUP, width - from));
+    }
+
+    void mix_of_experts(Some tasks, int index) {
+        const Experts& experts = decoder.layers[index].experts;
+        const int most = Scratch::most_groups(experts, run.rows);
+        for (int task = tasks.first; task < tasks.last; task++) {
+            if (task % most >= scratch.num_groups) continue;
+            ExpertRows& group = scratch.groups[task % most];
+            const int tile = task / most;
+            products(experts.networks[group.expert].down, group.wide, (int)group.choices.size(),
+                     tile, tile + 1, [&](int row, int, Floats values) {
+                         const int choice = group.choices[row];
+                         float* to = &scratch.expert_mixed[(size_t)choice * decoder.hidden];
+                         put_tile(to, tile, decoder.hidden,
+                                  values * scratch.choices[choice].share);
+                     });
+        }
+    }
+
+    void add_experts(Some rows, int index) {
+        const int per_row = decoder.layers[index].experts.per_row, hidden = decoder.hidden;
+        for (int row = rows.first; row < rows.last; row++)
+            for (int i = 0; i < hidden; i++) {
+                float total = 0;
+                for (int j = 0; j < per_row; j++)
+                    total += scratch.expert_mixed[((size_t)row * per_row + j) * hidden + i];
+                stream(row)[i] += total * decoder.residual_scale;
+            }
+    }
+
     // As Transformers has it: the last hidden state is behind the norm.
     void put_last_hidden(Some rows, int) {
         for (int row = rows.first; row < rows.last; row++)
@@ -821,7 +956,7 @@ void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t 
 // the last.
 int64_t draftwood_structure_size(int32_t index) {
     using namespace draftwood;
-    const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm), sizeof(Layer), sizeof(Decoder),
+    const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm), sizeof(Expert), sizeof(Experts), sizeof(Layer), sizeof(Decoder),
                              sizeof(ForwardInput)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }

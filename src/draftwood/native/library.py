@@ -64,6 +64,20 @@ class CNorm(Structure):
     _fields_ = (("weight", c_void_p), ("bias", c_void_p))
 
 
+class CExpert(Structure):
+    """See experts.h, also for what follows."""
+
+    _fields_ = tuple((name, CMatrix) for name in ("gate", "up", "down"))
+
+
+class CExperts(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("count", "per_row", "shares_sum_to_one")),
+        ("router", c_void_p),
+        ("networks", POINTER(CExpert)),
+    )
+
+
 NORMS = (
     *("attention_norm", "mlp_norm", "query_norm", "key_norm"),
     *("after_attention_norm", "after_mlp_norm"),
@@ -74,6 +88,7 @@ class CLayer(Structure):
     _fields_ = (
         *((name, CNorm) for name in NORMS),
         *((name, CMatrix) for name in ("query", "key", "value", "output", "gate", "up", "down")),
+        ("experts", CExperts),
         ("window", c_int32),
         ("rotary", c_int32),
     )
@@ -138,7 +153,10 @@ class CForwardInput(Structure):
     )
 
 
-STRUCTURES: tuple[type[Structure], ...] = (CMatrix, CNorm, CLayer, CDecoder, CForwardInput)
+STRUCTURES: tuple[type[Structure], ...] = (
+    *(CMatrix, CNorm, CExpert, CExperts),
+    *(CLayer, CDecoder, CForwardInput),
+)
 """In the order of ``draftwood_structure_size``."""
 
 ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and width

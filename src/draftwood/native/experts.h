@@ -1,0 +1,89 @@
+// Mixtures of experts: which experts a row goes to, and which rows come to an expert.
+//
+// A row's experts and their shares depend on that row alone. Rows of one expert are multiplied
+// together, so each of its weights is read once, and experts that no row goes to are not read.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "matrices.h"
+
+namespace draftwood {
+
+struct Expert {
+    Matrix gate, up, down;
+};
+
+struct Experts {
+    int32_t count, per_row;    // no count: the layer has one network for all rows
+    int32_t shares_sum_to_one; // whether the shares of a row's experts are scaled to do so
+    const float* router;       // [count][hidden]
+    const Expert* networks;    // [count]
+};
+
+// One of a row's experts: how much it counts, and where the row is among those of the expert.
+struct Choice {
+    int32_t expert, group, place;
+    float share;
+};
+
+// The rows of one expert.
+struct ExpertRows {
+    int expert = 0;
+    std::vector<int> choices;  // numbers of those that chose it
+    Rows narrow, wide;         // what its products read
+};
+
+inline float dot(const float* a, const float* b, int count) {
+    Floats sums{};
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) sums = fma(load(a + i), load(b + i), sums);
+    float total = sum(sums);
+    for (; i < count; i++) total += a[i] * b[i];
+    return total;
+}
+
+// The experts of one row and their shares, by number of the expert.
+inline void choose_experts(const Experts& experts, const float* row, int width, Choice* choices) {
+    static thread_local std::vector<float> shares;
+    shares.resize(experts.count);
+    for (int expert = 0; expert < experts.count; expert++)
+        shares[expert] = dot(experts.router + (size_t)expert * width, row, width);
+    const float most = *std::max_element(shares.begin(), shares.end());
+    float total = 0, kept = 0;
+    for (float& share : shares) total += share = std::exp(share - most);
+    for (int i = 0; i < experts.per_row; i++) {
+        int best = -1;
+        for (int expert = 0; expert < experts.count; expert++) {
+            bool taken = std::any_of(choices, choices + i,
+                                     [&](const Choice& other) { return other.expert == expert; });
+            if (!taken && (best < 0 || shares[expert] > shares[best])) best = expert;
+        }
+        choices[i] = {best, 0, 0, shares[best] / total};
+        kept += choices[i].share;
+    }
+    if (experts.shares_sum_to_one)
+        for (int i = 0; i < experts.per_row; i++) choices[i].share /= kept;
+    std::sort(choices, choices + experts.per_row,
+              [](const Choice& a, const Choice& b) { return a.expert < b.expert; });
+}
+
+// Choices sorted by expert: the groups that have rows, which are returned, come first.
+inline int group_by_expert(std::vector<Choice>& choices, size_t count, int experts,
+                           std::vector<ExpertRows>& groups) {
+    std::vector<int> group_of(experts, -1);
+    int found = 0;
+    for (size_t i = 0; i < count; i++) {
+        int& group = group_of[choices[i].expert];
+        if (group < 0) {
+            group = found++;
+            groups[group].expert = choices[i].expert, groups[group].choices.clear();
+        }
+        choices[i].group = group, choices[i].place = (int)groups[group].choices.size();
+        groups[group].choices.push_back((int)i);
+    }
+    return found;
+}
+
+}  // namespace draftwood
