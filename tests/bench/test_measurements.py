@@ -11,7 +11,13 @@ import pytest
 import torch
 from making import run_info
 
-from draftwood.bench.plan.measurements import FormatQuality, Measurement, Overhead, VerifyCost
+from draftwood.bench.plan.measurements import (
+    FormatQuality,
+    Measurement,
+    Overhead,
+    SameFile,
+    VerifyCost,
+)
 from draftwood.bench.plan.order import MeasurementOrder
 from draftwood.bench.plan.prompts import load_text
 from draftwood.bench.plan.protocols import as_json, measurement
@@ -30,6 +36,7 @@ MEASUREMENTS: list[Measurement] = [
     Overhead(steps=3),
     VerifyCost(("int8", "float32"), (1, 4), (16, 8)),
     FormatQuality(("int8",), window=8, windows=3),
+    SameFile(("llama.cpp", "draftwood"), rounds=1),
 ]
 
 
@@ -184,3 +191,9 @@ def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError, match="or name a file of text with --text"):
         load_text("wikitext2")
+
+
+def test_systems_that_read_no_gguf_files_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"no system 'vllm'; systems are draftwood, llama\.cpp"):
+        SameFile(("vllm",))
+    assert SameFile(("llama.cpp-lookup", "draftwood")).count(2) == 2 * 3

@@ -1,5 +1,5 @@
-"""`draftwood bench overhead`, `cost` and `quality`: whole runs on tiny models, stopped and gone on
-with, shown, and everything that may be wrong.
+"""`draftwood bench overhead`, `cost`, `quality` and `gguf`: whole runs on tiny models, stopped and
+gone on with, shown, and everything that may be wrong.
 """
 
 import json
@@ -10,10 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import gguf
 import pytest
+import torch
 from command import refused, run
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from draftwood.bench.records.files import read_records, read_run
+from loading.gguf_writing import TOKENS, write_gguf
 
 OVERHEAD = ("bench", "overhead", "--vocab", "1024", "--steps", "2")
 
@@ -200,3 +204,38 @@ def test_a_report_of_measurements(target: str, text: str, tmp_path: Path) -> Non
     assert "keeps the likeliest token at" in shown
     assert shown.count("<section") == shown.count("</section>") == 3
     assert "| int8: transformers / this |" in markdown.read_text()
+
+
+@pytest.mark.slow
+def test_systems_on_the_same_file(tmp_path: Path) -> None:
+    file, output = tmp_path / "m.gguf", tmp_path / "run"
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    config = LlamaConfig(vocab_size=len(TOKENS), **sizes, **heads)
+    model = LlamaForCausalLM(config)
+    write_gguf(file, model, kind=gguf.GGMLQuantizationType.Q8_0)
+    asked = ("--systems", "draftwood", "--rounds", "1", "--max-new-tokens", "4")
+    given = ("bench", "gguf", *asked, "--prompt-tokens", "20", "--model", str(file))
+    result = run(*given, "--output", str(output), "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["figures"]
+    assert [(row["method"], row["at"]) for row in rows] == [
+        ("draftwood", "plain"),
+        ("draftwood", "speculation"),
+    ]
+    for row in rows:
+        assert row["same_texts"] == row["texts"] > 5
+        assert row["weights"] == "the GGUF's own blocks"
+        assert row["tokens_per_second"] > 0 < row["prompt_tokens_per_second"]
+        assert 0.5 < row["first_token_seconds"] < 60
+        assert row["memory_bytes"] > 5e7
+
+
+def test_what_is_no_gguf_file_is_refused_before_anything_is_written(
+    target: str, tmp_path: Path
+) -> None:
+    given = ("bench", "gguf", "--systems", "draftwood", "--model", target)
+    words = refused(*given, "--output", str(tmp_path / "run"))
+    assert "is no single GGUF file" in words
+    assert not (tmp_path / "run" / "run.json").exists()
