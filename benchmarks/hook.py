@@ -67,9 +67,7 @@ def ratio(
         "rows": rows,
         "decoding": "sampled" if sampled else "greedy",
         "Transformers, ms a token": round(1e3 * median(others) / arguments.tokens, 2),
-        "hook over Transformers": round(
-            median(a / b for a, b in zip(mine, others, strict=True)), 2
-        ),
+        "hook over Transformers": round(median(ratios), 2),
     }
 
 

@@ -328,7 +328,7 @@ class _Reader:
 
     def scales(self) -> Scales:
         scales = self.family.scales(self.config)
-        rounded = torch.tensor(scales.embedding).to(self.hf_model.dtype)
+        rounded = torch.tensor(scales.embedding, dtype=torch.float32).to(self.hf_model.dtype)
         return replace(scales, embedding=float(rounded))
 
     def layer(self, index: int, layer: Any, window: int | None, rotaries: list[str]) -> Layer:

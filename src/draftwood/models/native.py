@@ -183,7 +183,9 @@ class NativeModel(DecoderModel):
             logit_scale=scales.logits,
             score_cap=scales.score_cap or 0.0,
             logit_cap=scales.logit_cap or 0.0,
-            rotary_scales=self._address(torch.tensor([rotary.scale for rotary in rotaries])),
+            rotary_scales=self._address(
+                torch.tensor([rotary.scale for rotary in rotaries], dtype=torch.float32)
+            ),
             frequencies=self._address(torch.stack([rotary.frequencies for rotary in rotaries])),
             embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
             embedding_codes=(
@@ -329,7 +331,7 @@ class NativeEnds:
 
 def _usual_scale(sizes: Sizes) -> float:
     """One by the root of a head's dimensions, in float32."""
-    return float(torch.tensor(float(sizes.head_dim)).sqrt().reciprocal())
+    return float(torch.tensor(sizes.head_dim, dtype=torch.float32).sqrt().reciprocal())
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
