@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-identity bench-rsd bench-spec bench-peers bench-larger bench-cost bench-gguf bench-busy clean
+.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-identity bench-rsd bench-spec bench-peers bench-larger bench-cost bench-gguf bench-busy wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -84,6 +84,9 @@ bench-gguf: $(READY)  ## draftwood, llama.cpp and OpenVINO on the same GGUF file
 
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
 	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json
+
+wheel: $(READY)  ## a wheel in dist/ with the C++ compiled for several levels of CPUs, for machines without a compiler
+	DRAFTWOOD_PREBUILT=1 $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:  ## forget the virtual environment
 	rm -rf $(VENV)

@@ -10,7 +10,7 @@ from draftwood.loading.models import load_model, model_for
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.models.transformers import TransformersModel
-from draftwood.native import library
+from draftwood.native import compiler, library
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 
@@ -147,9 +147,10 @@ def test_weights_saved_in_halves_run_in_float32_as_in_transformers(
 def test_a_cpu_without_fast_products_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="int8 runs on CPUs only, not on cuda"):
         require_int8(torch.device("cuda"))
-    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
-    with pytest.raises(ValueError, match="AVX-512 VNNI"):
+    monkeypatch.setattr(library, "byte_instructions", lambda: None)
+    with pytest.raises(ValueError, match="AVX2 or better"):
         require_int8(CPU)
+    assert not has_int8(CPU)
 
 
 def test_without_a_compiler_floats_go_on_with_a_warning_and_int8_names_the_cure(
@@ -163,9 +164,7 @@ def test_without_a_compiler_floats_go_on_with_a_warning_and_int8_names_the_cure(
             UserWarning, match="slower than it could: there is no C\\+\\+ compiler; install one"
         ):
             assert isinstance(model_for(tiny_llama(0)), LeanModel)
-        with pytest.raises(
-            ValueError, match="there is no C\\+\\+ compiler" if has_vnni() else "AVX-512 VNNI"
-        ):
+        with pytest.raises(ValueError, match="there is no C\\+\\+ compiler"):
             model_for(tiny_llama(0), int8=True)
         assert not has_int8(CPU)
         assert not list((tmp_path / "kernels").glob("*/*"))  # nothing half-made is left
@@ -192,13 +191,9 @@ def forget() -> None:
     library.key.cache_clear()
 
 
-def has_vnni() -> bool:
-    return torch.cpu._is_vnni_supported()
-
-
 def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
-    monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "--no-such-flag"))
+    monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "--no-such-flag"))
     forget()
     try:
         with pytest.raises(

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.native import library
+from draftwood.native import compiler, library
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def files() -> list[Path]:
-    return sorted(path for path in library.SOURCES.rglob("*") if path.suffix in (".h", ".cpp"))
+    return sorted(path for path in compiler.SOURCES.rglob("*") if path.suffix in (".h", ".cpp"))
 
 
 def test_the_name_of_the_library_covers_all_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert library.source_files() == files()
+    assert compiler.source_files() == files()
     for path in files():
-        copy = tmp_path / path.relative_to(library.SOURCES)
+        copy = tmp_path / path.relative_to(compiler.SOURCES)
         copy.parent.mkdir(exist_ok=True)
         copy.write_text(path.read_text())
-    monkeypatch.setattr(library, "SOURCES", tmp_path)
+    monkeypatch.setattr(compiler, "SOURCES", tmp_path)
     key = library.key.__wrapped__
     before = key()
     for path in [copy for copy in tmp_path.rglob("*") if copy.is_file()]:
@@ -39,7 +39,7 @@ def test_the_package_ships_all_files() -> None:
     [data] = re.findall(r"^draftwood = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.M)
     patterns = re.findall(r'"([^"]+)"', data)
     for path in files():
-        name = path.relative_to(library.SOURCES.parent).as_posix()
+        name = path.relative_to(compiler.SOURCES.parent).as_posix()
         near = [pattern for pattern in patterns if pattern.count("/") == name.count("/")]
         assert any(fnmatch.fnmatch(name, pattern) for pattern in near), name
 

@@ -25,7 +25,7 @@ Products = Literal["float32", "bfloat16", "int8"]
 
 def has_int8(device: torch.device) -> bool:
     """Whether this device multiplies 8-bit integers fast."""
-    return device.type == "cpu" and torch.cpu._is_vnni_supported() and library.available()
+    return device.type == "cpu" and library.available() and bool(library.byte_instructions())
 
 
 def require_int8(device: torch.device) -> None:
@@ -34,11 +34,11 @@ def require_int8(device: torch.device) -> None:
         raise ValueError(
             f"int8 runs on CPUs only, not on {device.type}; leave dtype out, or take bfloat16"
         )
-    if not torch.cpu._is_vnni_supported():
+    if not library.byte_instructions():
         raise ValueError(
-            "int8 needs a CPU with 8-bit dot products (AVX-512 VNNI); take bfloat16 or float32"
+            "int8 needs a CPU with fast 8-bit products (AVX2 or better, or ARM's dot products);"
+            " take bfloat16 or float32"
         )
-    library.library()
 
 
 class NativeModel(DecoderModel):

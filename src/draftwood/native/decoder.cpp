@@ -838,6 +838,11 @@ const char* draftwood_format_name(int32_t format) {
     return format < draftwood::FORMATS ? draftwood::info_of(format).name : nullptr;
 }
 
+// What products of bytes run on, null where on plain loops; with `floats` what those of floats do.
+const char* draftwood_instructions(int32_t floats) {
+    return floats ? draftwood::float_instructions() : draftwood::byte_instructions();
+}
+
 // Inputs of a block; and the bytes of a block in a GGUF file, 0 for floats.
 int32_t draftwood_block_inputs(int32_t format) { return draftwood::block_of(format); }
 int32_t draftwood_block_bytes(int32_t format) { return draftwood::bytes_of_block(format); }

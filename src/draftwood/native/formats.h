@@ -128,6 +128,12 @@ inline int scale_bytes(Scales scales) {
 inline Floats floats_of(const int8_t* bytes) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)bytes)));
+#elif defined(__AVX2__)
+    Floats values;
+    for (int part = 0; part < 2; part++)
+        ((__m256*)&values)[part] = _mm256_cvtepi32_ps(
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)(bytes + part * LANES / 2))));
+    return values;
 #else
     Floats values;
     for (int lane = 0; lane < LANES; lane++) values[lane] = bytes[lane];
@@ -226,6 +232,16 @@ inline Ints table_of(const FormatInfo& info) {
 inline Ints translated(Ints table, Ints codes) {
 #if defined(__AVX512BW__)
     return (Ints)_mm512_shuffle_epi8((__m512i)table, (__m512i)codes);
+#elif defined(__AVX2__)
+    for (int part = 0; part < 2; part++)
+        ((__m256i*)&codes)[part] =
+            _mm256_shuffle_epi8(((__m256i*)&table)[part], ((__m256i*)&codes)[part]);
+    return codes;
+#elif defined(__aarch64__)
+    for (int part = 0; part < 4; part++)
+        ((uint8x16_t*)&codes)[part] =
+            vqtbl1q_u8(((uint8x16_t*)&table)[part], ((uint8x16_t*)&codes)[part]);
+    return codes;
 #else
     uint8_t entries[sizeof table], bytes[sizeof codes];
     std::memcpy(entries, &table, sizeof table), std::memcpy(bytes, &codes, sizeof codes);

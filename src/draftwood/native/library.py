@@ -1,14 +1,12 @@
-"""The C++ library: compiled once per kind of CPU and kept on disk; its types and functions as
-Python sees them.
+"""The C++ library: compiled once per kind of CPU and kept on disk, or prebuilt; its types and
+functions as Python sees them.
 """
 
 import ctypes
 import functools
 import hashlib
-import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Sequence
 from ctypes import (
     POINTER,
@@ -27,22 +25,21 @@ from typing import Any
 
 import torch
 
+from draftwood.native import prebuilt
+from draftwood.native.compiler import (
+    FLAGS,
+    LIBRARY,
+    CompilerError,
+    compile_library,
+    compiler,
+    processor,
+    source_files,
+)
 from draftwood.storage.atomic import publish
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress
 
-SOURCES = Path(__file__).parent
-LIBRARY = "decoder.so"
 MOST_KEPT = 8
-FLAGS = (
-    "-std=c++17",
-    "-O3",
-    "-pthread",
-    "-fno-math-errno",
-    "-ffp-contract=off",
-    "-fPIC",
-    "-shared",
-)
 TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
 
 ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
@@ -172,6 +169,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "draftwood_matrix_sizes": (None, (POINTER(CMatrix), POINTER(c_int64))),
     "draftwood_format_name": (c_char_p, (c_int32,)),
+    "draftwood_instructions": (c_char_p, (c_int32,)),
     "draftwood_block_inputs": (c_int32, (c_int32,)),
     "draftwood_block_bytes": (c_int32, (c_int32,)),
     "draftwood_read_outputs": (
@@ -250,32 +248,50 @@ def doubles(values: Sequence[float]) -> ctypes.Array[c_double]:
     return (c_double * len(values))(*values)
 
 
-class CompilerError(ValueError):
-    """The library cannot be compiled here; the message says why."""
-
-
 @functools.cache
 def library() -> ctypes.CDLL:
     """The library, compiled now where that was not done before.
 
+    Where it cannot be compiled, a prebuilt one of the package serves.
+
     Raises:
-        CompilerError: where there is no C++ compiler, it fails, or the disk does not take what it
-            makes.
+        CompilerError: where no prebuilt library runs on this CPU and there is no C++ compiler, it
+            fails, or the disk does not take what it makes.
         RuntimeError: where a structure has another size here than in C++.
     """
-    folder = home() / "kernels" / key()
-    try:
-        if not folder.is_dir():
-            publish(folder, f"the C++ library for {platform.machine()}", _compile)
-            _forget_old(folder.parent)
-        found = ctypes.CDLL(str(folder / LIBRARY))
-    except OSError as error:
-        raise CompilerError(str(error)) from error
+    found = _load()
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
     _check_structures(found)
     return found
+
+
+def _load() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(_compiled()))
+    except (CompilerError, OSError) as error:
+        level = prebuilt.best()
+        if level is None:
+            raise CompilerError(str(error)) from error
+        try:
+            return ctypes.CDLL(str(level.path))
+        except OSError as other:  # for instance an older glibc
+            raise CompilerError(f"{error}; the prebuilt library fails: {other}") from other
+
+
+def _compiled() -> Path:
+    """The library for this CPU, made where it is not there."""
+    folder = home() / "kernels" / key()
+    if not folder.is_dir():
+        publish(folder, f"the C++ library for {platform.machine()}", _compile)
+        _forget_old(folder.parent)
+    return folder / LIBRARY
+
+
+def _compile(folder: Path) -> None:
+    with progress("compiling the decoder for this CPU (once, a few seconds)"):
+        compile_library(folder / LIBRARY, [TARGET])
 
 
 def _check_structures(compiled: ctypes.CDLL) -> None:
@@ -302,27 +318,17 @@ def available() -> bool:
     return True
 
 
-def compiler() -> str | None:
-    """The C++ compiler: ``$CXX``, else the usual names."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++", "c++"]
-    return next((path for path in map(shutil.which, names) if path), None)
+def byte_instructions() -> str | None:
+    """What products of 8-bit integers run on; None where they have plain loops alone."""
+    found = library().draftwood_instructions(0)
+    return None if found is None else found.decode()
 
 
-def _compile(folder: Path) -> None:
-    path = compiler()
-    if path is None:
-        raise CompilerError("there is no C++ compiler; install one (for instance: apt install g++)")
-    command = [path, *FLAGS, TARGET, *map(str, SOURCES.glob("*.cpp")), "-o", str(folder / LIBRARY)]
-    with progress("compiling the decoder for this CPU (once, a few seconds)"):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        first = next(
-            (line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200]
-        )
-        raise CompilerError(
-            f"{Path(path).name} could not compile the decoder ({first.strip()}); try another with"
-            " $CXX"
-        )
+def instructions() -> str:
+    """What products run on, for people: integers first, then floats where those differ."""
+    floats = library().draftwood_instructions(1)
+    names = [byte_instructions(), None if floats is None else floats.decode()]
+    return " and ".join(dict.fromkeys(filter(None, names))) or "plain loops"
 
 
 def _forget_old(folder: Path) -> None:
@@ -332,12 +338,6 @@ def _forget_old(folder: Path) -> None:
     found = [path for path in folder.iterdir() if (path / LIBRARY).is_file()]
     for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[MOST_KEPT:]:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def source_files() -> list[Path]:
-    """All files that the library is made from."""
-    patterns = ("*.cpp", "*.h", "sources/*.h")
-    return sorted(path for pattern in patterns for path in SOURCES.glob(pattern))
 
 
 @functools.cache
@@ -350,16 +350,7 @@ def key() -> str:
         *sources,
         compiler() or "",
         platform.machine(),
-        _processor(),
+        processor(),
         torch.__version__,
     ]
     return hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]
-
-
-def _processor() -> str:
-    """What ``-march=native`` goes by."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "dots.h"
 #include "formats.h"
 
 namespace draftwood {
@@ -130,31 +131,6 @@ private:
     }
 };
 
-// Adds to each of 16 sums four products of an unsigned with a signed byte.
-inline Ints dot_bytes(Ints sums, Ints weights, uint32_t four_inputs) {
-#if defined(__AVX512VNNI__)
-    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)weights,
-                                     _mm512_set1_epi32(four_inputs));
-#else
-    for (int byte = 0; byte < 4; byte++) {
-        int32_t input = (int8_t)(four_inputs >> (8 * byte));
-        sums += (Ints)(((Words)weights >> (8 * byte)) & 0xffu) * input;
-    }
-    return sums;
-#endif
-}
-
-// Adds to each of 16 sums two products of bfloat16 numbers.
-inline Floats dot_halves(Floats sums, Words weights, uint32_t two_inputs) {
-#if defined(__AVX512BF16__)
-    return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)weights,
-                                    (__m512bh)_mm512_set1_epi32(two_inputs));
-#else
-    sums = fma((Floats)(weights << 16), all(to_float((bfloat16)two_inputs)), sums);
-    return fma((Floats)(weights & 0xffff0000u), all(to_float((bfloat16)(two_inputs >> 16))), sums);
-#endif
-}
-
 // Products of R rows with one tile of codes, in 8-bit integers.
 template <int LOW, int HIGH, int R>
 inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, int tile,
@@ -183,18 +159,18 @@ inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, 
             const Floats row_scale = all(facts->scales[r]);
             if constexpr (HALF_GROUPS) {
                 for (int half = 0; half < 2; half++) {
-                    Ints products = Ints{} + (has_zero_point ? facts->corrections[1 + half][r] : 0);
-                    for (int i = half * WORDS / 2; i < (half + 1) * WORDS / 2; i++)
-                        products = dot_bytes(products, bytes[i], words[i * MOST_ROWS + r]);
+                    constexpr int COUNT = WORDS / 2;
+                    const Ints products = dot_bytes(
+                        bytes + half * COUNT, has_zero_point, words + half * COUNT * MOST_ROWS + r,
+                        MOST_ROWS, COUNT, facts->corrections[1 + half][r]);
                     sums[r] = fma(__builtin_convertvector(products, Floats),
                                   scale[half] * row_scale, sums[r]);
                     if (has_offset)
                         sums[r] = fma(offset[half], all(facts->sums[1 + half][r]), sums[r]);
                 }
             } else {
-                Ints products = Ints{} + (has_zero_point ? facts->corrections[0][r] : 0);
-                for (int i = 0; i < WORDS; i++)
-                    products = dot_bytes(products, bytes[i], words[i * MOST_ROWS + r]);
+                const Ints products = dot_bytes(bytes, has_zero_point, words + r, MOST_ROWS, WORDS,
+                                                facts->corrections[0][r]);
                 sums[r] = fma(__builtin_convertvector(products, Floats), scale[0] * row_scale,
                               sums[r]);
                 if (has_offset) sums[r] = fma(offset[0], all(facts->sums[0][r]), sums[r]);

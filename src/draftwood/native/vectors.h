@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 namespace draftwood {
@@ -43,6 +45,11 @@ inline Floats load(const bfloat16* from) {
 inline Floats load(const float16* from) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from));
+#elif defined(__F16C__)
+    Floats values;
+    for (int part = 0; part < 2; part++)
+        ((__m256*)&values)[part] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from + part));
+    return values;
 #else
     Floats values;
     for (int lane = 0; lane < LANES; lane++) values[lane] = (float)from[lane];
@@ -79,6 +86,16 @@ inline void put(bfloat16* to, float value) { *to = to_bfloat16(value); }
 inline Floats fma(Floats a, Floats b, Floats c) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    for (int part = 0; part < 2; part++)
+        ((__m256*)&c)[part] =
+            _mm256_fmadd_ps(((__m256*)&a)[part], ((__m256*)&b)[part], ((__m256*)&c)[part]);
+    return c;
+#elif defined(__ARM_NEON)
+    typedef float32x4_t Part __attribute__((may_alias));
+    for (int part = 0; part < 4; part++)
+        ((Part*)&c)[part] = vfmaq_f32(((Part*)&c)[part], ((Part*)&a)[part], ((Part*)&b)[part]);
+    return c;
 #else
     for (int lane = 0; lane < LANES; lane++) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
     return c;

@@ -1,0 +1,143 @@
+// Short dot products, with the best instructions that the compiler may use.
+//
+// Sums of integers are exact, so all ways to add them up give the same bits. Products of bfloat16
+// numbers are rounded once per number where they are fused multiplications and additions;
+// AVX-512 BF16 rounds otherwise, so the two agree up to rounding only.
+#pragma once
+
+#include "vectors.h"
+
+namespace draftwood {
+
+// A vector of the machine's width, and dot_part: to each 32-bit sum it adds four products of a byte
+// of weights with a signed one of inputs. Instructions that take both with a sign, or add pairs up
+// in 16 bits, subtract the zero point of 128 from weights (SUBTRACTS), where there is one; without
+// it no byte is above 127. The others leave that to a correction of the sums.
+#if defined(__AVX512VNNI__)
+#define DRAFTWOOD_BYTE_DOTS "AVX-512 VNNI"
+constexpr bool SUBTRACTS = false;
+typedef __m512i Part;
+inline Part all_words(uint32_t word) { return _mm512_set1_epi32((int)word); }
+inline Part dot_part(Part sums, Part weights, Part inputs, bool) {
+    return _mm512_dpbusd_epi32(sums, weights, inputs);
+}
+#elif defined(__AVXVNNI__)
+#define DRAFTWOOD_BYTE_DOTS "AVX-VNNI"
+constexpr bool SUBTRACTS = false;
+typedef __m256i Part;
+inline Part all_words(uint32_t word) { return _mm256_set1_epi32((int)word); }
+inline Part dot_part(Part sums, Part weights, Part inputs, bool) {
+    return _mm256_dpbusd_avx_epi32(sums, weights, inputs);
+}
+#elif defined(__AVX512BW__)
+#define DRAFTWOOD_BYTE_DOTS "AVX-512"
+constexpr bool SUBTRACTS = true;
+typedef __m512i Part;
+inline Part all_words(uint32_t word) { return _mm512_set1_epi32((int)word); }
+// Pairs of products are at most 2 * 128 * 127, so none is saturated.
+inline Part dot_part(Part sums, Part weights, Part inputs, bool has_zero_point) {
+    if (has_zero_point) {
+        weights = _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
+        inputs = _mm512_mask_sub_epi8(inputs, _mm512_movepi8_mask(weights), Part{}, inputs);
+        weights = _mm512_abs_epi8(weights);
+    }
+    const Part pairs = _mm512_maddubs_epi16(weights, inputs);
+    return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+#elif defined(__AVX2__)
+#define DRAFTWOOD_BYTE_DOTS "AVX2"
+constexpr bool SUBTRACTS = true;
+typedef __m256i Part;
+inline Part all_words(uint32_t word) { return _mm256_set1_epi32((int)word); }
+// As with AVX-512.
+inline Part dot_part(Part sums, Part weights, Part inputs, bool has_zero_point) {
+    if (has_zero_point) {
+        weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
+        inputs = _mm256_sign_epi8(inputs, weights), weights = _mm256_abs_epi8(weights);
+    }
+    const Part pairs = _mm256_maddubs_epi16(weights, inputs);
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+#define DRAFTWOOD_BYTE_DOTS "NEON I8MM"
+constexpr bool SUBTRACTS = false;
+typedef int32x4_t Part __attribute__((may_alias));
+inline Part all_words(uint32_t word) { return vdupq_n_s32((int)word); }
+inline Part dot_part(Part sums, Part weights, Part inputs, bool) {
+    return vusdotq_s32(sums, vreinterpretq_u8_s32(weights), vreinterpretq_s8_s32(inputs));
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define DRAFTWOOD_BYTE_DOTS "NEON dot products"
+constexpr bool SUBTRACTS = true;
+typedef int32x4_t Part __attribute__((may_alias));
+inline Part all_words(uint32_t word) { return vdupq_n_s32((int)word); }
+inline Part dot_part(Part sums, Part weights, Part inputs, bool has_zero_point) {
+    int8x16_t bytes = vreinterpretq_s8_s32(weights);
+    if (has_zero_point) bytes = veorq_s8(bytes, vdupq_n_s8(-128));
+    return vdotq_s32(sums, bytes, vreinterpretq_s8_s32(inputs));
+}
+#endif
+
+// Sixteen sums of products of `count` vectors of four bytes of weights, less a zero point of 0 or
+// 128, with as many words of four signed bytes, which lie `distance` words apart. `correction` is
+// minus the zero point times the sum of the inputs. Weights without a zero point are below 128, and
+// no input is -128.
+inline Ints dot_bytes(const Ints* weights, bool has_zero_point, const uint32_t* inputs,
+                      int distance, int count, int32_t correction) {
+#if defined(DRAFTWOOD_BYTE_DOTS)
+    constexpr int PARTS = sizeof(Ints) / sizeof(Part);
+    Ints sums;
+    for (int part = 0; part < PARTS; part++) {
+        Part products = all_words(SUBTRACTS || !has_zero_point ? 0 : (uint32_t)correction);
+        for (int i = 0; i < count; i++)
+            products = dot_part(products, ((const Part*)(weights + i))[part],
+                                all_words(inputs[i * distance]), has_zero_point);
+        ((Part*)&sums)[part] = products;
+    }
+#else
+    Ints sums = Ints{} + (has_zero_point ? correction : 0);
+    for (int i = 0; i < count; i++)
+        for (int byte = 0; byte < 4; byte++) {
+            const int32_t input = (int8_t)(inputs[i * distance] >> (8 * byte));
+            sums += (Ints)(((Words)weights[i] >> (8 * byte)) & 0xffu) * input;
+        }
+#endif
+    return sums;
+}
+
+// Adds to each of 16 sums two products of bfloat16 numbers.
+inline Floats dot_halves(Floats sums, Words weights, uint32_t two_inputs) {
+#if defined(__AVX512BF16__)
+    return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)weights,
+                                    (__m512bh)_mm512_set1_epi32(two_inputs));
+#else
+    sums = fma((Floats)(weights << 16), all(to_float((bfloat16)two_inputs)), sums);
+    return fma((Floats)(weights & 0xffff0000u), all(to_float((bfloat16)(two_inputs >> 16))), sums);
+#endif
+}
+
+// The instructions of dot_bytes, null where it has loops alone.
+inline const char* byte_instructions() {
+#if defined(DRAFTWOOD_BYTE_DOTS)
+    return DRAFTWOOD_BYTE_DOTS;
+#else
+    return nullptr;
+#endif
+}
+
+// Those of products of floats.
+inline const char* float_instructions() {
+#if defined(__AVX512BF16__)
+    return "AVX-512 BF16";
+#elif defined(__AVX512F__)
+    return "AVX-512";
+#elif defined(__AVX2__) && defined(__FMA__)
+    return "AVX2";
+#elif defined(__ARM_NEON)
+    return "NEON";
+#else
+    return nullptr;
+#endif
+}
+
+}  // namespace draftwood

@@ -1,0 +1,127 @@
+"""Libraries compiled beforehand, for machines without a C++ compiler.
+
+A wheel of ``make wheel`` holds one for each of a few levels of CPUs; the library takes the best one
+that the CPU can run. Only the standard library is imported, as wheels are built where nothing else
+is installed.
+"""
+
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftwood.native.compiler import SOURCES, CompilerError, compile_library, processor
+
+FOLDER = SOURCES / "prebuilt"
+# a plain machine may lack these libraries, or have older ones
+PORTABLE = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
+
+
+@dataclass(frozen=True)
+class Level:
+    """CPUs that one prebuilt library is for.
+
+    Attributes:
+        name: of its file.
+        flags: what the compiler is told.
+        needs: what the CPU must be able to do, as /proc/cpuinfo names it.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    needs: frozenset[str]
+
+    @property
+    def path(self) -> Path:
+        """Where the library lies once draftwood is installed from a wheel."""
+        return FOLDER / f"{self.name}.so"
+
+
+def _levels(*steps: tuple[str, str, str, str]) -> tuple[Level, ...]:
+    """Levels from steps: name, the step it builds on, flags and needs beyond that one's."""
+    made = dict[str, Level]()
+    for name, base, flags, needs in steps:
+        before = made.get(base, Level("", (), frozenset()))
+        words = (*before.flags, *flags.split())
+        made[name] = Level(name, words, before.needs | set(needs.split()))
+    return tuple(made.values())
+
+
+LEVELS: dict[str, tuple[Level, ...]] = {
+    "x86_64": _levels(
+        ("x86-64-v3", "", "-march=x86-64-v3", "avx2 bmi1 bmi2 f16c fma abm movbe"),
+        ("x86-64-v3-vnni", "x86-64-v3", "-mavxvnni", "avx_vnni"),
+        (
+            "x86-64-v4",
+            "x86-64-v3",
+            "-march=x86-64-v4",
+            "avx512f avx512bw avx512cd avx512dq avx512vl",
+        ),
+        ("x86-64-v4-vnni", "x86-64-v4", "-mavx512vnni", "avx512_vnni"),
+        ("x86-64-v4-bf16", "x86-64-v4-vnni", "-mavx512bf16", "avx512_bf16"),
+        (
+            "x86-64-v4-amx",
+            "x86-64-v4-bf16",
+            "-mamx-tile -mamx-int8 -mamx-bf16",
+            "amx_tile amx_int8 amx_bf16",
+        ),
+    ),
+    "aarch64": _levels(
+        ("armv8.2-dotprod", "", "-march=armv8.2-a+dotprod", "atomics asimdrdm asimddp"),
+        ("armv8.2-i8mm", "armv8.2-dotprod", "-march=armv8.2-a+dotprod+i8mm", "i8mm"),
+    ),
+}
+"""By machine, from the least to the best. Of two flags ``-march`` the compiler takes the last."""
+
+
+def best() -> Level | None:
+    """The best level that this CPU can run and the package holds; None where there is none."""
+    if sys.platform != "linux":
+        return None
+    offered = set(processor().partition(":")[2].split())
+    found = [
+        level
+        for level in LEVELS.get(platform.machine(), ())
+        if level.needs <= offered and level.path.is_file()
+    ]
+    return found[-1] if found else None
+
+
+def build(folder: Path) -> list[Path]:
+    """Compile the library for all levels of this kind of machine; returns the files.
+
+    Levels that the compiler does not know are left out, but for the first.
+
+    Raises:
+        CompilerError: where there is no compiler, it fails, or no level is known.
+    """
+    levels = LEVELS.get(platform.machine(), ()) if sys.platform == "linux" else ()
+    if not levels:
+        raise CompilerError(
+            f"there are no levels of CPUs for {platform.machine()} on {sys.platform}; install from"
+            " source, which compiles for the CPU at hand"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    made = list[Path]()
+    for level in levels:
+        try:
+            compile_library(folder / level.path.name, (*PORTABLE, *level.flags))
+        except CompilerError:
+            if level is levels[0]:
+                raise
+            print(f"left out {level.name}: the compiler does not know it", file=sys.stderr)
+            continue
+        made.append(folder / level.path.name)
+    return made
+
+
+def platform_tag(libraries: list[Path]) -> str:
+    """The wheel's tag: the oldest glibc that has all that the libraries ask for (PEP 600)."""
+    versions = [
+        int(found)
+        for path in libraries
+        for found in re.findall(rb"GLIBC_2\.(\d+)", path.read_bytes())
+    ]
+    machine = platform.machine()
+    return f"manylinux_2_{max(versions)}_{machine}" if versions else f"linux_{machine}"
