@@ -86,7 +86,9 @@ bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and w
 	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json
 
 wheel: $(READY)  ## a wheel in dist/ with the C++ compiled for several levels of CPUs, for machines without a compiler
+	rm -rf build
 	DRAFTWOOD_PREBUILT=1 $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+	rm -rf build
 
 clean:  ## forget the virtual environment
 	rm -rf $(VENV)

@@ -7,6 +7,8 @@ import sys
 import pytest
 from command import hear_ctrl_c, refused, run
 
+from draftwood.native import library
+
 KEYS = {"text", "token_ids", "finish_reason", "model", "method", "stats"}
 
 
@@ -89,6 +91,8 @@ def test_stats_and_tree_go_to_stderr(target):
     assert "newest token" in result.stderr
     assert "tokens per model run, recycling" in result.stderr
     assert "newest token" not in result.stdout
+    if library.available():
+        assert f"matrix products: {library.instructions(False) or 'plain loops'}\n" in result.stderr
 
 
 def test_a_text_without_guesses_has_no_tree(target):

@@ -14,6 +14,7 @@ from draftwood.cli import costs
 from draftwood.cli.curve_view import draw_curve
 from draftwood.costs import calibration
 from draftwood.costs.curve import FULL, Curve
+from draftwood.native import library
 from draftwood.storage.home import home
 
 TRAINING_FREE = [
@@ -51,6 +52,8 @@ def test_the_curve_is_shown_and_stored_and_every_method_without_a_second_model_m
     assert f"stored in {stored}" in shown
     assert f"{target}, float32, " in shown
     assert ", 1 thread\n" in shown
+    if library.available():
+        assert f"cpu, {library.instructions(False) or 'plain loops'}, 1 thread\n" in shown
     for nodes in FULL:
         assert f"\n{nodes:5d} " in shown
     assert "⠤" in shown or "⣀" in shown or "⠒" in shown
@@ -65,6 +68,8 @@ def test_json(target, own_home):
     assert found["nodes"] == list(FULL)
     assert found["seconds"] == sorted(found["seconds"])
     assert found["busy"] is False
+    expected = (library.instructions(False) or "plain loops") if library.available() else None
+    assert found["instructions"] == expected
     assert list(found["methods"]) == ["lookup", "recycling"]
     assert set(found["methods"]["lookup"]) == {
         "draft_seconds_per_run",

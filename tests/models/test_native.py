@@ -147,7 +147,7 @@ def test_weights_saved_in_halves_run_in_float32_as_in_transformers(
 def test_a_cpu_without_fast_products_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="int8 runs on CPUs only, not on cuda"):
         require_int8(torch.device("cuda"))
-    monkeypatch.setattr(library, "byte_instructions", lambda: None)
+    monkeypatch.setattr(library, "instructions", lambda of_bytes: None)
     with pytest.raises(ValueError, match="AVX2 or better"):
         require_int8(CPU)
     assert not has_int8(CPU)

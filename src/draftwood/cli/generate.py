@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from draftwood.stats import Stats
+    from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Generation, Stream
 
 
@@ -78,6 +79,8 @@ def generate(
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)
         _print_answers(result, decoding["seed"], as_json, show_stats)
+        if show_stats:
+            _print_instructions(lm)
         return
     stream = lm.stream(prompt, exact=not inexact, **decoding)
     try:
@@ -94,6 +97,7 @@ def generate(
         _print_tree(stream, lm.tokenizer)
     if show_stats:
         _print_stats(result)
+        _print_instructions(lm)
     elif not as_json:
         say_summary(result.stats, result.method)
 
@@ -153,6 +157,12 @@ def _print_stats(result: "Generation") -> None:
     )
     for line in details(result.stats):
         notes().print(line, soft_wrap=True)
+
+
+def _print_instructions(lm: "LanguageModel") -> None:
+    found = options.instructions(lm)
+    if found is not None:
+        notes().print(f"matrix products: {found}", markup=False, soft_wrap=True)
 
 
 def details(stats: "Stats") -> list[str]:

@@ -144,6 +144,13 @@ def check_methods(names: Sequence[str], draft_model: str | None, inexact: bool =
         )
 
 
+def instructions(lm: "LanguageModel") -> str | None:
+    """What the CPU multiplies the model's matrices with; None where PyTorch does that."""
+    from draftwood.models.native import NativeModel
+
+    return lm.model.instructions if isinstance(lm.model, NativeModel) else None
+
+
 class LoadedModels:
     """A target by name, its draft model, and any number of methods on both.
 

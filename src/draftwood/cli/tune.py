@@ -179,6 +179,7 @@ class Report:
     """What was found, and where it lies.
 
     Attributes:
+        instructions: what the CPU multiplies matrices with; None where PyTorch does that.
         costs: by method, plain decoding among them.
         skipped: methods that this model cannot be used with, and why.
         stored: the file; None where it could not be written, for the reason in ``refusal``.
@@ -186,6 +187,7 @@ class Report:
 
     model: str
     key: "Key"
+    instructions: str | None
     measured: "MeasuredCurve"
     costs: dict[str, Cost]
     skipped: dict[str, str]
@@ -220,6 +222,7 @@ class Report:
                 "dtype": key.dtype,
                 "device": key.device,
                 "threads": key.threads,
+                "instructions": self.instructions,
             },
             "nodes": list(curve.nodes),
             "seconds": list(curve.seconds),
@@ -259,16 +262,17 @@ def _tune(
         costs = write(models, end, bar, task) if names else {"plain": Cost()}
     key = lm.calibration.key
     assert key is not None  # a model given by name has a folder
-    return Report(lm.name, key, measured, costs, skipped)
+    return Report(lm.name, key, options.instructions(lm), measured, costs, skipped)
 
 
 def _print(report: Report) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    found, curve, console = report.as_json(), report.measured.curve, output()
-    threads = f"{found['threads']} thread{'s' if found['threads'] != 1 else ''}"
-    title = f"{found['model']}, {found['dtype']}, {found['device']}, {threads}"
+    key, curve, console = report.key, report.measured.curve, output()
+    threads = f"{key.threads} thread{'s' if key.threads != 1 else ''}"
+    device = ", ".join(filter(None, (key.device, report.instructions)))
+    title = f"{report.model}, {key.dtype}, {device}, {threads}"
     console.print("[bold]One run over a tree[/]: ", end="")
     console.print(title, markup=False, soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)

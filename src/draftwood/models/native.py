@@ -25,7 +25,7 @@ Products = Literal["float32", "bfloat16", "int8"]
 
 def has_int8(device: torch.device) -> bool:
     """Whether this device multiplies 8-bit integers fast."""
-    return device.type == "cpu" and library.available() and bool(library.byte_instructions())
+    return device.type == "cpu" and library.available() and bool(library.instructions(True))
 
 
 def require_int8(device: torch.device) -> None:
@@ -34,7 +34,7 @@ def require_int8(device: torch.device) -> None:
         raise ValueError(
             f"int8 runs on CPUs only, not on {device.type}; leave dtype out, or take bfloat16"
         )
-    if not library.byte_instructions():
+    if not library.instructions(True):
         raise ValueError(
             "int8 needs a CPU with fast 8-bit products (AVX2 or better, or ARM's dot products);"
             " take bfloat16 or float32"
@@ -99,6 +99,11 @@ class NativeModel(DecoderModel):
             and decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
         )
         self._is_tied, self._module = tied, ref(hf_model.get_output_embeddings())
+
+    @property
+    def instructions(self) -> str:
+        """What the CPU multiplies matrices with."""
+        return library.instructions(self.products == "int8") or "plain loops"
 
     @property
     def ends(self) -> "NativeEnds":

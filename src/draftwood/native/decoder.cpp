@@ -838,9 +838,9 @@ const char* draftwood_format_name(int32_t format) {
     return format < draftwood::FORMATS ? draftwood::info_of(format).name : nullptr;
 }
 
-// What products of bytes run on, null where on plain loops; with `floats` what those of floats do.
-const char* draftwood_instructions(int32_t floats) {
-    return floats ? draftwood::float_instructions() : draftwood::byte_instructions();
+// What products of bytes, or of floats, run on; null for plain loops.
+const char* draftwood_instructions(int32_t of_bytes) {
+    return of_bytes ? draftwood::byte_instructions() : draftwood::float_instructions();
 }
 
 // Inputs of a block; and the bytes of a block in a GGUF file, 0 for floats.

@@ -16,62 +16,62 @@ namespace draftwood {
 #if defined(__AVX512VNNI__)
 #define DRAFTWOOD_BYTE_DOTS "AVX-512 VNNI"
 constexpr bool SUBTRACTS = false;
-typedef __m512i Part;
-inline Part all_words(uint32_t word) { return _mm512_set1_epi32((int)word); }
-inline Part dot_part(Part sums, Part weights, Part inputs, bool) {
+typedef __m512i Register;
+inline Register all_words(uint32_t word) { return _mm512_set1_epi32((int)word); }
+inline Register dot_part(Register sums, Register weights, Register inputs, bool) {
     return _mm512_dpbusd_epi32(sums, weights, inputs);
 }
 #elif defined(__AVXVNNI__)
 #define DRAFTWOOD_BYTE_DOTS "AVX-VNNI"
 constexpr bool SUBTRACTS = false;
-typedef __m256i Part;
-inline Part all_words(uint32_t word) { return _mm256_set1_epi32((int)word); }
-inline Part dot_part(Part sums, Part weights, Part inputs, bool) {
+typedef __m256i Register;
+inline Register all_words(uint32_t word) { return _mm256_set1_epi32((int)word); }
+inline Register dot_part(Register sums, Register weights, Register inputs, bool) {
     return _mm256_dpbusd_avx_epi32(sums, weights, inputs);
 }
 #elif defined(__AVX512BW__)
 #define DRAFTWOOD_BYTE_DOTS "AVX-512"
 constexpr bool SUBTRACTS = true;
-typedef __m512i Part;
-inline Part all_words(uint32_t word) { return _mm512_set1_epi32((int)word); }
+typedef __m512i Register;
+inline Register all_words(uint32_t word) { return _mm512_set1_epi32((int)word); }
 // Pairs of products are at most 2 * 128 * 127, so none is saturated.
-inline Part dot_part(Part sums, Part weights, Part inputs, bool has_zero_point) {
+inline Register dot_part(Register sums, Register weights, Register inputs, bool has_zero_point) {
     if (has_zero_point) {
         weights = _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
-        inputs = _mm512_mask_sub_epi8(inputs, _mm512_movepi8_mask(weights), Part{}, inputs);
+        inputs = _mm512_mask_sub_epi8(inputs, _mm512_movepi8_mask(weights), Register{}, inputs);
         weights = _mm512_abs_epi8(weights);
     }
-    const Part pairs = _mm512_maddubs_epi16(weights, inputs);
+    const Register pairs = _mm512_maddubs_epi16(weights, inputs);
     return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 #elif defined(__AVX2__)
 #define DRAFTWOOD_BYTE_DOTS "AVX2"
 constexpr bool SUBTRACTS = true;
-typedef __m256i Part;
-inline Part all_words(uint32_t word) { return _mm256_set1_epi32((int)word); }
+typedef __m256i Register;
+inline Register all_words(uint32_t word) { return _mm256_set1_epi32((int)word); }
 // As with AVX-512.
-inline Part dot_part(Part sums, Part weights, Part inputs, bool has_zero_point) {
+inline Register dot_part(Register sums, Register weights, Register inputs, bool has_zero_point) {
     if (has_zero_point) {
         weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
         inputs = _mm256_sign_epi8(inputs, weights), weights = _mm256_abs_epi8(weights);
     }
-    const Part pairs = _mm256_maddubs_epi16(weights, inputs);
+    const Register pairs = _mm256_maddubs_epi16(weights, inputs);
     return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
 #define DRAFTWOOD_BYTE_DOTS "NEON I8MM"
 constexpr bool SUBTRACTS = false;
-typedef int32x4_t Part __attribute__((may_alias));
-inline Part all_words(uint32_t word) { return vdupq_n_s32((int)word); }
-inline Part dot_part(Part sums, Part weights, Part inputs, bool) {
+typedef int32x4_t Register __attribute__((may_alias));
+inline Register all_words(uint32_t word) { return vdupq_n_s32((int)word); }
+inline Register dot_part(Register sums, Register weights, Register inputs, bool) {
     return vusdotq_s32(sums, vreinterpretq_u8_s32(weights), vreinterpretq_s8_s32(inputs));
 }
 #elif defined(__ARM_FEATURE_DOTPROD)
 #define DRAFTWOOD_BYTE_DOTS "NEON dot products"
 constexpr bool SUBTRACTS = true;
-typedef int32x4_t Part __attribute__((may_alias));
-inline Part all_words(uint32_t word) { return vdupq_n_s32((int)word); }
-inline Part dot_part(Part sums, Part weights, Part inputs, bool has_zero_point) {
+typedef int32x4_t Register __attribute__((may_alias));
+inline Register all_words(uint32_t word) { return vdupq_n_s32((int)word); }
+inline Register dot_part(Register sums, Register weights, Register inputs, bool has_zero_point) {
     int8x16_t bytes = vreinterpretq_s8_s32(weights);
     if (has_zero_point) bytes = veorq_s8(bytes, vdupq_n_s8(-128));
     return vdotq_s32(sums, bytes, vreinterpretq_s8_s32(inputs));
@@ -85,14 +85,14 @@ inline Part dot_part(Part sums, Part weights, Part inputs, bool has_zero_point) 
 inline Ints dot_bytes(const Ints* weights, bool has_zero_point, const uint32_t* inputs,
                       int distance, int count, int32_t correction) {
 #if defined(DRAFTWOOD_BYTE_DOTS)
-    constexpr int PARTS = sizeof(Ints) / sizeof(Part);
+    constexpr int PARTS = sizeof(Ints) / sizeof(Register);
     Ints sums;
     for (int part = 0; part < PARTS; part++) {
-        Part products = all_words(SUBTRACTS || !has_zero_point ? 0 : (uint32_t)correction);
+        Register products = all_words(SUBTRACTS || !has_zero_point ? 0 : (uint32_t)correction);
         for (int i = 0; i < count; i++)
-            products = dot_part(products, ((const Part*)(weights + i))[part],
+            products = dot_part(products, ((const Register*)(weights + i))[part],
                                 all_words(inputs[i * distance]), has_zero_point);
-        ((Part*)&sums)[part] = products;
+        ((Register*)&sums)[part] = products;
     }
 #else
     Ints sums = Ints{} + (has_zero_point ? correction : 0);

@@ -318,17 +318,10 @@ def available() -> bool:
     return True
 
 
-def byte_instructions() -> str | None:
-    """What products of 8-bit integers run on; None where they have plain loops alone."""
-    found = library().draftwood_instructions(0)
+def instructions(of_bytes: bool) -> str | None:
+    """What products of 8-bit integers, or of floats, run on; None for plain loops."""
+    found = library().draftwood_instructions(of_bytes)
     return None if found is None else found.decode()
-
-
-def instructions() -> str:
-    """What products run on, for people: integers first, then floats where those differ."""
-    floats = library().draftwood_instructions(1)
-    names = [byte_instructions(), None if floats is None else floats.decode()]
-    return " and ".join(dict.fromkeys(filter(None, names))) or "plain loops"
 
 
 def _forget_old(folder: Path) -> None:

@@ -14,12 +14,13 @@ from pathlib import Path
 from draftwood.native.compiler import SOURCES, CompilerError, compile_library, processor
 
 FOLDER = SOURCES / "prebuilt"
-# a plain machine may lack these libraries, or have older ones
-PORTABLE = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
+# a plain machine may lack these libraries, or have older ones; what of them nothing uses is left
+# out, as it asks for a newer glibc
+PORTABLE = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL,--gc-sections", "-s")
 
 
 @dataclass(frozen=True)
-class Level:
+class CPULevel:
     """CPUs that one prebuilt library is for.
 
     Attributes:
@@ -38,17 +39,17 @@ class Level:
         return FOLDER / f"{self.name}.so"
 
 
-def _levels(*steps: tuple[str, str, str, str]) -> tuple[Level, ...]:
+def _levels(*steps: tuple[str, str, str, str]) -> tuple[CPULevel, ...]:
     """Levels from steps: name, the step it builds on, flags and needs beyond that one's."""
-    made = dict[str, Level]()
+    made = dict[str, CPULevel]()
     for name, base, flags, needs in steps:
-        before = made.get(base, Level("", (), frozenset()))
+        before = made.get(base, CPULevel("", (), frozenset()))
         words = (*before.flags, *flags.split())
-        made[name] = Level(name, words, before.needs | set(needs.split()))
+        made[name] = CPULevel(name, words, before.needs | set(needs.split()))
     return tuple(made.values())
 
 
-LEVELS: dict[str, tuple[Level, ...]] = {
+LEVELS: dict[str, tuple[CPULevel, ...]] = {
     "x86_64": _levels(
         ("x86-64-v3", "", "-march=x86-64-v3", "avx2 bmi1 bmi2 f16c fma abm movbe"),
         ("x86-64-v3-vnni", "x86-64-v3", "-mavxvnni", "avx_vnni"),
@@ -75,7 +76,7 @@ LEVELS: dict[str, tuple[Level, ...]] = {
 """By machine, from the least to the best. Of two flags ``-march`` the compiler takes the last."""
 
 
-def best() -> Level | None:
+def best() -> CPULevel | None:
     """The best level that this CPU can run and the package holds; None where there is none."""
     if sys.platform != "linux":
         return None

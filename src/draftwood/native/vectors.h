@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX2__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
 #include <arm_neon.h>
@@ -19,7 +19,11 @@
 namespace draftwood {
 
 using bfloat16 = uint16_t;
+#if defined(__aarch64__)
+using float16 = __fp16;  // GCC has no other name for it before version 13
+#else
 using float16 = _Float16;
+#endif
 constexpr int LANES = 16;
 
 typedef float Floats __attribute__((vector_size(64)));
@@ -92,9 +96,9 @@ inline Floats fma(Floats a, Floats b, Floats c) {
             _mm256_fmadd_ps(((__m256*)&a)[part], ((__m256*)&b)[part], ((__m256*)&c)[part]);
     return c;
 #elif defined(__ARM_NEON)
-    typedef float32x4_t Part __attribute__((may_alias));
+    typedef float32x4_t Register __attribute__((may_alias));
     for (int part = 0; part < 4; part++)
-        ((Part*)&c)[part] = vfmaq_f32(((Part*)&c)[part], ((Part*)&a)[part], ((Part*)&b)[part]);
+        ((Register*)&c)[part] = vfmaq_f32(((Register*)&c)[part], ((Register*)&a)[part], ((Register*)&b)[part]);
     return c;
 #else
     for (int lane = 0; lane < LANES; lane++) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);

@@ -1,0 +1,46 @@
+// Products of packed matrices with rows, for machines other than the one that packed them.
+//
+// Arguments: a file of cases and one for results. A case is a Matrix without its pointers, the
+// number of rows, the sizes of weights and scales in bytes, then weights, scales and rows.
+#include <cstdio>
+
+#include "matrices.h"
+
+using namespace draftwood;
+
+struct Case {
+    int32_t format, outputs, inputs, encoding;
+    float factor;
+    int32_t rows, weight_bytes, scale_bytes;
+};
+
+int main(int count, char** names) {
+    FILE *from = count == 3 ? std::fopen(names[1], "rb") : nullptr,
+         *to = from ? std::fopen(names[2], "wb") : nullptr;
+    if (!to) return 1;
+    for (Case read; std::fread(&read, sizeof read, 1, from);) {
+        std::vector<Ints> weights(ceil_div(read.weight_bytes, sizeof(Ints)));
+        std::vector<Ints> scales(ceil_div(read.scale_bytes, sizeof(Ints)) + 1);
+        std::vector<float> values((size_t)read.rows * read.inputs);
+        if (!std::fread(weights.data(), read.weight_bytes, 1, from) ||
+            (read.scale_bytes && !std::fread(scales.data(), read.scale_bytes, 1, from)) ||
+            !std::fread(values.data(), values.size() * sizeof(float), 1, from))
+            return 2;
+        const Matrix matrix{read.format,    read.outputs,   read.inputs, read.encoding, read.factor,
+                            weights.data(), scales.data(), nullptr};
+        Rows rows;
+        rows.reserve(matrix.encoding, read.rows, matrix.inputs);
+        for (int row = 0; row < read.rows; row++)
+            for (int input = 0; input < matrix.inputs; input += GROUP)
+                rows.encode(row, input, &values[(size_t)row * matrix.inputs + input],
+                            std::min(GROUP, matrix.inputs - input));
+        std::vector<float> results((size_t)read.rows * matrix.outputs);
+        products(matrix, rows, read.rows, 0, tiles(matrix), [&](int row, int tile, Floats sums) {
+            for (int lane = 0; lane < LANES && tile * LANES + lane < matrix.outputs; lane++)
+                results[(size_t)row * matrix.outputs + tile * LANES + lane] = sums[lane];
+        });
+        std::fwrite(results.data(), sizeof(float), results.size(), to);
+    }
+    std::puts(byte_instructions() ? byte_instructions() : "plain loops");
+    return std::fclose(to) ? 3 : 0;
+}

@@ -1,0 +1,186 @@
+"""Where there is no compiler, the best prebuilt library that the CPU can run is taken."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from draftwood.models.native import NativeModel, has_int8
+from draftwood.native import library, prebuilt
+from draftwood.native.compiler import CompilerError, processor
+from draftwood.testing import tiny_llama
+
+ROOT = Path(__file__).resolve().parents[2]
+LEVELS = prebuilt.LEVELS["x86_64"]
+needs_compiler = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
+
+
+def forget() -> None:
+    library.library.cache_clear()
+    library.available.cache_clear()
+    library.key.cache_clear()
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """No programs to be found, and nothing compiled before."""
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(prebuilt, "FOLDER", tmp_path / "prebuilt")
+    (tmp_path / "prebuilt").mkdir()
+    forget()
+    yield tmp_path / "prebuilt"
+    forget()
+
+
+@pytest.fixture
+def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A package with files for all levels, on Linux with an x86-64 CPU."""
+    monkeypatch.setattr(prebuilt, "FOLDER", tmp_path)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(sys, "platform", "linux")
+    for level in LEVELS:
+        level.path.touch()
+    return tmp_path
+
+
+def best_of(monkeypatch: pytest.MonkeyPatch, flags: str) -> str | None:
+    monkeypatch.setattr(prebuilt, "processor", lambda: f"flags\t\t: {flags}")
+    level = prebuilt.best()
+    return None if level is None else level.name
+
+
+V3 = "fpu sse4_2 avx avx2 bmi1 bmi2 f16c fma abm movbe"
+V4 = f"{V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        ("fpu sse4_2 avx", None),
+        (V3.replace(" fma", ""), None),
+        (V3, "x86-64-v3"),
+        (f"{V3} avx_vnni", "x86-64-v3-vnni"),
+        (f"{V3} avx512f", "x86-64-v3"),
+        (V4, "x86-64-v4"),
+        (f"{V4} avx512_vnni", "x86-64-v4-vnni"),
+        (f"{V4} avx512_bf16", "x86-64-v4"),
+        (f"{V4} avx_vnni avx512_vnni avx512_bf16", "x86-64-v4-bf16"),
+        (f"{V4} avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16", "x86-64-v4-amx"),
+    ],
+)
+def test_the_best_level_that_the_cpu_can_run_is_taken(
+    flags: str, name: str | None, shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert best_of(monkeypatch, flags) == name
+
+
+def test_levels_that_the_package_lacks_are_passed_over(
+    shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shipped / "x86-64-v4.so").unlink()
+    assert best_of(monkeypatch, V4) == "x86-64-v3"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert best_of(monkeypatch, V4) is None
+
+
+def test_without_compiler_and_prebuilt_library_the_error_names_the_cure(no_compiler: Path) -> None:
+    with pytest.raises(CompilerError, match=r"there is no C\+\+ compiler; install one"):
+        library.library()
+    assert not library.available()
+
+
+@needs_compiler
+def test_a_prebuilt_library_serves_without_a_compiler(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    usual = library.library()
+    exact = NativeModel(tiny_llama(0)).start().extend([1, 2, 3, 4]).logits
+    with_int8 = has_int8(torch.device("cpu"))
+    folder = request.getfixturevalue("no_compiler")
+    level = prebuilt.CPULevel("here", (), frozenset())
+    shutil.copy(usual._name, level.path)
+    assert level.path.parent == folder
+    monkeypatch.setitem(prebuilt.LEVELS, platform.machine(), (level,))
+    assert library.library()._name == str(level.path)
+    assert has_int8(torch.device("cpu")) == with_int8
+    assert torch.equal(NativeModel(tiny_llama(0)).start().extend([1, 2, 3, 4]).logits, exact)
+    assert not list(folder.parent.glob("home/kernels/*/*"))
+
+
+@needs_compiler
+def test_a_compiler_at_hand_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never() -> None:
+        raise AssertionError("nobody needs a prebuilt library")
+
+    monkeypatch.setattr(prebuilt, "best", never)
+    assert library.library.__wrapped__()._name.endswith("decoder.so")
+
+
+def test_a_prebuilt_library_that_cannot_be_loaded_is_named(
+    no_compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level = prebuilt.CPULevel("broken", (), frozenset())
+    level.path.write_bytes(b"no library")
+    monkeypatch.setitem(prebuilt.LEVELS, platform.machine(), (level,))
+    monkeypatch.setattr(sys, "platform", "linux")
+    with pytest.raises(CompilerError, match=r"no C\+\+ compiler; .*prebuilt library fails.*broken"):
+        library.library()
+
+
+def test_the_tag_names_the_oldest_glibc_that_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    first, second = tmp_path / "a.so", tmp_path / "b.so"
+    first.write_bytes(b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.9\0")
+    second.write_bytes(b"\0GLIBC_2.17\0")
+    assert prebuilt.platform_tag([first, second]) == "manylinux_2_34_x86_64"
+    second.write_bytes(b"nothing of glibc")
+    assert prebuilt.platform_tag([second]) == "linux_x86_64"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@needs_compiler
+@pytest.mark.skipif(platform.machine() not in prebuilt.LEVELS, reason="no levels of this machine")
+def test_a_wheel_holds_libraries_that_run_without_a_compiler(tmp_path: Path) -> None:
+    """It is built from a copy of the repository, installed beside it, and run with no compiler on
+    the path.
+    """
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT / "src", copy / "src")
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    pip = [sys.executable, "-m", "pip"]
+    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    settings = {**os.environ, "DRAFTWOOD_PREBUILT": "1"}
+    subprocess.run([*build, str(copy)], check=True, env=settings)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert re.fullmatch(
+        rf".*-py3-none-(manylinux_2_\d+|linux)_{platform.machine()}\.whl", wheel.name
+    )
+    names = zipfile.ZipFile(wheel).namelist()
+    levels = prebuilt.LEVELS[platform.machine()]
+    held = [level for level in levels if f"draftwood/native/prebuilt/{level.name}.so" in names]
+    assert levels[0] in held
+    able = [level.name for level in held if level.needs <= set(processor().split())]
+    if not able:
+        pytest.skip("this CPU runs none of the levels")
+    site = tmp_path / "site"
+    subprocess.run(
+        [*pip, "install", "--quiet", "--no-deps", "-t", str(site), str(wheel)], check=True
+    )
+    program = "from draftwood.native import library; print(library.library()._name)"
+    bare = {"PATH": "", "PYTHONPATH": str(site), "DRAFTWOOD_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, check=True, env=bare, capture_output=True, text=True).stdout
+    assert Path(said.strip()) == site / "draftwood" / "native" / "prebuilt" / f"{able[-1]}.so"
