@@ -26,7 +26,7 @@ from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from merged_trees import BUDGET, VOCAB, model_of, trees
 
-HEADERS = library.SOURCES / "sources"
+HEADERS = compiler.SOURCES / "sources"
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

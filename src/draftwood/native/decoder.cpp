@@ -6,6 +6,7 @@
 // sees the sequence's committed tokens and its own ancestors (visibility.h). Whatever is added up
 // for a row is added up in an order that does not depend on the other rows.
 #include "activations.h"
+#include "amx_products.h"
 #include "attention.h"
 #include "attention_pairs.h"
 #include "blocks.h"
@@ -899,6 +900,16 @@ void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, in
             results[(size_t)row * matrix->outputs + tile * LANES + lane] = sums[lane];
     });
 }
+
+// Whether the unit for small matrices is there (amx.h); and whether products of so many rows with a
+// matrix take it.
+int32_t draftwood_has_tiles() { return draftwood::has_unit(); }
+int32_t draftwood_takes_tiles(const draftwood::Matrix* matrix, int32_t rows) {
+    return draftwood::takes_unit(*matrix, rows);
+}
+
+// For tests: see forced_unit.
+void draftwood_force_tiles(int32_t forced) { draftwood::forced_unit = forced; }
 
 // places [rows count], and shares [rows count] unless they are null
 void draftwood_topk(const float* values, int64_t rows, int64_t stride, int64_t size,

@@ -106,6 +106,10 @@ inline bool has_half_groups(Scales scales) {
     return scales == SUPER_OF_HALVES || scales == SUPER_NIBBLES;
 }
 
+inline bool has_offsets(Scales scales) {
+    return scales == HALF_OFFSET || scales == SUPER_OFFSET || scales == SUPER_NIBBLES;
+}
+
 // Inputs of which there must be whole blocks.
 inline int block_of(int32_t format) { return info_of(format).scales >= SUPER ? SUPER_BLOCK : GROUP; }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "amx.h"
 #include "dots.h"
 #include "formats.h"
 
@@ -65,6 +66,8 @@ struct Rows {
     int encodings = 0, width = 0;  // inputs, rounded up to whole groups
     std::vector<uint32_t> floats, halves, bytes;  // [blocks][words of a row][8]
     std::vector<GroupFacts> facts;                // [blocks][groups]
+    bool for_unit = false;         // whether bytes are also kept as the unit of amx.h reads them
+    std::vector<Ints> unit_bytes;  // [blocks of 16 rows][groups], each of bytes [16][GROUP]
 
     void reserve(int of, int rows, int inputs) {
         encodings = of, width = ceil_div(inputs, GROUP) * GROUP;
@@ -74,6 +77,9 @@ struct Rows {
         };
         grow(floats, FLOATS, size), grow(halves, HALVES, size / 2), grow(bytes, BYTES, size / 4);
         grow(facts, BYTES, size / GROUP / MOST_ROWS);
+        for_unit = (encodings & BYTES) && takes_unit(rows);
+        size = (size_t)ceil_div(rows, UNIT_ROWS) * UNIT_ROWS * width;
+        if (for_unit) grow(unit_bytes, BYTES, size / sizeof(Ints));
     }
 
     const uint32_t* words_of(Encoding encoding, int block) const {
@@ -82,6 +88,9 @@ struct Rows {
         return encoding == HALVES ? &halves[row / 2] : &bytes[row / 4];
     }
     const GroupFacts* facts_of(int block) const { return &facts[(size_t)block * (width / GROUP)]; }
+    const int8_t* bytes_for_unit(int block) const {
+        return (const int8_t*)unit_bytes.data() + (size_t)block * UNIT_ROWS * width;
+    }
 
     // Encode inputs [from, from + GROUP) of a row; there are `count` of them, and zeros behind.
     void encode(int row, int from, const float* values, int count) {
@@ -98,6 +107,10 @@ struct Rows {
             const size_t place = (size_t)(row / MOST_ROWS) * (width / GROUP) + from / GROUP;
             to_bytes(group, rounded, facts[place], row % MOST_ROWS);
             put(bytes, 4, row, from, rounded);
+            if (for_unit)
+                std::memcpy((int8_t*)bytes_for_unit(row / UNIT_ROWS) +
+                                (size_t)from * UNIT_ROWS + row % UNIT_ROWS * GROUP,
+                            rounded, sizeof rounded);
         }
     }
 
@@ -140,8 +153,7 @@ inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, 
     const FormatInfo& info = info_of(matrix.format);
     const Unpacker<LOW, HIGH> unpack(info);
     const bool has_zero_point = info.zero_point != 0,
-               has_offset = info.scales == HALF_OFFSET || info.scales == SUPER_OFFSET ||
-                            info.scales == SUPER_NIBBLES;
+               has_offset = has_offsets(info.scales);
     const Ints* weights = planes(matrix, tile);
     ScaleReader reader(info.scales, scales(matrix, tile));
     const uint32_t* words = rows.words_of(BYTES, block);
@@ -295,6 +307,13 @@ inline int product(const Matrix& matrix, const Rows& rows, int block, int tile, 
     return 1;
 }
 
+inline Floats with_bias(const Matrix& matrix, int tile, Floats result) {
+    if (matrix.bias)
+        for (int lane = 0; lane < LANES && tile * LANES + lane < matrix.outputs; lane++)
+            result[lane] += matrix.bias[tile * LANES + lane];
+    return result;
+}
+
 // Hands the products of the first R rows of a block with tiles [first, last) to take(row, tile,
 // sixteen results).
 template <int R, class Take>
@@ -305,11 +324,7 @@ inline void products_of_block(const Matrix& matrix, const Rows& rows, int block,
         const int done = product<R>(matrix, rows, block, first, last - first, results);
         for (int t = 0; t < done; t++)
             for (int r = 0; r < R; r++) {
-                Floats result = results[t * R + r];
-                int output = (first + t) * LANES;
-                if (matrix.bias)
-                    for (int lane = 0; lane < LANES && output + lane < matrix.outputs; lane++)
-                        result[lane] += matrix.bias[output + lane];
+                const Floats result = with_bias(matrix, first + t, results[t * R + r]);
                 take(block * MOST_ROWS + r, first + t, result);
             }
         first += done;
@@ -318,8 +333,8 @@ inline void products_of_block(const Matrix& matrix, const Rows& rows, int block,
 
 // Products of rows [0, count) with tiles [first, last).
 template <class Take>
-inline void products(const Matrix& matrix, const Rows& rows, int count, int first, int last,
-                     Take take) {
+inline void products_by_vectors(const Matrix& matrix, const Rows& rows, int count, int first,
+                                int last, Take take) {
     // few tiles stay cached while many rows pass by
     const int stretch = count > MOST_ROWS ? 4 : last - first;
     for (int tile = first; tile < last; tile += stretch) {
