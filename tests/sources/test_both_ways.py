@@ -14,7 +14,7 @@ import pytest
 import draftwood.sources
 from draftwood.drafters import DraftRequest, VerifiedTree
 from draftwood.interfaces.source import Evidence, Source
-from draftwood.native import drafting, library
+from draftwood.native import compiler, drafting, library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import BigramPrior, EarlierTexts, NGrams, Suffix
