@@ -11,12 +11,14 @@ import pytest
 import torch
 from gguf_writing import TOKENS, converted, write_gguf
 from test_gguf_files import build, logits, own_home  # noqa: F401  (a fixture)
+from transformers import AutoTokenizer
 
 from draftwood.loading import gguf_blocks, gguf_files, models
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder, open_blocks
 from draftwood.loading.hub import blocks_of, load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
+from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.native import NativeModel
 from draftwood.native.matrix import block_formats
 from draftwood.storage import memory
@@ -95,6 +97,20 @@ def test_a_second_load_reads_the_description_alone(
     monkeypatch.undo()
     renamed = path.rename(tmp_path / "other.gguf")
     assert torch.equal(native_logits(renamed, None), first)  # described anew, and the same
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "stablelm"])
+def test_the_tokenizer_is_the_one_that_its_class_builds(tmp_path: Path, architecture: str) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(path, build(architecture, **WIDE), architecture, merges=["l l"], pre="qwen2")
+    folder = blocks_folder(path)
+    ours, usual = tokenizer_of(folder), AutoTokenizer.from_pretrained(folder)
+    text = " a tall\n\n  tt</s> 12345 l ö"
+    assert ours(text).input_ids == usual(text).input_ids
+    assert ours.decode(ours(text).input_ids) == usual.decode(usual(text).input_ids)
+    assert ours.special_tokens_map == usual.special_tokens_map
+    chat = [{"role": "user", "content": text}]
+    assert ours.apply_chat_template(chat) == usual.apply_chat_template(chat)
 
 
 def test_a_file_may_lie_in_parts(tmp_path: Path) -> None:

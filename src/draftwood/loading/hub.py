@@ -26,6 +26,7 @@ from draftwood.loading.gguf_files import (
     stored_dtype,
 )
 from draftwood.loading.packages import builtins, fetch, fetch_blocks
+from draftwood.loading.skeleton import other_shape
 from draftwood.models.native import INTEGERS, Products
 from draftwood.storage.atomic import explain_write_errors
 from draftwood.storage.home import home
@@ -193,9 +194,14 @@ def read_folder(
     with progress(f"loading {name}"), quiet_transformers(), understood(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         answer: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=wanted, output_loading_info=True
+            folder, dtype=wanted, output_loading_info=True, ignore_mismatched_sizes=True
         )
     model, report = answer
+    for name, stored, by_configuration in sorted(report["mismatched_keys"]):
+        raise ValueError(
+            f"the model in {folder} cannot be loaded: its tensor"
+            f" {other_shape(name, stored, by_configuration)}; fetch it again"
+        )
     # Transformers would only warn and fill these with random numbers
     missing = sorted(report["missing_keys"])
     if missing:

@@ -82,7 +82,7 @@ def packed_folder(
     """The packed matrices of the model in a folder, made by the first call.
 
     Args:
-        folder: of the original weights; where one of its files changes, they are packed anew.
+        folder: of the original weights; where one of its files changes, they are packed again.
         load: gives model and tokenizer in it, when they are asked for.
 
     Raises:

@@ -5,7 +5,7 @@ All else that such a model needs lies in a small folder: configuration, tokenize
 that are no matrices of products.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +96,11 @@ def linear(model: Any) -> list[str]:
 
 def tokenizer_of(folder: Path) -> Any:
     """The tokenizer that ``save`` was given."""
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, TokenizersBackend
 
-    return AutoTokenizer.from_pretrained(folder)
+    # other classes parse this file several times to build again what it says
+    kind = TokenizersBackend if (folder / "tokenizer.json").is_file() else AutoTokenizer
+    return kind.from_pretrained(folder)
 
 
 def module_of(model: nn.Module, name: str) -> str | None:
@@ -121,10 +123,8 @@ def require_shapes(
     wanted = model.state_dict()
     for name, shape in shapes.items():
         if name in wanted and tuple(wanted[name].shape) != shape:
-            raise ValueError(
-                f"its tensor {(told or {}).get(name, name)} is {_by(shape)}, and"
-                f" {_by(tuple(wanted[name].shape))} by its configuration"
-            )
+            said = other_shape((told or {}).get(name, name), shape, wanted[name].shape)
+            raise ValueError(f"its tensor {said}")
 
 
 def require_all(model: Any, names: Iterable[str]) -> None:
@@ -136,8 +136,10 @@ def require_all(model: Any, names: Iterable[str]) -> None:
         raise ValueError(f"{len(missing)} tensors are missing, the first is {missing[0]}")
 
 
-def _by(shape: Shape) -> str:
-    return " x ".join(map(str, shape))
+def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int]) -> str:
+    """Says of a tensor that it has another shape than the model's."""
+    sizes = [" x ".join(map(str, shape)) for shape in (stored, by_configuration)]
+    return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
 
 
 def _put(module: Any, weights: Weights) -> None:

@@ -187,7 +187,9 @@ class NativeModel(DecoderModel):
             logit_scale=scales.logits,
             score_cap=scales.score_cap or 0.0,
             logit_cap=scales.logit_cap or 0.0,
-            rotary_scales=self._address(torch.tensor([rotary.scale for rotary in rotaries])),
+            rotary_scales=self._address(
+                torch.tensor([rotary.scale for rotary in rotaries], dtype=torch.float32)
+            ),
             frequencies=self._address(torch.stack([rotary.frequencies for rotary in rotaries])),
             embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
             embedding_codes=(
