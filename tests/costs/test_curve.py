@@ -249,6 +249,15 @@ def test_where_there_is_no_room_or_time_context_costs_nothing(
     assert measured(model, seconds=seconds).per_context_token == 0.0
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.2])
+def test_times_that_agree_end_the_measurement(noise: float) -> None:
+    drawn = random.Random(3)
+    model = SlowModel(lambda nodes: 0.004 * (1 + nodes / 32) * (1 + noise * drawn.random()))
+    curve = measured(model, seconds=3.0)
+    assert curve.seconds == pytest.approx([model.cost(nodes) for nodes in QUICK], rel=noise + 1e-9)
+    assert (model.runs.count(64) < 10) == (noise < 0.03)
+
+
 def test_bursts_of_noise_and_slow_first_runs_do_not_count() -> None:
     drawn, seen = random.Random(2), set()
 

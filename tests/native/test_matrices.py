@@ -2,6 +2,7 @@
 CPU.
 """
 
+import hashlib
 import platform
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.native.matrix import Matrix
+from draftwood.native.matrix import LAYOUT, Matrix
 from draftwood.testing import tiny_llama
 
 PRODUCTS = ("float32", "bfloat16", "int8", "int4")
@@ -154,3 +155,20 @@ def test_the_library_works_on_older_cpus_too(
         forget()
     for own, other in zip(here, usual, strict=True):
         assert torch.allclose(own, other, atol=1e-5)
+
+
+LAID_OUT = {
+    "float32": "119f2376234aa808",
+    "float16": "ba3d30285596853d",
+    "bfloat16": "febd91707115acd4",
+    "int8": "0dedfc0de57619f9",
+    "int4": "b5fed6df5b59208d",
+}
+
+
+@pytest.mark.parametrize("products", LAID_OUT)
+def test_the_layout_is_that_of_its_version(products: str) -> None:
+    """Matrices are kept on disk: where this fails, raise ``LAYOUT`` and write the new digests."""
+    weight = ((torch.arange(40 * 100) * 7919 % 1000 - 500) / 512).reshape(40, 100)
+    content = b"".join(part.tobytes() for part in Matrix.pack(weight, None, products).memory)
+    assert (LAYOUT, hashlib.sha256(content).hexdigest()[:16]) == (1, LAID_OUT[products])

@@ -47,8 +47,8 @@ def model_options(command: Command) -> Command:
         click.option(
             "--dtype",
             help=(
-                "int8, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else"
-                " their own]"
+                "int8, int4, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs,"
+                " else their own]"
             ),
         ),
         click.option(

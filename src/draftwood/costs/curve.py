@@ -18,6 +18,8 @@ ENOUGH = (1, 4, 16)  # the sizes that a slow model runs, once if need be
 LENGTH = 128  # committed tokens before the tree
 DEPTH = 4  # of the trees, as deep as those that methods draft
 ROUNDS = 15
+LEAST_ROUNDS = 5  # before times can be said to agree
+AGREEMENT = 0.03  # of times that say the same
 FAR_NODES, FURTHER, FAR_RUNS = 8, 512, 7  # what is run after so many tokens more, and how often
 # of a plain pass per node, where nothing else is known; two CPU cores have about 1/12
 ASSUMED_SLOPE = 1 / 8
@@ -134,7 +136,8 @@ def measure(
         sizes: numbers of nodes, the root counted; 1 is always measured.
         length: committed tokens before the tree.
         seconds: most time to spend in all.
-        rounds: most passes of each size that count; the first one of each warms up.
+        rounds: most passes of each size that count; the first one of each warms up. There are fewer
+            where they agree.
         clock: tells the time in seconds.
         advance: called after the first passes and after every round.
 
@@ -157,6 +160,8 @@ def measure(
                 break
             bench.round(backwards=turn % 2 == 1)
             advance()
+            if bench.settled:
+                break
         per_context_token = bench.per_context_token()
     finally:
         bench.session.close()
@@ -182,6 +187,18 @@ class _Bench:
     def typical(self) -> dict[int, float]:
         """Seconds by size as far as they are known."""
         return {size: median(self.times.get(size) or [first]) for size, first in self.first.items()}
+
+    @property
+    def settled(self) -> bool:
+        """Whether more rounds would say the same: the middle half of each size's times agrees."""
+        for size in self.first:
+            times = sorted(self.times.get(size, ()))
+            quarter = len(times) // 4
+            if len(times) < LEAST_ROUNDS or (
+                times[-1 - quarter] > (1 + AGREEMENT) * times[quarter]
+            ):
+                return False
+        return True
 
     def fits(self, seconds: float, end: float | None = None) -> bool:
         return self.clock() + seconds <= (self.end if end is None else end)

@@ -6,7 +6,12 @@ says where the weights came from and what every file must weigh.
 """
 
 import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.safetensors import read_header
@@ -52,6 +57,28 @@ def check_folder(folder: Path) -> None:
     for path in weights:
         if path.suffix == ".safetensors":
             read_header(path)
+
+
+@contextmanager
+def understood(folder: Path) -> Iterator[None]:
+    """Whatever Transformers says against a folder becomes a ValueError that names it."""
+    try:
+        yield
+    except (ValueError, KeyError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"Transformers cannot load the model in {folder}: {reason}") from error
+
+
+def weight_bytes(folder: Path, dtype: torch.dtype | None = None) -> int:
+    """Bytes of a folder's weights in memory, in this type or as they are stored."""
+    total = 0
+    for path in (path for pattern in WEIGHTS for path in folder.glob(pattern)):
+        if dtype is None or path.suffix != ".safetensors":
+            total += path.stat().st_size
+        else:
+            shapes = (each["shape"] for each in read_header(path).values())
+            total += sum(map(math.prod, shapes)) * dtype.itemsize
+    return total
 
 
 def _check_shards(folder: Path) -> None:

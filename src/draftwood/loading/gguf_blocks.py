@@ -5,6 +5,7 @@ biases, and where in the file each matrix lies. Loading maps the file and hands 
 native path, which never makes floats of them.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
+from draftwood.loading import skeleton
 from draftwood.loading.gguf_files import (
     FLOATS,
     Layout,
@@ -29,15 +30,16 @@ from draftwood.loading.gguf_files import (
 )
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.gguf_settings import configuration
-from draftwood.models.decoder import BLOCKS, why_not_lean
-from draftwood.native.matrix import Blocks, block_formats
+from draftwood.models.decoder import why_other_shape
+from draftwood.native.matrix import Blocks, Matrix, block_formats
 from draftwood.storage.atomic import Facts, publish, sha256
+from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_transformers
 
 if TYPE_CHECKING:
     from gguf import ReaderTensor
 
-PLACES, SMALL = "blocks.json", "small.safetensors"
+PLACES = "blocks.json"
 ORDER = "order of "  # begins the names of tensors that hold rows
 # raised whenever a file is read differently, so that folders of earlier versions are made again
 READING = 1
@@ -93,15 +95,14 @@ def describe(path: Path, folder: Path) -> Facts:
     Returns what the folder's manifest says of the weights.
     """
     from gguf import dequantize
-    from safetensors.torch import save_file
 
     parts = parts_of(path)
     with progress(f"reading {path.name} (once)"), quiet_transformers(), readable(path):
         readers = opened(parts)
         metadata = read_metadata(readers)
         config = AutoConfig.for_model(**configuration(metadata))
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = skeleton.skeleton(config)
+        _require_native(model, (each for reader in readers for each in reader.tensors))
         matrices, small = list[StoredMatrix](), dict[str, torch.Tensor]()
         layout = Layout(metadata.architecture, model)
         for part, tensor in (
@@ -109,6 +110,7 @@ def describe(path: Path, folder: Path) -> Facts:
         ):
             if tensor.name in FACTORS:
                 continue
+            _require_shape(model, layout, tensor)
             if len(tensor.shape) == 2:
                 module, order = _ordered(layout, model, tensor)
                 if module is not None:
@@ -121,15 +123,15 @@ def describe(path: Path, folder: Path) -> Facts:
                 raise NotInBlocksError(f"its tensor {tensor.name} is not used as it is stored")
             small[name] = torch.from_numpy(np.array(values, dtype=np.float32))
         tokenizer = read_tokenizer(parts[0], readers[0], config.model_type)
-    _require_native(model, matrices, small)
-    model.config.save_pretrained(folder)
-    if model.generation_config is not None:
-        model.generation_config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    save_file(small, folder / SMALL)
+        skeleton.require_all(model, {*small, *(f"{each.module}.weight" for each in matrices)})
+    skeleton.save(model, tokenizer, small, folder)
     # a file within the folder may move with it
     told = [part.name if part.parent == folder else str(part) for part in parts]
-    places = {"files": told, "matrices": [asdict(each) for each in matrices]}
+    places = {
+        "files": told,
+        "states": {str(part): _state(part) for part in parts if part.parent != folder},
+        "matrices": [asdict(each) for each in matrices],
+    }
     (folder / PLACES).write_text(json.dumps(places, indent=1) + "\n", encoding="utf-8")
     # the digest of gigabytes is taken when it is asked for
     return {"quantisation": quantisation_of(readers), "weights": None}
@@ -147,38 +149,26 @@ def files_of(folder: Path) -> list[Path]:
 
 def digest_of(folder: Path) -> str:
     """The SHA-256 of the file that a folder describes; of several parts, that of theirs."""
-    import hashlib
-
     digests = [sha256(file) for file in files_of(folder)]
     return (
         digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     )
 
 
-def tokenizer_of(folder: Path) -> Any:
-    """The tokenizer of the file that a folder describes."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
-
-
 def open_blocks(folder: Path) -> PreTrainedModel:
     """The model that a folder describes.
 
     Its linear layers have blocks in the place of weights: the native path alone runs it.
-    """
-    from safetensors.torch import load_file
 
+    Raises:
+        ValueError: for a file that was cut short or changed since it was described, and for
+            matrices of other shapes than the configuration asks for.
+        FileNotFoundError: for a file that is gone.
+        OSError: for one that cannot be mapped into memory.
+        MemoryError: where the matrices do not fit into memory.
+    """
     paths, matrices = _read_places(folder)
     files = [_mapped(path) for path in paths]
-    small = load_file(folder / SMALL)
-    config = AutoConfig.from_pretrained(folder)
-    with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    if (folder / "generation_config.json").is_file():
-        model.generation_config = GenerationConfig.from_pretrained(folder)
-    orders = {name: small.pop(name) for name in [*small] if name.startswith(ORDER)}
-    found = dict[str, Blocks]()
     for each in matrices:
         end = each.offset + each.rows * each.row_bytes
         if end > len(files[each.part]):
@@ -186,14 +176,39 @@ def open_blocks(folder: Path) -> PreTrainedModel:
                 f"{paths[each.part]} was cut short since it was first read: the matrix of"
                 f" {each.module} goes to byte {end} of {len(files[each.part])}; fetch it again"
             )
+    require_unchanged(folder)
+    sizes = [Matrix.sizes(each.format, each.rows, each.inputs) for each in matrices]
+    require_memory(sum(map(sum, sizes)), str(paths[0]))
+    small = skeleton.small_tensors(folder)
+    orders = {name: small.pop(name) for name in [*small] if name.startswith(ORDER)}
+    found = dict[str, Blocks]()
+    for each in matrices:
+        end = each.offset + each.rows * each.row_bytes
         stored = files[each.part][each.offset : end]
         order = None if each.order is None else orders[each.order].to(torch.int64)
         shape = (each.rows, each.row_bytes)
         found[each.module] = Blocks(each.format, stored.reshape(shape), each.inputs, order)
-    _put(model, found)
-    model.load_state_dict(small, strict=False, assign=True)
-    _make_rotary(model)
-    return model.eval()
+    return skeleton.open_skeleton(folder, small, found)
+
+
+def require_unchanged(folder: Path) -> None:
+    """Raise ValueError where a file was written to since its folder was made.
+
+    Before and after matrices are read from it.
+    """
+    places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
+    for name, state in places.get("states", {}).items():
+        if _state(Path(name)) != state:
+            raise ValueError(
+                f"{name} was changed since it was first read; load it again by its own name, once"
+                " nothing writes to it any more"
+            )
+
+
+def _state(file: Path) -> list[int]:
+    """Size and time of change."""
+    found = file.stat()
+    return [found.st_size, found.st_mtime_ns]
 
 
 def _read_places(folder: Path) -> tuple[list[Path], list[StoredMatrix]]:
@@ -205,6 +220,8 @@ def _read_places(folder: Path) -> tuple[list[Path], list[StoredMatrix]]:
 
 def _mapped(file: Path) -> np.ndarray:
     try:
+        if not file.stat().st_size:
+            return np.empty(0, np.uint8)  # nothing to map
         return np.memmap(file, dtype=np.uint8, mode="r")
     except FileNotFoundError:
         raise FileNotFoundError(
@@ -217,16 +234,8 @@ def _mapped(file: Path) -> np.ndarray:
         ) from error
 
 
-def _module_of(model: nn.Module, name: str) -> str | None:
-    """The linear layer or embedding whose weight this is; None for all else."""
-    module, _, kind = name.rpartition(".")
-    found = model.get_submodule(module) if module else None
-    is_matrix = type(found) is nn.Linear or isinstance(found, nn.Embedding)
-    return module if kind == "weight" and is_matrix else None
-
-
 def _ordered(
-    layout: Layout, model: nn.Module, tensor: "ReaderTensor"
+    layout: Layout, model: Any, tensor: "ReaderTensor"
 ) -> tuple[str | None, torch.Tensor | None]:
     """The linear layer that a matrix belongs to, and the file's row of each of its outputs.
 
@@ -236,7 +245,7 @@ def _ordered(
     rows = int(tensor.shape[1])
     numbers = np.arange(rows, dtype=np.float32)[:, None].repeat(2, axis=1)
     name, values = layout.place(tensor.name, numbers)
-    module = None if name is None else _module_of(model, name)
+    module = None if name is None else skeleton.module_of(model, name)
     if module is None:
         return None, None
     if values.shape != (rows, 2) or not np.array_equal(np.sort(values, axis=0), numbers):
@@ -259,48 +268,26 @@ def _stored(module: str, tensor: "ReaderTensor", part: int, is_ordered: bool) ->
     )
 
 
-def _put(model: Any, blocks: dict[str, Blocks]) -> None:
-    """Blocks take the place of weights; tied layers have the same."""
-    for name, found in blocks.items():
-        module = model.get_submodule(name)
-        module.weight = None
-        setattr(module, BLOCKS, found)
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    if getattr(head, BLOCKS, None) is None and model.config.tie_word_embeddings:
-        head.weight = None
-        setattr(head, BLOCKS, getattr(embedding, BLOCKS))
-
-
-def _make_rotary(model: Any) -> None:
-    """Tables of frequencies are computed, not stored."""
-    for module in model.modules():
-        if "Rotary" in type(module).__name__:
-            made = type(module)(config=model.config)
-            for name, buffer in made.named_buffers(recurse=False):
-                module.register_buffer(name, buffer, persistent=False)
-
-
-def _require_native(
-    model: Any, matrices: Iterable[StoredMatrix], small: dict[str, torch.Tensor]
-) -> None:
+def _require_native(model: Any, tensors: Iterable["ReaderTensor"]) -> None:
     """Raise NotInBlocksError unless the native path runs this model with these matrices."""
+    reason = why_other_shape(model)
+    if reason is not None:
+        raise NotInBlocksError(f"the native path does not run it: {reason}")
     readable_formats = {*block_formats(), *(name for name in FLOATS if name != "F64")}
-    strange = sorted({each.format for each in matrices} - readable_formats)
-    if strange:
+    formats = {each.tensor_type.name for each in tensors if len(each.shape) == 2}
+    if strange := sorted(formats - readable_formats):
         raise NotInBlocksError(
             f"its matrices are stored as {', '.join(strange)}; used as they are"
             f" {', '.join(sorted(readable_formats))}"
         )
-    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set[str]()
-    stored = {f"{each.module}.weight" for each in matrices} | set(small) | tied
-    missing = [name for name in model.state_dict() if name not in stored]
-    if missing:
-        raise NotInBlocksError(f"{len(missing)} tensors are missing, the first is {missing[0]}")
-    for each in matrices:
-        model.get_submodule(each.module).weight = None
-    for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            setattr(module, name, nn.Parameter(torch.empty(parameter.shape), requires_grad=False))
-    reason = why_not_lean(model)
-    if reason is not None:
-        raise NotInBlocksError(f"the native path does not run it: {reason}")
+
+
+def _require_shape(model: Any, layout: Layout, tensor: "ReaderTensor") -> None:
+    """Raise ValueError for a tensor of another shape than the model's.
+
+    Those of more dimensions are laid out otherwise here and there.
+    """
+    name = layout.name_of(tensor.name)
+    shape = tuple(int(size) for size in reversed(tensor.shape))
+    if name is not None and len(shape) <= 2:
+        skeleton.require_shapes(model, {name: shape}, {name: tensor.name})

@@ -23,6 +23,7 @@ from draftwood.storage.progress import progress, quiet_transformers
 # raised whenever a file is read differently, so that folders of earlier versions are made again
 READING = 3
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+UNKNOWN_TYPE = re.compile(r"(\d+)\)? is not a valid GGMLQuantizationType")
 FLOATS = ("F64", "F32", "F16", "BF16")
 # ways to split text, by llama.cpp's names, that Transformers would take for GPT-2's
 SINGLE_DIGITS = ("smollm", "refact", "command-r")
@@ -55,6 +56,11 @@ def gguf_folder(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
     if folder.is_dir():
         return folder
     return publish(folder, str(path), lambda partial: convert_gguf(path, partial, dtype))
+
+
+def is_converted(path: Path, dtype: torch.dtype) -> bool:
+    """Whether ``gguf_folder`` finds the folder."""
+    return stored_folder(path.resolve(), suffix(dtype)).is_dir()
 
 
 def stored_folder(path: Path, ending: str) -> Path:
@@ -158,6 +164,9 @@ def readable(path: Path) -> Iterator[None]:
             else " ".join(str(error).split())[:300] or repr(error)
         )
         cure = "fetch the file again, or name the original model by its Hugging Face id"
+        if found := UNKNOWN_TYPE.search(reason):
+            reason = f"a tensor is of type {found[1]}, which the gguf package does not know"
+            cure = "upgrade that package, " + cure
         raise ValueError(f"{path} cannot be read as a GGUF model ({reason}); {cure}") from None
 
 
@@ -250,6 +259,10 @@ class Layout:
     @property
     def joined(self) -> dict[str, torch.Tensor]:
         return self._parts["tensors"]
+
+    def name_of(self, name: str) -> str | None:
+        """The model's name of a tensor; None for one that it has only as a part of another."""
+        return self._names.get(name)
 
     def place(self, name: str, values: np.ndarray) -> tuple[str | None, np.ndarray]:
         """The model's name and the values in its layout; no name for what is ``joined``.

@@ -8,25 +8,31 @@ is used from there without any network.
 
 import difflib
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from draftwood.loading.folders import check_folder, verify
+from draftwood.loading.folders import check_folder, understood, verify, weight_bytes
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
     check_gguf,
     gguf_folder,
+    is_converted,
     parts_of,
     stored_dtype,
 )
 from draftwood.loading.packages import builtins, fetch, fetch_blocks
+from draftwood.loading.skeleton import other_shape
+from draftwood.models.native import INTEGERS, Products
 from draftwood.storage.atomic import explain_write_errors
 from draftwood.storage.home import home
+from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_downloads, quiet_transformers
+from draftwood.storage.weights import SETTINGS
 
 __all__ = [
     "Pretrained",
@@ -42,7 +48,6 @@ __all__ = [
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 # huggingface_hub asks twice, so an unreachable hub costs at most twice this
 FIRST_ANSWER_SECONDS = 2.0
-HUB_FILES = ("*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +102,11 @@ def folder_of(name: str, dtype: str | torch.dtype | None = None) -> Path:
 
     GGUF files are converted. Raises as `resolve`.
     """
+    stored = stored_dtype(_dtype(dtype))
     path = resolve(name, dtype)
     if path.is_dir():
         return path
-    folder = gguf_folder(path, stored_dtype(_dtype(dtype)))
+    folder = gguf_folder(path, stored)
     check_folder(folder)
     return folder
 
@@ -119,11 +125,23 @@ def blocks_of(name: str) -> Path | None:
             folder = blocks_folder(path)
         elif name in builtins() and builtins()[name].quantisation is not None:
             folder = _builtin_blocks(name)
-    except NotInBlocksError:
+    except NotInBlocksError as error:
+        _say_that_it_is_converted(path, error)
         return None
     if folder is not None:
         check_folder(folder)
     return folder
+
+
+def _say_that_it_is_converted(path: Path, reason: NotInBlocksError) -> None:
+    """Once: later loads find the folder."""
+    types = (torch.bfloat16, torch.float32)
+    if path.is_file() and not any(is_converted(path, dtype) for dtype in types):
+        warnings.warn(
+            f"{path} is converted to floats first, which takes long and much room on the disk, and"
+            f" then runs slower: {reason}",
+            stacklevel=3,
+        )
 
 
 def fetched(name: str, dtype: str | torch.dtype | None = None) -> Path:
@@ -135,9 +153,16 @@ def fetched(name: str, dtype: str | torch.dtype | None = None) -> Path:
     return (blocks_of(name) if as_stored(dtype) else None) or folder_of(name, dtype)
 
 
+def integers_of(dtype: str | torch.dtype | None) -> Products | None:
+    """The products of integers that a type of weights means; None for floats."""
+    if dtype is torch.int8:
+        return "int8"
+    return next((products for products in INTEGERS if dtype == products), None)
+
+
 def as_stored(dtype: str | torch.dtype | None) -> bool:
     """Whether weights of this type are taken from a quantised file as they are, on a CPU."""
-    return dtype in (None, "int8", torch.int8, "float32", torch.float32)
+    return dtype in (None, "float32", torch.float32) or integers_of(dtype) == "int8"
 
 
 def load_pretrained(
@@ -150,21 +175,33 @@ def load_pretrained(
     to the first CUDA device, or the CPU where there is none. Raises ValueError for a dtype or a
     device that cannot be had, before anything is fetched.
     """
-    wanted = _dtype(dtype)
     place = device_of(device)
-    folder = folder_of(name, dtype)
+    return read_folder(name, folder_of(name, dtype), dtype, place)
+
+
+def read_folder(
+    name: str, folder: Path, dtype: str | torch.dtype | None, place: torch.device
+) -> Pretrained:
+    """The same of a folder that was found already.
+
+    Raises:
+        MemoryError: where the weights do not fit into memory.
+    """
+    wanted = _dtype(dtype)
+    require_memory(weight_bytes(folder, wanted if isinstance(wanted, torch.dtype) else None), name)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    with progress(f"loading {name}"), quiet_transformers():
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-            answer: Any = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=wanted, output_loading_info=True
-            )
-        except (ValueError, KeyError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise ValueError(f"Transformers cannot load the model in {folder}: {reason}") from error
+    with progress(f"loading {name}"), quiet_transformers(), understood(folder):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        answer: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=wanted, output_loading_info=True, ignore_mismatched_sizes=True
+        )
     model, report = answer
+    for name, stored, by_configuration in sorted(report["mismatched_keys"]):
+        raise ValueError(
+            f"the model in {folder} cannot be loaded: its tensor"
+            f" {other_shape(name, stored, by_configuration)}; fetch it again"
+        )
     # Transformers would only warn and fill these with random numbers
     missing = sorted(report["missing_keys"])
     if missing:
@@ -177,13 +214,13 @@ def load_pretrained(
 
 def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
     """As Transformers takes it. What runs in int8 is read as it would be without."""
-    if dtype is None or dtype in ("int8", torch.int8):
+    if dtype is None or integers_of(dtype) is not None:
         return "auto"
     if isinstance(dtype, torch.dtype):
         return dtype
     if dtype not in DTYPES:
         raise ValueError(
-            f"dtype is one of int8, {', '.join(DTYPES)} or a torch dtype, not {dtype!r}"
+            f"dtype is one of {', '.join((*INTEGERS, *DTYPES))} or a torch dtype, not {dtype!r}"
         )
     return dtype if dtype == "auto" else getattr(torch, dtype)
 
@@ -263,7 +300,7 @@ def _snapshot(repository: str) -> Path | None:
         with explain_write_errors(Path(constants.HF_HUB_CACHE)), quiet_downloads():
             folder = snapshot_download(
                 repository,
-                allow_patterns=[weights, *HUB_FILES],
+                allow_patterns=[weights, *SETTINGS],
                 ignore_patterns=["*/*", "consolidated*"],  # copies of the weights in other formats
                 etag_timeout=FIRST_ANSWER_SECONDS,
                 local_files_only=names is None,

@@ -208,7 +208,11 @@ class Decoder:
 
 
 BLOCKS = "blocks"
-"""Attribute of modules whose weights lie in a GGUF file; they have no ``weight``."""
+"""Attribute of modules whose weights lie in a file; they have no ``weight``.
+
+Of a GGUF file these are its blocks, of a file of packed matrices only their shape, on PyTorch's
+``meta`` device.
+"""
 
 
 def weights_of(module: nn.Module) -> Weights:
@@ -221,7 +225,14 @@ def weights_of(module: nn.Module) -> Weights:
 
 
 def why_not_lean(hf_model: PreTrainedModel) -> str | None:
-    """Why this model is not of the shape that ``read_decoder`` knows; None if it is."""
+    """Why ``read_decoder`` cannot read this model; None if it can."""
+    if any(parameter.is_meta for parameter in hf_model.parameters()):
+        return "some of its weights are not in memory"
+    return why_other_shape(hf_model)
+
+
+def why_other_shape(hf_model: PreTrainedModel) -> str | None:
+    """Why this model, whose weights need not be in memory, is of another shape; None if not."""
     config: Any = hf_model.config.get_text_config()
     family = FAMILIES.get(type(hf_model).__name__)
     if family is None:
@@ -242,8 +253,6 @@ def why_not_lean(hf_model: PreTrainedModel) -> str | None:
         return "it has no table of rotary frequencies"
     if hf_model.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return f"its weights are {hf_model.dtype}"
-    if any(parameter.is_meta for parameter in hf_model.parameters()):
-        return "some of its weights are not in memory"
     modules = hf_model.get_decoder().named_modules()
     if any(name.endswith("_proj") and type(each) is not nn.Linear for name, each in modules):
         return "its linear layers are quantised or adapted"

@@ -1,6 +1,6 @@
 """Models on a CPU, where one C++ call runs all layers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 from weakref import ref
 
@@ -20,7 +20,13 @@ from draftwood.native.clock import PhaseClock
 from draftwood.native.matrix import Blocks, Matrix
 from draftwood.native.threads import threads
 
-Products = Literal["float32", "bfloat16", "int8"]
+Products = Literal["float32", "bfloat16", "int8", "int4"]
+INTEGERS: tuple[Products, ...] = ("int8", "int4")
+"""Products of rows that are rounded to 8 bits; what they are made from is stored in so many."""
+MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
+"""Of a layer."""
+Packer = Callable[[str, Projection], Matrix]
+"""Makes the matrix at a place of the decoder, which is called as ``3.query`` or ``lm_head``."""
 
 
 def has_int8(device: torch.device) -> bool:
@@ -28,16 +34,16 @@ def has_int8(device: torch.device) -> bool:
     return device.type == "cpu" and library.available() and bool(library.instructions(True))
 
 
-def require_int8(device: torch.device) -> None:
-    """Raise ValueError unless ``has_int8``, saying what is missing."""
+def require_int8(device: torch.device, products: Products = "int8") -> None:
+    """Raise ValueError unless ``has_int8``, saying what these products lack."""
     if device.type != "cpu":
         raise ValueError(
-            f"int8 runs on CPUs only, not on {device.type}; leave dtype out, or take bfloat16"
+            f"{products} runs on CPUs only, not on {device.type}; leave dtype out, or take bfloat16"
         )
     if not library.instructions(True):
         raise ValueError(
-            "int8 needs a CPU with fast 8-bit products (AVX2 or better, or ARM's dot products);"
-            " take bfloat16 or float32"
+            f"{products} needs a CPU with fast 8-bit products (AVX2 or better, or ARM's dot"
+            " products); take bfloat16 or float32"
         )
 
 
@@ -52,9 +58,12 @@ class NativeModel(DecoderModel):
         products: how matrices are stored and multiplied; None takes bfloat16 for models in
             bfloat16, else float32. In ``int8`` 32 weights share a scale, and so do 32 activations
             of a row; weights that lie on 16 even steps anyway, since a file of 4-bit weights is
-            where they came from, are stored in 4 bits without loss. Weights in the blocks of a GGUF
-            file stay as they are; in ``float32`` rows are not rounded either.
+            where they came from, are stored in 4 bits without loss. In ``int4`` all weights are put
+            on 16 even steps. Weights in the blocks of a GGUF file stay as they are; in ``float32``
+            rows are not rounded either.
         dtype: of keys and values, and of what is handed out; None takes the model's.
+        packer: where the matrices come from; None packs the model's weights. Of a model whose
+            matrices were packed before only the shapes of weights are looked at.
 
     Attributes:
         clock: where the time of forward passes is written down; None for nowhere.
@@ -69,13 +78,14 @@ class NativeModel(DecoderModel):
         hf_model: PreTrainedModel,
         products: Products | None = None,
         dtype: torch.dtype | None = None,
+        packer: Packer | None = None,
     ) -> None:
         if hf_model.device.type != "cpu":
             raise ValueError(
                 f"NativeModel runs on CPUs, not on {hf_model.device.type}; use LeanModel"
             )
-        if products == "int8":
-            require_int8(hf_model.device)
+        if products is not None and products in INTEGERS:
+            require_int8(hf_model.device, products)
         dtype = dtype or hf_model.dtype
         self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
         half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
@@ -87,12 +97,14 @@ class NativeModel(DecoderModel):
         self._encodings = 0  # of rows, that some matrix asks for
         self._memory: list[object] = []  # what the structure points to
         self._shared: dict[Blocks, Matrix] = {}
+        self._packer = packer or self._pack
         self._norms, self._head_bias = decoder.norm, decoder.lm_head.bias
-        self._lm_head = self._packed(decoder.lm_head)
+        self._lm_head = self._packed("lm_head", decoder.lm_head)
         self._embedding = self._embedding_of(decoder, half_type)
         self._embedding_scale = decoder.scales.embedding
         self._structure = self._decoder(decoder, half_type)
         self._shared.clear()  # blocks keep their file mapped
+        self._packer = self._pack
         tied = decoder.lm_head.weight is decoder.embedding or (
             isinstance(decoder.embedding, Tensor)
             and isinstance(decoder.lm_head.weight, Tensor)
@@ -165,7 +177,9 @@ class NativeModel(DecoderModel):
     def _decoder(self, decoder: Decoder, half_type: torch.dtype) -> library.CDecoder:
         sizes, embedding = self.sizes, self._embedding
         scales, rotaries = self.scales, decoder.rotaries
-        layers = (library.CLayer * self.depth)(*map(self._layer, decoder.layers))
+        layers = (library.CLayer * self.depth)(
+            *(self._layer(index, layer) for index, layer in enumerate(decoder.layers))
+        )
         return library.CDecoder(
             hidden=sizes.hidden,
             intermediate_size=sizes.intermediate_size,
@@ -201,24 +215,31 @@ class NativeModel(DecoderModel):
             layers=layers,
         )
 
-    def _layer(self, layer: Layer) -> library.CLayer:
-        matrices = ("query", "key", "value", "output", "gate", "up", "down")
+    def _layer(self, index: int, layer: Layer) -> library.CLayer:
         return library.CLayer(
-            **{name: self._structure_of(getattr(layer, name)) for name in matrices},
-            experts=self._experts(layer.experts),
+            **{
+                name: self._structure_of(f"{index}.{name}", getattr(layer, name))
+                for name in MATRICES
+            },
+            experts=self._experts(index, layer.experts),
             **{name: self._norm(getattr(layer, name)) for name in library.NORMS},
             window=layer.window or 0,
             rotary=-1 if layer.rotary is None else layer.rotary,
         )
 
-    def _experts(self, experts: Experts | None) -> library.CExperts:
+    def _experts(self, index: int, experts: Experts | None) -> library.CExperts:
         if experts is None:
             return library.CExperts()
         before, routing = self.weight_bytes, experts.routing
         networks = (library.CExpert * len(experts.networks))(
             *(
-                library.CExpert(*map(self._structure_of, (expert.gate, expert.up, expert.down)))
-                for expert in experts.networks
+                library.CExpert(
+                    *(
+                        self._structure_of(f"{index}.{number}.{name}", getattr(expert, name))
+                        for name in ("gate", "up", "down")
+                    )
+                )
+                for number, expert in enumerate(experts.networks)
             )
         )
         self._memory.append(networks)
@@ -239,14 +260,17 @@ class NativeModel(DecoderModel):
             self._address(norm.weight), None if norm.bias is None else self._address(norm.bias)
         )
 
-    def _structure_of(self, part: Projection | None) -> library.CMatrix:
-        return library.CMatrix() if part is None else self._packed(part).structure
+    def _structure_of(self, place: str, part: Projection | None) -> library.CMatrix:
+        return library.CMatrix() if part is None else self._packed(place, part).structure
 
-    def _packed(self, part: Projection) -> Matrix:
+    def _pack(self, place: str, part: Projection) -> Matrix:
+        return Matrix.pack(part.weight, part.bias, self.products)
+
+    def _packed(self, place: str, part: Projection) -> Matrix:
         """The matrix as the library reads it; blocks that stand at two places are stored once."""
         known = self._shared.get(part.weight) if isinstance(part.weight, Blocks) else None
         if known is None:
-            known = Matrix.pack(part.weight, part.bias, self.products)
+            known = self._packer(place, part)
             self._memory.append(known)
             self._encodings |= known.structure.encoding
             self.weight_bytes += known.weight_bytes
@@ -259,7 +283,7 @@ class NativeModel(DecoderModel):
         if isinstance(decoder.embedding, Tensor):
             return decoder.embedding.to(half_type)
         bytes_of_products = self.weight_bytes
-        embedding = self._packed(Projection(decoder.embedding, None))
+        embedding = self._packed("embedding", Projection(decoder.embedding, None))
         self.weight_bytes = bytes_of_products  # products read none of it
         return embedding
 

@@ -2,6 +2,7 @@
 
 import functools
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,12 @@ FROM_FLOATS = {
 }
 GROUP = 32
 """Inputs whose codes lie together."""
+ALIGNMENT = 64
+"""Bytes of a line of the caches; weights and scales begin at one."""
+LAYOUT = 1
+"""Raised whenever the library lays a matrix out otherwise, so that what was kept of an earlier
+layout is packed again. The layout is the same on every CPU.
+"""
 
 
 @functools.cache
@@ -100,13 +107,26 @@ Weights = Tensor | Blocks
 class Matrix:
     """A matrix in the library's layout, with the memory that it lies in.
 
+    Args:
+        memory: bytes of the weights and of the scales, as ``sizes`` tells, each beginning at a
+            multiple of ``ALIGNMENT``; None takes new ones, which hold nothing yet.
+        factor: what the scales of given memory must be multiplied with.
+
     Attributes:
         structure: what the library reads.
+        memory: see above.
         weight_bytes: of the weights with their scales.
     """
 
     def __init__(
-        self, format: str, outputs: int, inputs: int, bias: Tensor | None, encoding: int
+        self,
+        format: str,
+        outputs: int,
+        inputs: int,
+        bias: Tensor | None,
+        encoding: int,
+        memory: Sequence[np.ndarray] | None = None,
+        factor: float = 0.0,
     ) -> None:
         self.bias = None if bias is None else bias.detach().float().contiguous()
         self.structure = CMatrix(
@@ -114,15 +134,25 @@ class Matrix:
             outputs=outputs,
             inputs=inputs,
             encoding=encoding,
+            factor=factor,
             bias=None if self.bias is None else self.bias.data_ptr(),
         )
-        sizes = integers([0, 0])
-        library().draftwood_matrix_sizes(self.structure, sizes)
-        # 64 bytes more, so that it can begin at a line of the caches
-        self.memory = [torch.empty(size + 64, dtype=torch.uint8) for size in sizes]
-        begins = [-(-part.data_ptr() // 64) * 64 for part in self.memory]
+        sizes = self.sizes(format, outputs, inputs)
+        self.memory = [_aligned(size) for size in sizes] if memory is None else list(memory)
+        begins = [part.ctypes.data for part in self.memory]
+        if any(begin % ALIGNMENT for begin in begins):
+            raise ValueError(f"matrices begin at multiples of {ALIGNMENT} bytes")
+        if [part.nbytes for part in self.memory] != sizes:
+            raise ValueError(f"a matrix in {format} of {outputs} x {inputs} has {sizes} bytes")
         self.structure.weights, self.structure.scales = begins
         self.weight_bytes = sum(sizes)
+
+    @staticmethod
+    def sizes(format: str, outputs: int, inputs: int) -> list[int]:
+        """Bytes of the weights and of the scales of a matrix in this format."""
+        shape, sizes = CMatrix(formats()[format], outputs, inputs), integers([0, 0])
+        library().draftwood_matrix_sizes(shape, sizes)
+        return list(sizes)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -194,6 +224,13 @@ class Matrix:
     def floats(self) -> Float[Tensor, "outputs inputs"]:
         """All weights as they are stored, in float32."""
         return self.outputs(torch.arange(self.structure.outputs))
+
+
+def _aligned(size: int) -> np.ndarray:
+    """So many bytes that begin at a line of the caches."""
+    part = torch.empty(size + ALIGNMENT, dtype=torch.uint8).numpy()
+    begin = -part.ctypes.data % ALIGNMENT
+    return part[begin : begin + size]
 
 
 @functools.cache

@@ -243,8 +243,8 @@ def load(
         tokenizer: needed with a Transformers model.
         method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand.
         draft_model: for methods that draft with a second model, given like ``model``.
-        dtype: for instance ``float32``, or ``int8``; None takes int8 on CPUs for weights that were
-            quantised before, else the weights' own. Models given as objects keep theirs.
+        dtype: for instance ``float32``, ``int8`` or ``int4``; None takes int8 on CPUs for weights
+            that were quantised before, else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
         curve: seconds of a forward pass by number of nodes, for methods that choose the size of
             their trees by it, for instance a ``Curve`` of ``draftwood.costs.curve``. None takes the

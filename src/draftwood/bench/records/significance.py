@@ -6,7 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-STRICT = ("float32", "float64", "int8")  # where no difference of two greedy texts is excused
+STRICT = (
+    "float32",
+    "float64",
+    "int8",
+    "int4",
+)  # where no difference of two greedy texts is excused
 
 
 SHUFFLES = 19_999

@@ -22,8 +22,9 @@ from draftwood.bench.plan.measurements import MODES_OF, SameFile
 from draftwood.bench.plan.prompts import load_prompts
 from draftwood.bench.records.files import Record
 from draftwood.bench.run.blank import blank
-from draftwood.loading.gguf_blocks import files_of, tokenizer_of
+from draftwood.loading.gguf_blocks import files_of
 from draftwood.loading.hub import blocks_of
+from draftwood.loading.skeleton import tokenizer_of
 from draftwood.text.prompts import encode_chat
 
 START_TOKENS = 16  # of the prompt whose first token a cold start waits for

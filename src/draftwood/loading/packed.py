@@ -1,0 +1,277 @@
+"""Matrices in the library's layout on disk: packed once, mapped by every later load.
+
+Folders of packed matrices lie under ``home()/packed``. Loading one neither reads nor makes the
+original weights, and processes that run the same model share its memory. The layout is the same on
+every CPU. All of them together stay below ``$DRAFTWOOD_PACKED_GB``; those that were not used for
+longest are dropped.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from draftwood.loading import skeleton
+from draftwood.loading.folders import check_folder, understood
+from draftwood.models.decoder import Projection, why_other_shape
+from draftwood.models.families import FAMILIES
+from draftwood.models.native import NativeModel, Products
+from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix
+from draftwood.storage.atomic import Facts, publish
+from draftwood.storage.home import home
+from draftwood.storage.memory import require_memory
+from draftwood.storage.weights import SETTINGS, WEIGHTS
+
+PLACES, MATRICES = "packed.json", "matrices.bin"
+# raised whenever a folder is written differently, so that those of earlier versions are made again
+WRITING = 1
+USUAL_GIGABYTES = 20.0
+
+
+@dataclass(frozen=True)
+class KeptMatrix:
+    """Where a matrix lies in the file, and all else that it is made of.
+
+    Attributes:
+        format: llama.cpp's name.
+        encoding: of the rows that it is multiplied with.
+        factor: of its scales.
+        weights, scales: bytes before them.
+    """
+
+    format: str
+    outputs: int
+    inputs: int
+    encoding: int
+    factor: float
+    weights: int
+    scales: int
+
+
+def why_not_packed(folder: Path) -> str | None:
+    """Why the native path does not run the model in a folder; None if it does.
+
+    Raises:
+        ValueError: for a configuration that Transformers does not understand.
+    """
+    with understood(folder):
+        return why_other_shape(skeleton.skeleton(AutoConfig.from_pretrained(folder)))
+
+
+def has_experts(folder: Path) -> bool:
+    """Whether it is a mixture of experts, whose matrices are packed at every load."""
+    model = skeleton.skeleton(AutoConfig.from_pretrained(folder))
+    family = FAMILIES.get(type(model).__name__)
+    return family is not None and family.routing(model.config.get_text_config()) is not None
+
+
+def packed_size(folder: Path, products: Products) -> int:
+    """Most bytes that the packed matrices of the model in a folder have."""
+    model, format = skeleton.skeleton(AutoConfig.from_pretrained(folder)), FROM_FLOATS[products]
+    shapes = [model.get_submodule(name).weight.shape for name in skeleton.linear(model)]
+    if model.config.tie_word_embeddings:
+        shapes.append(model.get_input_embeddings().weight.shape)
+    return sum(sum(Matrix.sizes(format, *shape)) for shape in shapes)
+
+
+def packed_folder(
+    folder: Path,
+    products: Products,
+    load: Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]],
+) -> Path:
+    """The packed matrices of the model in a folder, made by the first call.
+
+    Args:
+        folder: of the original weights; where one of its files changes, they are packed again.
+        load: gives model and tokenizer in it, when they are asked for.
+
+    Raises:
+        ValueError: for a model that the native path does not run.
+        OSError: where the disk refuses.
+    """
+    made_from = _made_from(folder, products)
+    mark = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:12]
+    kept = home() / "packed" / f"{_name_of(folder)}-{products}-{mark}"
+    if not kept.is_dir():
+
+        def build(partial: Path) -> Facts:
+            write_packed(*load(), products, made_from, partial)
+            return {"quantisation": None, "weights": None}
+
+        publish(kept, str(folder), build)
+        _drop_outdated(kept)
+    os.utime(kept)  # it was used now
+    _keep_within(limit(), kept)
+    return kept
+
+
+def limit() -> int:
+    """Most bytes that all packed matrices together may take on disk.
+
+    Raises:
+        ValueError: where ``$DRAFTWOOD_PACKED_GB`` is no number, or below 0.
+    """
+    told = os.environ.get("DRAFTWOOD_PACKED_GB") or str(USUAL_GIGABYTES)
+    try:
+        if (gigabytes := float(told)) >= 0:
+            return int(min(gigabytes, 1e9) * 1e9)
+    except ValueError:
+        pass
+    raise ValueError(f"DRAFTWOOD_PACKED_GB is a number of gigabytes from 0 on, not {told!r}")
+
+
+def write_packed(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    products: Products,
+    made_from: dict[str, object],
+    folder: Path,
+) -> None:
+    """Pack a model's matrices into a folder, with all else that running it takes."""
+    matrices = dict[str, KeptMatrix]()
+    with (folder / MATRICES).open("wb") as file:
+
+        def pack(place: str, part: Projection) -> Matrix:
+            matrix = Matrix.pack(part.weight, None, products)
+            structure = matrix.structure
+            each = KeptMatrix(
+                matrix.format,
+                *matrix.shape,
+                structure.encoding,
+                structure.factor,
+                *(_append(file, content) for content in matrix.memory),
+            )
+            file.flush()
+            matrices[place] = each
+            return _matrix(_mapped(folder), each, part)  # no memory of its own
+
+        NativeModel(model, products, packer=pack)
+    large = {f"{name}.weight" for name in skeleton.linear(model)}
+    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set[str]()
+    small = {
+        name: tensor for name, tensor in model.state_dict().items() if name not in large | tied
+    }
+    skeleton.save(model, tokenizer, small, folder)
+    places = {
+        "made_from": made_from,
+        "matrices": {place: asdict(each) for place, each in matrices.items()},
+    }
+    (folder / PLACES).write_text(json.dumps(places, indent=1) + "\n", encoding="utf-8")
+
+
+def open_packed(kept: Path) -> NativeModel:
+    """The model whose matrices a folder keeps; they stay mapped from its file.
+
+    Raises:
+        ValueError: for a folder that is damaged.
+        MemoryError: where the matrices do not fit into memory.
+    """
+    places = json.loads((kept / PLACES).read_text(encoding="utf-8"))
+    matrices = {place: KeptMatrix(**each) for place, each in places["matrices"].items()}
+    check_folder(kept)
+    require_memory((kept / MATRICES).stat().st_size, str(kept))
+    model = skeleton.open_skeleton(kept, skeleton.small_tensors(kept))
+    file = _mapped(kept)
+
+    def take(place: str, part: Projection) -> Matrix:
+        each = matrices.get(place)
+        if each is None or (each.outputs, each.inputs) != tuple(part.weight.shape):
+            raise ValueError(
+                f"{kept} is damaged: it has not the matrix of {place}; delete that folder and load"
+                " the model again"
+            )
+        return _matrix(file, each, part)
+
+    return NativeModel(model, places["made_from"]["products"], packer=take)
+
+
+def _mapped(kept: Path) -> np.ndarray:
+    try:
+        return np.memmap(kept / MATRICES, dtype=np.uint8, mode="r")
+    except OSError as error:
+        raise OSError(
+            f"{kept / MATRICES} cannot be mapped into memory ({error.strerror or error}); set"
+            " DRAFTWOOD_HOME to a folder on a local disk"
+        ) from error
+
+
+def _matrix(file: np.ndarray, each: KeptMatrix, part: Projection) -> Matrix:
+    """A matrix that stays in its file."""
+    sizes = Matrix.sizes(each.format, each.outputs, each.inputs)
+    begins = (each.weights, each.scales)
+    memory = [file[begin : begin + size] for begin, size in zip(begins, sizes, strict=True)]
+    return Matrix(
+        each.format, each.outputs, each.inputs, part.bias, each.encoding, memory, each.factor
+    )
+
+
+def _append(file: BinaryIO, content: np.ndarray) -> int:
+    """Write where the next line of the caches begins; returns that place."""
+    file.write(bytes(-file.tell() % ALIGNMENT))
+    begin = file.tell()
+    file.write(content)  # type: ignore[arg-type]
+    return begin
+
+
+def _made_from(folder: Path, products: Products) -> dict[str, object]:
+    """All that packed matrices depend on."""
+    files = sorted({path for pattern in (*WEIGHTS, *SETTINGS) for path in folder.glob(pattern)})
+    states = {path.name: path.stat() for path in files if path.is_file()}
+    return {
+        "folder": str(folder.resolve()),
+        "files": {name: [each.st_size, each.st_mtime_ns] for name, each in states.items()},
+        "products": products,
+        "layout": LAYOUT,
+        "writing": WRITING,
+    }
+
+
+def _name_of(folder: Path) -> str:
+    """What a folder's model is called; the cache of Hugging Face names folders after commits."""
+    folder = folder.resolve()
+    named = folder.parent.parent if folder.parent.name == "snapshots" else folder
+    return named.name.removeprefix("models--")[:60]
+
+
+def _drop_outdated(kept: Path) -> None:
+    """Drop what was packed of the same folder before it, or the layout, changed."""
+    told = _same(kept)
+    for other in _all_kept():
+        if other != kept and _same(other) == told:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _same(kept: Path) -> tuple[object, object] | None:
+    """The folder that packed matrices come from, and how they are multiplied."""
+    try:
+        made_from = json.loads((kept / PLACES).read_text(encoding="utf-8"))["made_from"]
+        return made_from["folder"], made_from["products"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep_within(size: int, used: Path) -> None:
+    """Drop what was not used for longest until all is within so many bytes, but never `used`."""
+    found = list[tuple[float, int, Path]]()
+    for kept in _all_kept():
+        with suppress(OSError):  # another process may have dropped it
+            bytes_of_files = sum(file.stat().st_size for file in kept.iterdir())
+            found.append((kept.stat().st_mtime, bytes_of_files, kept))
+    total = sum(each for _, each, _ in found)
+    for _, each, kept in sorted(found):
+        if total > size and kept != used:
+            shutil.rmtree(kept, ignore_errors=True)
+            total -= each
+
+
+def _all_kept() -> list[Path]:
+    folder = home() / "packed"
+    return [path for path in folder.glob("[!.]*") if path.is_dir()]

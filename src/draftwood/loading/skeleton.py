@@ -1,0 +1,157 @@
+"""Models without weights, which get their matrices from a file: a GGUF file, or one of packed
+matrices.
+
+All else that such a model needs lies in a small folder: configuration, tokenizer, and the tensors
+that are no matrices of products.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from draftwood.models.decoder import BLOCKS, weights_of
+from draftwood.native.matrix import Weights
+
+SMALL = "small.safetensors"
+Shape = tuple[int, ...]
+
+
+def skeleton(config: Any) -> Any:
+    """The model of a configuration, with nothing in the place of weights.
+
+    Its tables of rotary frequencies are there.
+    """
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    _make_rotary(model)
+    return model.eval()
+
+
+def save(model: Any, tokenizer: Any, small: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Write what ``open_skeleton`` reads."""
+    from safetensors.torch import save_file
+
+    model.config.save_pretrained(folder)
+    if model.generation_config is not None:
+        model.generation_config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    save_file({name: tensor.contiguous() for name, tensor in small.items()}, folder / SMALL)
+
+
+def small_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """Those that ``save`` was given, mapped from their file."""
+    from safetensors.torch import load_file
+
+    return load_file(folder / SMALL)
+
+
+def open_skeleton(
+    folder: Path,
+    small: Mapping[str, torch.Tensor],
+    matrices: Mapping[str, Weights] | None = None,
+) -> Any:
+    """The model that a folder describes; the native path alone runs it.
+
+    Args:
+        small: tensors by their names.
+        matrices: what linear layers and embeddings get in the place of weights, by their names.
+            None gives all linear layers their shapes alone.
+
+    Raises:
+        ValueError: for tensors of other shapes than the configuration asks for, and missing ones.
+    """
+    from transformers import AutoConfig, GenerationConfig
+
+    model = skeleton(AutoConfig.from_pretrained(folder))
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder)
+    if matrices is None:
+        matrices = {name: model.get_submodule(name).weight.detach() for name in linear(model)}
+    shapes = {name: tuple(tensor.shape) for name, tensor in small.items()}
+    shapes |= {f"{module}.weight": tuple(found.shape) for module, found in matrices.items()}
+    require_shapes(model, shapes)
+    require_all(model, shapes)
+    for name, found in matrices.items():
+        _put(model.get_submodule(name), found)
+    model.load_state_dict(small, strict=False, assign=True)
+    if model.config.tie_word_embeddings:
+        _put(model.get_output_embeddings(), weights_of(model.get_input_embeddings()))
+    return model
+
+
+def linear(model: Any) -> list[str]:
+    """Linear layers whose weights are their own."""
+    tied = model.get_output_embeddings() if model.config.tie_word_embeddings else None
+    return [
+        name
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and module is not tied
+    ]
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """The tokenizer that ``save`` was given."""
+    from transformers import AutoTokenizer, TokenizersBackend
+
+    # other classes parse this file several times to build again what it says
+    kind = TokenizersBackend if (folder / "tokenizer.json").is_file() else AutoTokenizer
+    return kind.from_pretrained(folder)
+
+
+def module_of(model: nn.Module, name: str) -> str | None:
+    """The linear layer or embedding whose weight this is; None for all else."""
+    module, _, kind = name.rpartition(".")
+    found = model.get_submodule(module) if module else None
+    is_matrix = type(found) is nn.Linear or isinstance(found, nn.Embedding)
+    return module if kind == "weight" and is_matrix else None
+
+
+def require_shapes(
+    model: Any, shapes: Mapping[str, Shape], told: Mapping[str, str] | None = None
+) -> None:
+    """Raise ValueError for a tensor of another shape than the model's.
+
+    Args:
+        shapes: by the model's names of the tensors.
+        told: what they are called in their file, where that is something else.
+    """
+    wanted = model.state_dict()
+    for name, shape in shapes.items():
+        if name in wanted and tuple(wanted[name].shape) != shape:
+            said = other_shape((told or {}).get(name, name), shape, wanted[name].shape)
+            raise ValueError(f"its tensor {said}")
+
+
+def require_all(model: Any, names: Iterable[str]) -> None:
+    """Raise ValueError where the model has tensors that are not among these."""
+    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set[str]()
+    stored = {*names} | tied
+    missing = [name for name in model.state_dict() if name not in stored]
+    if missing:
+        raise ValueError(f"{len(missing)} tensors are missing, the first is {missing[0]}")
+
+
+def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int]) -> str:
+    """Says of a tensor that it has another shape than the model's."""
+    sizes = [" x ".join(map(str, shape)) for shape in (stored, by_configuration)]
+    return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
+
+
+def _put(module: Any, weights: Weights) -> None:
+    """Weights that lie elsewhere take the place of a module's own."""
+    module.weight = None
+    setattr(module, BLOCKS, weights)
+
+
+def _make_rotary(model: Any) -> None:
+    """Tables of frequencies are computed, not stored."""
+    for module in model.modules():
+        if "Rotary" in type(module).__name__:
+            made = type(module)(config=model.config)
+            for name, buffer in made.named_buffers(recurse=False):
+                module.register_buffer(name, buffer, persistent=False)

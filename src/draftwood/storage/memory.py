@@ -1,0 +1,76 @@
+"""How much memory there is to take."""
+
+import re
+from pathlib import Path
+
+MARGIN = 1.05
+"""Of what is needed beside weights, for keys, values and intermediate results."""
+ROOT = Path("/")
+
+
+def available_memory(root: Path = ROOT) -> int | None:
+    """Bytes that this process can still take: of the machine, and of the limits set on it.
+
+    What only speeds up reading files counts as free. None where the system does not say.
+    """
+    found = [_of_machine(root), *_of_groups(root)]
+    return min((each for each in found if each is not None), default=None)
+
+
+def require_memory(size: int, what: str) -> None:
+    """Raise MemoryError where so many bytes, and a little more, certainly do not fit."""
+    left, needed = available_memory(), int(size * MARGIN)
+    if left is not None and needed > left:
+        raise MemoryError(
+            f"{what} needs {_gigabytes(needed)} GB of memory and {_gigabytes(left)} GB are"
+            " available; end other programs, raise the memory limit or take a smaller model"
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2f}" if size < 10**11 else f"{size / 1e9:.0f}"
+
+
+def _of_machine(root: Path) -> int | None:
+    found = re.search(r"^MemAvailable: *(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
+    return None if found is None else int(found[1]) * 1024
+
+
+def _of_groups(root: Path) -> list[int | None]:
+    """What the limits of control groups leave, of the process's own and all that hold it."""
+    left = list[int | None]()
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        kinds, _, path = rest.partition(":")
+        if kinds == "":
+            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "")
+        elif "memory" in kinds.split(","):
+            base = root / "sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        else:
+            continue
+        own = base / path.lstrip("/")
+        left += [
+            _of_group(folder, *names)
+            for folder in (own, *own.parents)
+            if folder.is_relative_to(base)
+        ]
+    return left
+
+
+def _of_group(folder: Path, limit: str, usage: str, prefix: str) -> int | None:
+    """What one group's limit leaves; files that are only kept in memory make room."""
+    most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
+    if not (most.isdecimal() and used.isdecimal()):
+        return None
+    told = dict(re.findall(r"^(\w+) (\d+)$", _text(folder / "memory.stat"), re.MULTILINE))
+    files = sum(int(told.get(f"{prefix}{name}_file", 0)) for name in ("active", "inactive"))
+    return max(0, int(most) - int(used) + files)
+
+
+def _text(path: Path) -> str:
+    """The content of a file; nothing where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

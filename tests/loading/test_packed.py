@@ -1,0 +1,295 @@
+"""Weights are packed once; later loads give the same bits and never read the original."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+
+import draftwood
+from draftwood.loading import hub, packed
+from draftwood.loading.models import LoadedModel, load_model
+from draftwood.models.native import INTEGERS, NativeModel, Products
+from draftwood.native import library
+from draftwood.native.matrix import ALIGNMENT
+from draftwood.storage import memory
+from draftwood.storage.home import home
+from families import VOCAB, hf_model, some_tokens
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    library.library()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "kernels").symlink_to(home() / "kernels")  # nothing is compiled again
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("DRAFTWOOD_PACKED_GB", raising=False)
+    return tmp_path / "home"
+
+
+def saved(folder: Path, family: str = "llama", dtype: torch.dtype = torch.bfloat16) -> Path:
+    model: Any = copy.deepcopy(hf_model(family))
+    model.to(dtype).save_pretrained(folder)
+    words = Tokenizer(WordLevel({f"w{n}": n for n in range(VOCAB)}, unk_token="w0"))
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(folder)
+    return folder
+
+
+def load(folder: Path, dtype: str | None) -> LoadedModel:
+    loaded = load_model(str(folder), dtype, "cpu")
+    assert isinstance(loaded.model, NativeModel)
+    return loaded
+
+
+def logits(model: object) -> torch.Tensor:
+    assert isinstance(model, NativeModel)
+    return model.start().extend(some_tokens(20, seed=3)).logits
+
+
+def kept_in(home: Path) -> list[Path]:
+    return sorted(path for path in (home / "packed").glob("[!.]*") if path.is_dir())
+
+
+# tied, with biases, with fused layers, with reordered outputs, with several tables of frequencies
+FAMILIES = ["llama-scaled", "llama-biased", "phi3", "cohere2", "gemma3"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kept_matrices_give_the_bits_of_those_packed_now(
+    tmp_path: Path, own_home: Path, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "m", family)
+    for products in INTEGERS:
+        now = NativeModel(hub.load_pretrained(str(folder), device="cpu").model, products)
+        first = load(folder, products)
+        assert (first.dtype, first.folder) == (products, folder)
+        assert torch.equal(logits(first.model), logits(now))
+        with monkeypatch.context() as patch:
+            patch.setattr(hub, "read_folder", None)
+            again = load(folder, products)
+        assert again.tokenizer.get_vocab() == first.tokenizer.get_vocab()
+        assert torch.equal(logits(again.model), logits(now))
+        for ours, theirs in zip(_ends(again.model), _ends(now), strict=True):
+            assert torch.equal(ours, theirs)
+    assert len(kept_in(own_home)) == 2
+
+
+def _ends(model: object) -> list[torch.Tensor]:
+    assert isinstance(model, NativeModel)
+    ends = model.ends.weights()
+    assert ends.norm is not None
+    return [ends.embedding, ends.norm]
+
+
+def test_four_bits_are_half_of_eight_and_another_model(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m")
+    eight, four = load(folder, "int8").model, load(folder, "int4").model
+    assert isinstance(eight, NativeModel)
+    assert isinstance(four, NativeModel)
+    assert four.weight_bytes < 0.65 * eight.weight_bytes
+    exact = logits(NativeModel(hf_model("llama"), "float32"))
+    far = [float((logits(model) - exact).norm() / exact.norm()) for model in (eight, four)]
+    assert 0 < far[0] < far[1] < 0.6
+    assert four.dtype == eight.dtype == torch.bfloat16
+
+
+def test_texts_with_drafts_are_those_without(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m")
+    texts = [
+        draftwood.load(str(folder), method=method, dtype="int4", device="cpu")
+        .generate([3, 1, 4, 1, 5], max_new_tokens=24, ignore_eos=True, temperature=0.7, seed=5)
+        .token_ids
+        for method in ("plain", "lookup")
+    ]
+    assert texts[0] == texts[1]
+
+
+def test_what_is_kept_is_whole_and_mapped_from_whole_lines(tmp_path: Path, own_home: Path) -> None:
+    folder = saved(tmp_path / "m")
+    model = load(folder, "int8").model
+    assert isinstance(model, NativeModel)
+    (kept,) = kept_in(own_home)
+    hub.verify(kept)
+    places = json.loads((kept / packed.PLACES).read_text())
+    assert places["made_from"]["folder"] == str(folder)
+    assert "model.safetensors" in places["made_from"]["files"]
+    matrices = places["matrices"].values()
+    assert len(matrices) == 7 * 4 + 1
+    assert not [each for each in matrices if each["weights"] % ALIGNMENT or each["scales"] % 64]
+    small = safetensors.torch.load_file(kept / "small.safetensors")
+    assert small["model.embed_tokens.weight"].dtype == torch.bfloat16
+    assert not [name for name in small if "proj" in name or "lm_head" in name]
+    down = model._structure.layers[0].down
+    mapped = [
+        line for line in Path("/proc/self/maps").read_text().splitlines() if kept.name in line
+    ]
+    ranges = [[int(end, 16) for end in line.split()[0].split("-")] for line in mapped]
+    assert any(begin <= down.weights < end for begin, end in ranges)
+    assert all(line.split()[1].startswith("r--") for line in mapped if packed.MATRICES in line)
+
+
+@pytest.mark.parametrize("change", ["weights", "settings", "layout"])
+def test_whatever_changed_is_packed_again(
+    tmp_path: Path, own_home: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "m")
+    for products in INTEGERS:
+        load(folder, products)
+    before = kept_in(own_home)
+    if change == "weights":
+        (folder / "model.safetensors").touch()
+    elif change == "settings":
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.01}))
+    else:
+        monkeypatch.setattr(packed, "LAYOUT", packed.LAYOUT + 1)
+    load(folder, "int8")
+    after = kept_in(own_home)
+    assert len(after) == 2  # what was packed of the old one is gone, the other type is not
+    assert len({*before} & {*after}) == 1
+
+
+def test_the_first_load_of_two_processes_packs_and_the_other_waits(
+    tmp_path: Path, own_home: Path
+) -> None:
+    folder = saved(tmp_path / "m")
+    code = """
+import sys, torch
+from draftwood.loading import models, packed
+write = packed.write_packed
+packed.write_packed = lambda *args: (print("packed"), write(*args))
+model = models.load_model(sys.argv[1], "int8", "cpu").model
+print(model.start().extend([1, 2, 3]).logits.sum().item())
+"""
+    command = [sys.executable, "-c", code, str(folder)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate()[0].split() for process in running]
+    assert sorted(map(len, told)) == [1, 2]
+    assert told[0][-1] == told[1][-1]
+    assert len(kept_in(own_home)) == 1
+
+
+def test_nothing_half_written_is_kept(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "m")
+
+    def fail(*args: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packed, "_append", fail)
+        with pytest.raises(OSError, match=r"cannot write .*packed.*the disk is full; free some"):
+            load(folder, "int8")
+    assert not [path for path in (own_home / "packed").iterdir() if path.is_dir()]
+    load(folder, "int8")
+
+
+def test_a_damaged_folder_is_named(tmp_path: Path, own_home: Path) -> None:
+    folder = saved(tmp_path / "m")
+    load(folder, "int8")
+    (kept,) = kept_in(own_home)
+    with (kept / packed.MATRICES).open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(ValueError, match=rf"{kept.name} is damaged: .*; delete that folder"):
+        load(folder, "int8")
+
+
+def test_those_not_used_for_longest_are_dropped(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [saved(tmp_path / name) for name in ("one", "two", "three")]
+    for number, folder in enumerate(folders[:2]):
+        load(folder, "int8")
+        (kept,) = (path for path in kept_in(own_home) if path.name.startswith(folder.name))
+        os.utime(kept, (1000 - number, 1000 - number))
+    size = sum(file.stat().st_size for kept in kept_in(own_home) for file in kept.iterdir())
+    monkeypatch.setenv("DRAFTWOOD_PACKED_GB", str(size * 1.1 / 1e9))
+    load(folders[2], "int8")
+    assert [path.name.split("-")[0] for path in kept_in(own_home)] == ["one", "three"]
+    load(folders[1], "int8")
+    assert [path.name.split("-")[0] for path in kept_in(own_home)] == ["three", "two"]
+
+
+@pytest.mark.parametrize("told", ["much", "-1", "nan"])
+def test_a_size_that_is_none_is_refused(
+    tmp_path: Path, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_PACKED_GB", told)
+    with pytest.raises(ValueError, match=r"DRAFTWOOD_PACKED_GB is a number .* not"):
+        load(saved(tmp_path / "m"), "int8")
+
+
+def test_without_room_nothing_is_kept(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "m")
+    kept = logits(load(folder, "int8").model)
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "other"))
+    monkeypatch.setenv("DRAFTWOOD_PACKED_GB", "0")
+    assert torch.equal(logits(load(folder, "int8").model), kept)
+    assert not kept_in(tmp_path / "other")
+
+
+@pytest.mark.parametrize("products", INTEGERS)
+def test_other_models_are_refused_before_their_weights_are_read(
+    tmp_path: Path, own_home: Path, products: Products, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "m", "gpt2")
+    monkeypatch.setattr(hub, "read_folder", None)
+    with pytest.raises(ValueError, match=rf"^{products} runs on the native path only, and GPT2"):
+        load(folder, products)
+    with pytest.raises(ValueError, match=rf"^{products} runs on CPUs only, not on meta"):
+        load_model(str(folder), products, "meta")
+    assert not kept_in(own_home)
+
+
+def test_what_does_not_fit_into_memory_is_refused(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "m")
+    monkeypatch.setattr(memory, "available_memory", lambda: 9_000)
+    for dtype in ("bfloat16", "int8"):
+        with pytest.raises(MemoryError, match=r"/m needs 0\.00 GB .* 0\.00 GB are available"):
+            load(folder, dtype)
+    assert not kept_in(own_home)
+    monkeypatch.undo()
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(own_home))
+    load(folder, "int8")
+    monkeypatch.setattr(memory, "available_memory", lambda: 9_000)
+    with pytest.raises(MemoryError, match=r"m-int8-\w+ needs"):
+        load(folder, "int8")
+
+
+def test_a_file_system_that_maps_nothing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "m")
+
+    def refuse(*args: object, **more: object) -> None:
+        raise OSError(19, "No such device")
+
+    monkeypatch.setattr(np, "memmap", refuse)
+    with pytest.raises(OSError, match=r"cannot be mapped .*No such device.*DRAFTWOOD_HOME"):
+        load(folder, "int8")
+
+
+def test_weights_of_other_shapes_are_refused(tmp_path: Path, own_home: Path) -> None:
+    folder = saved(tmp_path / "m")
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.down_proj.weight"
+    weights[name] = weights[name][:-16].clone()
+    safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=rf"/m.*{name} is 16 x 48, and 32 x 48 by its"):
+        load(folder, "int8")
+    assert not kept_in(own_home)

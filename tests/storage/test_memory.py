@@ -1,0 +1,65 @@
+"""What is left of memory: the least that the machine and every limit leave, and no guess."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from draftwood.storage import memory
+from draftwood.storage.memory import available_memory, require_memory
+
+MACHINE = {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable:    5000 kB\n"}
+STAT = "active_file 100\ninactive_file 20\nanon 7\n"
+GROUP = {"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": STAT}
+OLD_STAT = "active_file 1\ntotal_active_file 30\ntotal_inactive_file 3\n"
+OLD = {"memory.limit_in_bytes": "800", "memory.usage_in_bytes": "600", "memory.stat": OLD_STAT}
+
+
+def machine(root: Path, *parts: Mapping[str, str]) -> Path:
+    for name, text in (item for part in parts for item in part.items()):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def within(folder: str, files: Mapping[str, str]) -> dict[str, str]:
+    return {f"sys/fs/cgroup/{folder}{name}": text for name, text in files.items()}
+
+
+def member(line: str) -> dict[str, str]:
+    return {"proc/self/cgroup": f"3:cpu:/x\n{line}\n"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "left"),
+    [
+        ([], None),
+        ([MACHINE], 5000 * 1024),
+        ([{"proc/meminfo": "MemTotal: 12 kB\n"}], None),
+        ([MACHINE, member("0::/a/b"), within("a/b/", GROUP)], 420),
+        ([member("0::/a/b"), within("a/", GROUP)], 420),  # a group that holds it
+        ([member("0::/"), within("", GROUP)], 420),
+        ([MACHINE, member("0::/"), within("", GROUP | {"memory.max": "max\n"})], 5000 * 1024),
+        ([member("0::/"), within("", GROUP | {"memory.current": "9999"})], 0),
+        ([member("4:memory:/p"), within("memory/p/", OLD)], 233),
+        ([member("4:memory:/gone"), within("memory/", OLD)], 233),
+    ],
+)
+def test_the_least_that_is_left_counts(
+    tmp_path: Path, parts: list[Mapping[str, str]], left: int | None
+) -> None:
+    assert available_memory(machine(tmp_path, *parts)) == left
+
+
+def test_this_machine_has_some() -> None:
+    left = available_memory()
+    assert left is None or 10**7 < left < 10**14
+
+
+def test_the_message_has_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 2 * 10**9)
+    require_memory(19 * 10**8, "m.gguf")
+    with pytest.raises(MemoryError, match=r"m\.gguf needs 21\.00 GB .* 2\.00 GB are available; "):
+        require_memory(20 * 10**9, "m.gguf")
+    monkeypatch.setattr(memory, "available_memory", lambda: None)
+    require_memory(20 * 10**12, "m.gguf")
