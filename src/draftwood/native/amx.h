@@ -60,9 +60,9 @@ public:
         alignas(64) Shapes shapes{};
         shapes.palette = 1;
         for (int side = 0; side < 2; side++) {
-            shapes.set(side, this->rows, sizeof(Ints));       // products
-            shapes.set(2 + side, this->rows, inputs);         // rows
-            shapes.set(4 + side, inputs / 4, sizeof(Ints));   // weights
+            shapes.set(side, this->rows, sizeof(Ints));      // products
+            shapes.set(2 + side, this->rows, inputs);        // rows
+            shapes.set(4 + side, inputs / 4, sizeof(Ints));  // weights
         }
         written(&shapes);
         _tile_loadconfig(&shapes);

@@ -61,7 +61,10 @@ public:
     BlockOfProducts(const Matrix& matrix, const Unit& unit, UnpackedGroups<LOW, HIGH>& weights,
                     const Rows& rows, int block)
         : has_offset(has_offsets(info_of(matrix.format).scales)),
-          unit(unit), weights(weights), values(rows.bytes_for_unit(block)), rows(rows),
+          unit(unit),
+          weights(weights),
+          values(rows.bytes_for_unit(block)),
+          rows(rows),
           block(block) {}
 
     // Add to the sums of R rows their products with groups [first, last).
@@ -103,8 +106,8 @@ private:
     // In the order of product_of_bytes.
     template <int R>
     void scale_and_add(int group, int last, Floats* results) const {
-        const GroupFacts* facts[] = {
-            rows.facts_of(2 * block), R > MOST_ROWS ? rows.facts_of(2 * block + 1) : nullptr};
+        const GroupFacts* facts[] = {rows.facts_of(2 * block),
+                                     R > MOST_ROWS ? rows.facts_of(2 * block + 1) : nullptr};
         Floats sums[R];
         for (int r = 0; r < R; r++) sums[r] = results[r];
         for (; group < last; group++)
@@ -176,8 +179,8 @@ inline void unit_products(const Matrix& matrix, const Unit& unit, const Rows& ro
 
 // As products_by_vectors.
 template <class Take>
-inline void products_by_unit(const Matrix& matrix, const Rows& rows, int count, int first,
-                             int last, Take take) {
+inline void products_by_unit(const Matrix& matrix, const Rows& rows, int count, int first, int last,
+                             Take take) {
     constexpr int AT_ONCE = 8 * UNIT_ROWS;  // rows that share what is unpacked
     const FormatInfo& info = info_of(matrix.format);
     const bool halved = info.low == 2 || info.high == 2;

@@ -127,7 +127,6 @@ struct Places {
         i = std::max(seen.first, std::min(i, seen.last - 1));
         return i < shared ? block + i * stride : slot + own[i - shared] * stride;
     }
-
 };
 
 // Ask the memory for what is needed a little later.
@@ -141,8 +140,12 @@ template <class Number>
 inline Places<Number> places_of(const Visibility& visibility, const Together& some, int row,
                                 const Number* numbers, size_t stride) {
     const int64_t start = (int64_t)some.block * BLOCK;
-    return {numbers, numbers + start * stride,        stride, some.group.shared - start,
-            visibility.own_places(row), some.seen(visibility, row)};
+    return {numbers,
+            numbers + start * stride,
+            stride,
+            some.group.shared - start,
+            visibility.own_places(row),
+            some.seen(visibility, row)};
 }
 
 // What a thread needs while it goes over a block.

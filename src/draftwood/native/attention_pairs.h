@@ -110,8 +110,9 @@ inline void score_places(const uint32_t* const* queries, int count, int dim, At 
             turn<GROUPS>(at, first + group * LANES, from, keys + from / 2 * GROUPS + group);
     in_pieces(count, [&](auto number, int i) {
         constexpr int COUNT = decltype(number)::value;
-        (i == 0 && ahead ? score_turned<COUNT, GROUPS, true> : score_turned<COUNT, GROUPS, false>)(
-            queries + i, keys, dim / 2, scores + i * BLOCK + first, ahead);
+        (i == 0 && ahead ? score_turned<COUNT, GROUPS, true>
+                         : score_turned<COUNT, GROUPS, false>)(queries + i, keys, dim / 2,
+                                                               scores + i * BLOCK + first, ahead);
     });
 }
 
@@ -220,9 +221,10 @@ inline void attend_block_in_pairs(const Visibility& visibility, const Together& 
                 constexpr int COUNT = decltype(piece)::value;
                 const bool fetches = j == 0 && part == 0 && ahead;
                 (fetches ? add_values<COUNT, true, decltype(at)>
-                         : add_values<COUNT, false, decltype(at)>)(
-                    (const uint32_t*)scores + (i + j) * BLOCK, at, from, to, part,
-                    &bench.sums[i + j], ahead);
+                         : add_values<COUNT, false, decltype(at)>)((const uint32_t*)scores +
+                                                                       (i + j) * BLOCK,
+                                                                   at, from, to, part,
+                                                                   &bench.sums[i + j], ahead);
             });
     };
 
@@ -231,10 +233,9 @@ inline void attend_block_in_pairs(const Visibility& visibility, const Together& 
     const auto shared_key = [&](int64_t i) { return keys + i * cache.stride; };
     const auto shared_value = [&](int64_t i) { return values + i * cache.stride; };
     const int lines = dim * (int)sizeof(bfloat16) / (int)LINE;
-    const Ahead next_keys =
-        start + 2 * BLOCK <= group.shared
-            ? Ahead{shared_key(first + BLOCK), cache.stride, lines}
-            : Ahead{};
+    const Ahead next_keys = start + 2 * BLOCK <= group.shared
+                                ? Ahead{shared_key(first + BLOCK), cache.stride, lines}
+                                : Ahead{};
     for (int64_t from = first, step; from < whole; from += step) {
         step = std::min<int64_t>(2 * LANES, whole - from);
         for (int64_t i = from + NEAR; i < std::min(whole, from + NEAR + step); i++)

@@ -87,11 +87,12 @@ inline void read_q3_k(const uint8_t* from, Block& block) {
         for (int group = 0; group < 4; group++)
             for (int i = 0; i < GROUP; i++)
                 block.codes[(part * 4 + group) * GROUP + i] =
-                    (low[part * GROUP + i] >> (group * 2) & 3) |
-                    (high[i] >> (part * 4 + group) & 1) << 2;
+                    (low[part * GROUP + i] >> (group * 2) & 3) | (high[i] >> (part * 4 + group) & 1)
+                                                                     << 2;
     for (int i = 0; i < 16; i++)
-        block.factors[i] =
-            (int8_t)(((packed[i % 8] >> (i / 8 * 4) & 15) | (packed[8 + i % 4] >> (i / 4 * 2) & 3) << 4) - 32);
+        block.factors[i] = (int8_t)(((packed[i % 8] >> (i / 8 * 4) & 15) |
+                                     (packed[8 + i % 4] >> (i / 4 * 2) & 3) << 4) -
+                                    32);
     block.scale = read_number<float16>(from + 108);
 }
 
@@ -180,16 +181,15 @@ inline void read_block(int32_t format, const uint8_t* from, const CodeBooks& boo
         case Q4_1:
             block.offset = read_number<float16>(from + 2);
             return read_nibbles(from + 4, block.codes);
-        case Q5_0: return read_nibbles(from + 6, block.codes), add_fifth_bits(from + 2, block.codes);
+        case Q5_0:
+            return read_nibbles(from + 6, block.codes), add_fifth_bits(from + 2, block.codes);
         case Q5_1:
             block.offset = read_number<float16>(from + 2);
             return read_nibbles(from + 8, block.codes), add_fifth_bits(from + 4, block.codes);
         case Q8_0:
             for (int i = 0; i < GROUP; i++) block.codes[i] = (uint8_t)(from[2 + i] ^ 128);
             return;
-        case MXFP4:
-            block.factors[0] = (int8_t)from[0];
-            return read_nibbles(from + 1, block.codes);
+        case MXFP4: block.factors[0] = (int8_t)from[0]; return read_nibbles(from + 1, block.codes);
         case Q2_K: return read_q2_k(from, block);
         case Q3_K: return read_q3_k(from, block);
         case Q4_K: return read_q4_k(from, block);
@@ -215,7 +215,8 @@ inline void put_scales(Scales kind, const Block* blocks, uint8_t* to) {
         for (int lane = 0; lane < LANES; lane++) {
             to[first + part * LANES + lane] = (uint8_t)blocks[lane].factors[part];
             if (kind == SUPER_OFFSET)
-                to[first + (parts + part) * LANES + lane] = (uint8_t)blocks[lane].offset_factors[part];
+                to[first + (parts + part) * LANES + lane] =
+                    (uint8_t)blocks[lane].offset_factors[part];
         }
 }
 
@@ -232,7 +233,8 @@ inline void pack_blocks(const uint8_t* rows, const int64_t* order, const CodeBoo
         for (int lane = 0; lane < LANES && tile * LANES + lane < matrix.outputs; lane++)
             read_block(matrix.format, rows + (order[tile * LANES + lane] * count + number) * bytes,
                        books, blocks[lane]);
-        put_scales(kind, blocks, (uint8_t*)scales(matrix, tile) + (size_t)number * scale_bytes(kind));
+        put_scales(kind, blocks,
+                   (uint8_t*)scales(matrix, tile) + (size_t)number * scale_bytes(kind));
         for (int group = 0; group < width / GROUP; group++) {
             uint8_t codes[LANES][GROUP];
             for (int lane = 0; lane < LANES; lane++)

@@ -38,18 +38,18 @@ struct Layer {
 struct Decoder {
     int32_t hidden, intermediate_size, heads, num_kv_heads, head_dim, rotary_dim, rotaries,
         vocabulary;
-    int32_t encodings;    // of rows, for all matrices
-    int32_t is_bfloat16;  // whether the cache and the embedding are in bfloat16, else in float32
-    int32_t is_layer_norm; // whether norms take off the mean
+    int32_t encodings;      // of rows, for all matrices
+    int32_t is_bfloat16;    // whether the cache and the embedding are in bfloat16, else in float32
+    int32_t is_layer_norm;  // whether norms take off the mean
     int32_t norms_whole_vectors;  // whether queries and keys are normed across all heads
-    int32_t is_parallel;   // whether the network reads what attention reads, not what it gave
+    int32_t is_parallel;  // whether the network reads what attention reads, not what it gave
     int32_t activation;
     float epsilon;
     float embedding_scale, attention_scale, residual_scale, logit_scale;
-    float score_cap, logit_cap;   // 0 for none
-    const float* rotary_scales;   // [rotaries]
-    const float* frequencies;     // [rotaries][rotary_dim / 2]
-    const void* embedding;        // [vocabulary hidden], or null where it is in codes
+    float score_cap, logit_cap;  // 0 for none
+    const float* rotary_scales;  // [rotaries]
+    const float* frequencies;    // [rotaries][rotary_dim / 2]
+    const void* embedding;       // [vocabulary hidden], or null where it is in codes
     Matrix embedding_codes;
     Norm norm;
     Matrix lm_head;
@@ -58,17 +58,17 @@ struct Decoder {
 
 struct ForwardInput {
     int32_t num_sequences, rows, layers;
-    int32_t last_only;               // whether the logits of each sequence's last row are wanted alone
-    const Sequence* sequences;       // [num_sequences]
+    int32_t last_only;          // whether the logits of each sequence's last row are wanted alone
+    const Sequence* sequences;  // [num_sequences]
     const int64_t *tokens, *positions;  // [rows]
-    const uint8_t *attention, *mlp;  // [layers]: whether they are run
+    const uint8_t *attention, *mlp;     // [layers]: whether they are run
     // [num_sequences], each [count][start + count - before]: whether a row sees a node of its tree
     const uint8_t* const* sees;
-    void* cache;                     // [2 * layers][slots][capacity][num_kv_heads][head_dim]
+    void* cache;  // [2 * layers][slots][capacity][num_kv_heads][head_dim]
     int64_t cache_slots, capacity;
-    float* logits;                   // [rows or num_sequences][vocabulary]
-    float* const* hidden;            // [layers + 1], each null or [rows][hidden]
-    double* seconds;                 // [threads][PARTS], added to, or null (clock.h)
+    float* logits;         // [rows or num_sequences][vocabulary]
+    float* const* hidden;  // [layers + 1], each null or [rows][hidden]
+    double* seconds;       // [threads][PARTS], added to, or null (clock.h)
 };
 
 namespace {
@@ -116,10 +116,10 @@ struct Scratch {
         wide;  // encoded rows of width hidden, heads * head_dim and intermediate_size
     std::vector<uint32_t> split_queries;  // [rows][heads][head_dim], where pairs are multiplied
     Visibility visibility;
-    std::vector<Floats> averages;  // [blocks][heads] of blocks that threads share
-    size_t averages_size = 0;      // floats of each
-    std::vector<int64_t> slots, places;         // where a row's key and value go
-    std::vector<int> wanted;                    // rows whose logits are wanted
+    std::vector<Floats> averages;        // [blocks][heads] of blocks that threads share
+    size_t averages_size = 0;            // floats of each
+    std::vector<int64_t> slots, places;  // where a row's key and value go
+    std::vector<int> wanted;             // rows whose logits are wanted
     // of one layer's experts: [rows][per_row], and what they give to the stream
     std::vector<Choice> choices;
     std::vector<float> expert_gated, expert_mixed;
@@ -197,7 +197,10 @@ template <class Number>  // of the cache and the embedding
 class Forward final : public Job {
 public:
     Forward(const Decoder& decoder, const ForwardInput& run, Scratch& scratch, int threads)
-        : decoder(decoder), run(run), scratch(scratch), threads(threads),
+        : decoder(decoder),
+          run(run),
+          scratch(scratch),
+          threads(threads),
           clock(run.seconds, threads),
           mixed_width((decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim) {
         plan();
@@ -560,8 +563,7 @@ private:
             all{unit.group, (int)block, unit.heads, unit.window, joined};
         for (int row = unit.group.first; row < unit.group.first + unit.group.count; row++) {
             if (one.seen(scratch.visibility, row).empty()) continue;
-            const bool is_first =
-                scratch.visibility.seen(row, unit.window).first / BLOCK == block;
+            const bool is_first = scratch.visibility.seen(row, unit.window).first / BLOCK == block;
             for (int head = 0; head < unit.heads; head++)
                 all.average(row, head, dim).join(one.average(row, head, dim), is_first);
         }
@@ -590,7 +592,8 @@ private:
         }
     }
 
-    // The gated network up to its last product. A thread makes whole groups of 32, which are encoded at once.
+    // The gated network up to its last product. A thread makes whole groups of 32, which are
+    // encoded at once.
     void gate(Some groups, int index) {
         const Layer& layer = decoder.layers[index];
         const int width = decoder.intermediate_size, padded = ceil_div(width, LANES) * LANES,
@@ -628,9 +631,8 @@ private:
 
     void group_rows(Some, int index) {
         const Experts& experts = decoder.layers[index].experts;
-        scratch.num_groups =
-            group_by_expert(scratch.choices, (size_t)run.rows * experts.per_row, experts.count,
-                            scratch.groups);
+        scratch.num_groups = group_by_expert(scratch.choices, (size_t)run.rows * experts.per_row,
+                                             experts.count, scratch.groups);
         for (int i = 0; i < scratch.num_groups; i++) {
             ExpertRows& group = scratch.groups[i];
             const int rows = (int)group.choices.size();
@@ -673,11 +675,10 @@ private:
                  [&](int row, int tile, Floats values) {
                      store(gated(row) + tile * LANES, activated(decoder.activation, values));
                  });
-        products(expert.up, group.narrow, rows, first, last,
-                 [&](int row, int tile, Floats values) {
-                     float* to = gated(row) + tile * LANES;
-                     store(to, load(to) * values);
-                 });
+        products(expert.up, group.narrow, rows, first, last, [&](int row, int tile, Floats values) {
+            float* to = gated(row) + tile * LANES;
+            store(to, load(to) * values);
+        });
         for (int row = 0; row < rows; row++)
             group.wide.encode(row, from, gated(row) + from, std::min(GROUP, width - from));
     }
@@ -693,8 +694,7 @@ private:
                      tile, tile + 1, [&](int row, int, Floats values) {
                          const int choice = group.choices[row];
                          float* to = &scratch.expert_mixed[(size_t)choice * decoder.hidden];
-                         put_tile(to, tile, decoder.hidden,
-                                  values * scratch.choices[choice].share);
+                         put_tile(to, tile, decoder.hidden, values * scratch.choices[choice].share);
                      });
         }
     }
@@ -822,9 +822,8 @@ void draftwood_pack_blocks(const uint8_t* rows, const int64_t* order, const uint
                            const uint8_t* signs, draftwood::Matrix* matrix, int32_t threads) {
     using namespace draftwood;
     matrix->factor = info_of(matrix->format).factor;
-    for_each(tiles(*matrix), threads, [&](int64_t tile) {
-        pack_blocks(rows, order, {grid, signs}, *matrix, (int)tile);
-    });
+    for_each(tiles(*matrix), threads,
+             [&](int64_t tile) { pack_blocks(rows, order, {grid, signs}, *matrix, (int)tile); });
 }
 
 // Bytes of a matrix's weights and of its scales.
@@ -875,13 +874,11 @@ void draftwood_logits(const draftwood::Decoder* decoder, const float* hidden, in
     firsts.push_back(count);
     for_each((int64_t)firsts.size() - 1, threads, [&](int64_t group) {
         const int tile = tile_of(columns[firsts[group]]);
-        products(decoder->lm_head, encoded, rows, tile, tile + 1,
-                 [&](int row, int, Floats values) {
-                     values = bounded(*decoder, values);
-                     for (int64_t i = firsts[group]; i < firsts[group + 1]; i++)
-                         logits[(size_t)row * count + columns[i]] =
-                             values[tokens[columns[i]] % LANES];
-                 });
+        products(decoder->lm_head, encoded, rows, tile, tile + 1, [&](int row, int, Floats values) {
+            values = bounded(*decoder, values);
+            for (int64_t i = firsts[group]; i < firsts[group + 1]; i++)
+                logits[(size_t)row * count + columns[i]] = values[tokens[columns[i]] % LANES];
+        });
     });
 }
 
@@ -912,9 +909,8 @@ int32_t draftwood_takes_tiles(const draftwood::Matrix* matrix, int32_t rows) {
 void draftwood_force_tiles(int32_t forced) { draftwood::forced_unit = forced; }
 
 // places [rows count], and shares [rows count] unless they are null
-void draftwood_topk(const float* values, int64_t rows, int64_t stride, int64_t size,
-                       int32_t count, int64_t* places, float temperature, float* shares,
-                       int32_t threads) {
+void draftwood_topk(const float* values, int64_t rows, int64_t stride, int64_t size, int32_t count,
+                    int64_t* places, float temperature, float* shares, int32_t threads) {
     draftwood::for_each(rows, threads, [&](int64_t row) {
         const float* own = values + row * stride;
         draftwood::topk_of(own, size, count, places + row * count);
@@ -925,7 +921,7 @@ void draftwood_topk(const float* values, int64_t rows, int64_t stride, int64_t s
 }
 
 void draftwood_softmax(const float* values, int64_t rows, int64_t stride, int64_t size,
-                      float temperature, float* probs, int32_t threads) {
+                       float temperature, float* probs, int32_t threads) {
     draftwood::for_each(rows, threads, [&](int64_t row) {
         draftwood::soften_row(values + row * stride, size, temperature, probs + row * size);
     });
@@ -933,11 +929,11 @@ void draftwood_softmax(const float* values, int64_t rows, int64_t stride, int64_
 
 // shares and places [rows count]
 void draftwood_sample_inverse_cdf(const float* weights, int64_t rows, int64_t stride, int64_t size,
-                                const double* shares, int32_t count, int32_t distinct,
-                                int64_t* places, int32_t threads) {
+                                  const double* shares, int32_t count, int32_t distinct,
+                                  int64_t* places, int32_t threads) {
     draftwood::for_each(rows, threads, [&](int64_t row) {
         draftwood::sample_inverse_cdf(weights + row * stride, size, shares + row * count, count,
-                                    distinct, places + row * count);
+                                      distinct, places + row * count);
     });
 }
 
@@ -946,13 +942,12 @@ double draftwood_overlap(const float* p, const float* q, int64_t size, float sca
 }
 
 int64_t draftwood_gumbel_argmax(const float* weights, int64_t size, uint32_t first,
-                                  uint32_t second) {
+                                uint32_t second) {
     return draftwood::gumbel_argmax(weights, size, {first, second});
 }
 
-int64_t draftwood_gumbel_argmax_of_logits(
-    const float* logits, int64_t size, float temperature, uint32_t first, uint32_t second
-) {
+int64_t draftwood_gumbel_argmax_of_logits(const float* logits, int64_t size, float temperature,
+                                          uint32_t first, uint32_t second) {
     return draftwood::gumbel_argmax_of_logits(logits, size, temperature, {first, second});
 }
 
@@ -972,8 +967,8 @@ void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t 
 // the last.
 int64_t draftwood_structure_size(int32_t index) {
     using namespace draftwood;
-    const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm), sizeof(Expert), sizeof(Experts), sizeof(Layer), sizeof(Decoder),
-                             sizeof(ForwardInput)};
+    const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm),    sizeof(Expert),      sizeof(Experts),
+                             sizeof(Layer),  sizeof(Decoder), sizeof(ForwardInput)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

@@ -91,7 +91,7 @@ inline Ints dot_bytes(const Ints* weights, bool has_zero_point, const uint32_t* 
         Register products = all_words(SUBTRACTS || !has_zero_point ? 0 : (uint32_t)correction);
         for (int i = 0; i < count; i++)
             products = dot_part(products, ((const Register*)(weights + i))[part],
-                                all_words(inputs[i * distance]), has_zero_point);
+                                all_words(inputs[i* distance]), has_zero_point);
         ((Register*)&sums)[part] = products;
     }
 #else

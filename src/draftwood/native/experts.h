@@ -16,10 +16,10 @@ struct Expert {
 };
 
 struct Experts {
-    int32_t count, per_row;    // no count: the layer has one network for all rows
-    int32_t shares_sum_to_one; // whether the shares of a row's experts are scaled to do so
-    const float* router;       // [count][hidden]
-    const Expert* networks;    // [count]
+    int32_t count, per_row;     // no count: the layer has one network for all rows
+    int32_t shares_sum_to_one;  // whether the shares of a row's experts are scaled to do so
+    const float* router;        // [count][hidden]
+    const Expert* networks;     // [count]
 };
 
 // One of a row's experts: how much it counts, and where the row is among those of the expert.

@@ -81,13 +81,38 @@ inline const FormatInfo& info_of(int32_t format) {
         {"Q4_K", 4, 0, SUPER_OFFSET, 0, 0, 1, {NO_VALUES}},
         {"Q5_K", 4, 1, SUPER_OFFSET, 0, 0, 1, {NO_VALUES}},
         {"Q6_K", 4, 2, SUPER_OF_HALVES, 128, 96, 1, {NO_VALUES}},
-        {"IQ4_NL", 4, 0, HALF, 128, 0, 1,
+        {"IQ4_NL",
+         4,
+         0,
+         HALF,
+         128,
+         0,
+         1,
          {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}},
-        {"IQ4_XS", 4, 0, SUPER, 128, 0, 1,
+        {"IQ4_XS",
+         4,
+         0,
+         SUPER,
+         128,
+         0,
+         1,
          {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}},
-        {"MXFP4", 4, 0, EXPONENT, 128, 0, 1, {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}},
+        {"MXFP4",
+         4,
+         0,
+         EXPONENT,
+         128,
+         0,
+         1,
+         {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}},
         {"IQ2_XXS", 2, 1, SUPER, 128, 0, 1.0f / 8, {8, 25, 43, 0, -8, -25, -43, 0}},
-        {"IQ3_XXS", 4, 0, SUPER, 128, 0, 1.0f / 4,
+        {"IQ3_XXS",
+         4,
+         0,
+         SUPER,
+         128,
+         0,
+         1.0f / 4,
          {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62}},
     };
     return infos[format];
@@ -111,7 +136,9 @@ inline bool has_offsets(Scales scales) {
 }
 
 // Inputs of which there must be whole blocks.
-inline int block_of(int32_t format) { return info_of(format).scales >= SUPER ? SUPER_BLOCK : GROUP; }
+inline int block_of(int32_t format) {
+    return info_of(format).scales >= SUPER ? SUPER_BLOCK : GROUP;
+}
 
 // Bytes of the scales of a tile's block.
 inline int scale_bytes(Scales scales) {
@@ -154,16 +181,12 @@ public:
     void next(Floats* scale, Floats* offset) {
         constexpr int halves = LANES * sizeof(float16), factors = LANES * GROUPS_OF_BLOCK;
         switch (kind) {
-            case HALF:
-                scale[0] = load((const float16*)at), at += halves;
-                return;
+            case HALF: scale[0] = load((const float16*)at), at += halves; return;
             case HALF_OFFSET:
                 scale[0] = load((const float16*)at), offset[0] = load((const float16*)at + LANES);
                 at += 2 * halves;
                 return;
-            case EXPONENT:
-                scale[0] = powers_of_two(at), at += LANES;
-                return;
+            case EXPONENT: scale[0] = powers_of_two(at), at += LANES; return;
             case SUPER:
             case SUPER_OF_HALVES:
                 if (group == 0) super_scale = load((const float16*)at), at += halves;
@@ -261,12 +284,16 @@ constexpr int WORDS = GROUP / 4;  // vectors of a group's bytes: 4 inputs of eac
 template <int LOW, int HIGH>
 inline void unpack_codes(const Ints* planes, Ints* codes) {
     static_assert((LOW == 2 || LOW == 4 || LOW == 8) && HIGH <= 2);
-    constexpr uint32_t mask = 0x01010101u * ((1 << LOW) - 1), high_mask = 0x01010101u * ((1 << HIGH) - 1);
+    constexpr uint32_t mask = 0x01010101u * ((1 << LOW) - 1),
+                       high_mask = 0x01010101u * ((1 << HIGH) - 1);
     for (int i = 0; i < WORDS; i++)
-        codes[i] = LOW == 8 ? planes[i] : (Ints)((Words)planes[i % LOW] >> (i / LOW * LOW)) & (Ints)(Words{} + mask);
+        codes[i] = LOW == 8
+                       ? planes[i]
+                       : (Ints)((Words)planes[i % LOW] >> (i / LOW * LOW)) & (Ints)(Words{} + mask);
     if constexpr (HIGH > 0)
         for (int i = 0; i < WORDS; i++)
-            codes[i] |= (Ints)((((Words)planes[LOW + i % HIGH] >> (i / HIGH * HIGH)) & high_mask) << LOW);
+            codes[i] |=
+                (Ints)((((Words)planes[LOW + i % HIGH] >> (i / HIGH * HIGH)) & high_mask) << LOW);
 }
 
 // The reverse.

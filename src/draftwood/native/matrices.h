@@ -56,14 +56,14 @@ inline const uint8_t* scales(const Matrix& matrix, int tile) {
 // first and its second 16 inputs.
 struct GroupFacts {
     float scales[MOST_ROWS];
-    float sums[3][MOST_ROWS];       // of the inputs
+    float sums[3][MOST_ROWS];           // of the inputs
     int32_t corrections[3][MOST_ROWS];  // for the zero point: -128 times the sum of the bytes
 };
 
 // Rows of activations as the products want them: eight rows side by side, word by word, so that all
 // that is read of them lies at fixed distances.
 struct Rows {
-    int encodings = 0, width = 0;  // inputs, rounded up to whole groups
+    int encodings = 0, width = 0;                 // inputs, rounded up to whole groups
     std::vector<uint32_t> floats, halves, bytes;  // [blocks][words of a row][8]
     std::vector<GroupFacts> facts;                // [blocks][groups]
     bool for_unit = false;         // whether bytes are also kept as the unit of amx.h reads them
@@ -108,8 +108,8 @@ struct Rows {
             to_bytes(group, rounded, facts[place], row % MOST_ROWS);
             put(bytes, 4, row, from, rounded);
             if (for_unit)
-                std::memcpy((int8_t*)bytes_for_unit(row / UNIT_ROWS) +
-                                (size_t)from * UNIT_ROWS + row % UNIT_ROWS * GROUP,
+                std::memcpy((int8_t*)bytes_for_unit(row / UNIT_ROWS) + (size_t)from * UNIT_ROWS +
+                                row % UNIT_ROWS * GROUP,
                             rounded, sizeof rounded);
         }
     }
@@ -152,8 +152,7 @@ inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, 
     constexpr bool HALF_GROUPS = LOW == 2 || HIGH == 2;
     const FormatInfo& info = info_of(matrix.format);
     const Unpacker<LOW, HIGH> unpack(info);
-    const bool has_zero_point = info.zero_point != 0,
-               has_offset = has_offsets(info.scales);
+    const bool has_zero_point = info.zero_point != 0, has_offset = has_offsets(info.scales);
     const Ints* weights = planes(matrix, tile);
     ScaleReader reader(info.scales, scales(matrix, tile));
     const uint32_t* words = rows.words_of(BYTES, block);
@@ -172,9 +171,9 @@ inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, 
             if constexpr (HALF_GROUPS) {
                 for (int half = 0; half < 2; half++) {
                     constexpr int COUNT = WORDS / 2;
-                    const Ints products = dot_bytes(
-                        bytes + half * COUNT, has_zero_point, words + half * COUNT * MOST_ROWS + r,
-                        MOST_ROWS, COUNT, facts->corrections[1 + half][r]);
+                    const Ints products = dot_bytes(bytes + half * COUNT, has_zero_point,
+                                                    words + half * COUNT * MOST_ROWS + r, MOST_ROWS,
+                                                    COUNT, facts->corrections[1 + half][r]);
                     sums[r] = fma(__builtin_convertvector(products, Floats),
                                   scale[half] * row_scale, sums[r]);
                     if (has_offset)
@@ -183,8 +182,8 @@ inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, 
             } else {
                 const Ints products = dot_bytes(bytes, has_zero_point, words + r, MOST_ROWS, WORDS,
                                                 facts->corrections[0][r]);
-                sums[r] = fma(__builtin_convertvector(products, Floats), scale[0] * row_scale,
-                              sums[r]);
+                sums[r] =
+                    fma(__builtin_convertvector(products, Floats), scale[0] * row_scale, sums[r]);
                 if (has_offset) sums[r] = fma(offset[0], all(facts->sums[0][r]), sums[r]);
             }
         }
@@ -197,7 +196,9 @@ inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, 
 class TileReader {
 public:
     TileReader(const Matrix& matrix, int tile)
-        : info(info_of(matrix.format)), factor(matrix.factor), weights(planes(matrix, tile)),
+        : info(info_of(matrix.format)),
+          factor(matrix.factor),
+          weights(planes(matrix, tile)),
           reader(info.scales, scales(matrix, tile)) {}
 
     // The next 32 inputs of 16 outputs.
@@ -209,10 +210,11 @@ public:
         if (!has_half_groups(info.scales)) scale[1] = scale[0], offset[1] = offset[0];
         const int32_t zero_point = info.zero_point;
         for (int input = 0; input < GROUP; input++) {
-            const Ints byte = (Ints)(((Words)bytes[input / 4] >> (input % 4 * 8)) & 0xffu) - zero_point;
+            const Ints byte =
+                (Ints)(((Words)bytes[input / 4] >> (input % 4 * 8)) & 0xffu) - zero_point;
             const int half = input / (GROUP / 2);
-            floats[input] = (__builtin_convertvector(byte, Floats) * scale[half] + offset[half]) *
-                            factor;
+            floats[input] =
+                (__builtin_convertvector(byte, Floats) * scale[half] + offset[half]) * factor;
         }
         weights += info.low + info.high;
     }
@@ -246,8 +248,7 @@ inline void product_of_codes(const Matrix& matrix, const Rows& rows, int block, 
         Floats weights[GROUP];
         reader.next(weights);
         for (int input = 0; input < GROUP; input++, words += MOST_ROWS)
-            for (int r = 0; r < R; r++)
-                results[r] = fma(weights[input], all(words[r]), results[r]);
+            for (int r = 0; r < R; r++) results[r] = fma(weights[input], all(words[r]), results[r]);
     }
 }
 
@@ -286,7 +287,8 @@ inline int product(const Matrix& matrix, const Rows& rows, int block, int tile, 
                    Floats* results) {
     constexpr int T = R <= 4 ? 4 : 2;
     const auto floats = [&](auto format) {
-        if (most >= T) return product_of_floats<format(), R, T>(matrix, rows, block, tile, results), T;
+        if (most >= T)
+            return product_of_floats<format(), R, T>(matrix, rows, block, tile, results), T;
         return product_of_floats<format(), R, 1>(matrix, rows, block, tile, results), 1;
     };
     switch (matrix.format) {
@@ -295,7 +297,8 @@ inline int product(const Matrix& matrix, const Rows& rows, int block, int tile, 
         case BFLOAT16: return floats(std::integral_constant<int, BFLOAT16>());
     }
     const FormatInfo& info = info_of(matrix.format);
-    if (matrix.encoding == FLOATS) return product_of_codes<R>(matrix, rows, block, tile, results), 1;
+    if (matrix.encoding == FLOATS)
+        return product_of_codes<R>(matrix, rows, block, tile, results), 1;
     switch (info.low * 10 + info.high) {
         case 20: product_of_bytes<2, 0, R>(matrix, rows, block, tile, results); break;
         case 21: product_of_bytes<2, 1, R>(matrix, rows, block, tile, results); break;

@@ -81,8 +81,9 @@ inline void put_codes(Matrix& matrix, int tile, int group, const uint8_t (*codes
 // Sixteen rows of floats as 8-bit or 4-bit codes, with scales made here.
 inline void pack_group(const Corner& corner, Matrix& matrix, int tile, int group) {
     uint8_t codes[LANES][GROUP];
-    float16* scales_of_group = (float16*)(scales(matrix, tile) +
-                                          (size_t)group * scale_bytes(info_of(matrix.format).scales));
+    float16* scales_of_group =
+        (float16*)(scales(matrix, tile) +
+                   (size_t)group * scale_bytes(info_of(matrix.format).scales));
     for (int lane = 0; lane < LANES; lane++) {
         float weights[GROUP];
         for (int i = 0; i < GROUP; i++) weights[i] = corner(tile * LANES + lane, group * GROUP + i);
@@ -127,8 +128,11 @@ inline void pack_tile(const float* weights, Matrix& matrix, int tile) {
                 const float weight = corner(tile * LANES + lane, input);
                 const size_t place = ((size_t)tile * width + input) * LANES + lane;
                 if (matrix.format == FLOAT32) ((float*)matrix.weights)[place] = weight;
-                else if (matrix.format == FLOAT16) ((float16*)matrix.weights)[place] = (float16)weight;
-                else ((bfloat16*)matrix.weights)[place_of_pair(matrix, tile, input, lane)] = to_bfloat16(weight);
+                else if (matrix.format == FLOAT16)
+                    ((float16*)matrix.weights)[place] = (float16)weight;
+                else
+                    ((bfloat16*)matrix.weights)[place_of_pair(matrix, tile, input, lane)] =
+                        to_bfloat16(weight);
             }
     }
 }
@@ -150,8 +154,11 @@ inline void read_output(const Matrix& matrix, int output, float* weights) {
     for (int input = 0; input < matrix.inputs; input++) {
         const size_t place = ((size_t)tile * width + input) * LANES + lane;
         if (matrix.format == FLOAT32) weights[input] = ((const float*)matrix.weights)[place];
-        else if (matrix.format == FLOAT16) weights[input] = (float)((const float16*)matrix.weights)[place];
-        else weights[input] = to_float(((const bfloat16*)matrix.weights)[place_of_pair(matrix, tile, input, lane)]);
+        else if (matrix.format == FLOAT16)
+            weights[input] = (float)((const float16*)matrix.weights)[place];
+        else
+            weights[input] = to_float(
+                ((const bfloat16*)matrix.weights)[place_of_pair(matrix, tile, input, lane)]);
     }
 }
 

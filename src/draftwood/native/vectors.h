@@ -72,8 +72,7 @@ inline bfloat16 to_bfloat16(float value) {
 
 inline void store(bfloat16* to, Floats values) {
     Words bits = (Words)values;
-    Halves halves =
-        __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Halves);
+    Halves halves = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Halves);
     std::memcpy(to, &halves, sizeof halves);
 }
 
@@ -98,7 +97,8 @@ inline Floats fma(Floats a, Floats b, Floats c) {
 #elif defined(__ARM_NEON)
     typedef float32x4_t Register __attribute__((may_alias));
     for (int part = 0; part < 4; part++)
-        ((Register*)&c)[part] = vfmaq_f32(((Register*)&c)[part], ((Register*)&a)[part], ((Register*)&b)[part]);
+        ((Register*)&c)[part] =
+            vfmaq_f32(((Register*)&c)[part], ((Register*)&a)[part], ((Register*)&b)[part]);
     return c;
 #else
     for (int lane = 0; lane < LANES; lane++) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);

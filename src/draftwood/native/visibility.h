@@ -56,7 +56,7 @@ public:
 
     std::vector<RowGroup> groups;
     std::vector<Plan> plans;
-    int pieces = 1;   // into which heads that share keys are divided, where there is little to do
+    int pieces = 1;    // into which heads that share keys are divided, where there is little to do
     int per_item = 1;  // heads that share keys, times pieces
     bool is_split = false;  // whether a group's blocks are given to several threads
 
@@ -74,7 +74,7 @@ public:
         is_split = (int)groups.size() * per_item < WORK_PER_THREAD * threads;
         for (int64_t window : windows) add_plan(window);
         const size_t units = groups.size() * per_item;
-        if (units > counted) counters.reset(new std::atomic<int>[counted = units]{});
+        if (units > counted) counters.reset(new std::atomic<int>[counted = units] {});
     }
 
     const Plan& plan(int64_t window) const {
@@ -157,8 +157,7 @@ private:
             const int64_t parts = groups_of(sequences[i], times), rows = sequences[i].count;
             for (int64_t part = 0; part < parts; part++) {
                 const int64_t first = rows * part / parts, last = rows * (part + 1) / parts;
-                groups.push_back(
-                    {sequences[i].slot, row + (int)first, (int)(last - first), 0, 0});
+                groups.push_back({sequences[i].slot, row + (int)first, (int)(last - first), 0, 0});
             }
         }
     }
