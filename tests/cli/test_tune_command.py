@@ -53,7 +53,7 @@ def test_the_curve_is_shown_and_stored_and_every_method_without_a_second_model_m
     assert f"{target}, float32, " in shown
     assert ", 1 thread\n" in shown
     if library.available():
-        assert f"cpu, {library.instructions(False) or 'plain loops'}, 1 thread\n" in shown
+        assert f", {library.instructions(False) or 'plain loops'}, 1 thread\n" in shown
     for nodes in FULL:
         assert f"\n{nodes:5d} " in shown
     assert "⠤" in shown or "⣀" in shown or "⠒" in shown
