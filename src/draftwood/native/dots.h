@@ -17,25 +17,26 @@ namespace draftwood {
 #define DRAFTWOOD_BYTE_DOTS "AVX-512 VNNI"
 constexpr bool SUBTRACTS = false;
 typedef __m512i Register;
-inline Register all_words(uint32_t word) { return _mm512_set1_epi32((int)word); }
-inline Register dot_part(Register sums, Register weights, Register inputs, bool) {
+DRAFTWOOD_INLINE Register all_words(uint32_t word) { return _mm512_set1_epi32((int)word); }
+DRAFTWOOD_INLINE Register dot_part(Register sums, Register weights, Register inputs, bool) {
     return _mm512_dpbusd_epi32(sums, weights, inputs);
 }
 #elif defined(__AVXVNNI__)
 #define DRAFTWOOD_BYTE_DOTS "AVX-VNNI"
 constexpr bool SUBTRACTS = false;
 typedef __m256i Register;
-inline Register all_words(uint32_t word) { return _mm256_set1_epi32((int)word); }
-inline Register dot_part(Register sums, Register weights, Register inputs, bool) {
+DRAFTWOOD_INLINE Register all_words(uint32_t word) { return _mm256_set1_epi32((int)word); }
+DRAFTWOOD_INLINE Register dot_part(Register sums, Register weights, Register inputs, bool) {
     return _mm256_dpbusd_avx_epi32(sums, weights, inputs);
 }
 #elif defined(__AVX512BW__)
 #define DRAFTWOOD_BYTE_DOTS "AVX-512"
 constexpr bool SUBTRACTS = true;
 typedef __m512i Register;
-inline Register all_words(uint32_t word) { return _mm512_set1_epi32((int)word); }
+DRAFTWOOD_INLINE Register all_words(uint32_t word) { return _mm512_set1_epi32((int)word); }
 // Pairs of products are at most 2 * 128 * 127, so none is saturated.
-inline Register dot_part(Register sums, Register weights, Register inputs, bool has_zero_point) {
+DRAFTWOOD_INLINE Register dot_part(Register sums, Register weights, Register inputs,
+                                   bool has_zero_point) {
     if (has_zero_point) {
         weights = _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
         inputs = _mm512_mask_sub_epi8(inputs, _mm512_movepi8_mask(weights), Register{}, inputs);
@@ -48,9 +49,10 @@ inline Register dot_part(Register sums, Register weights, Register inputs, bool 
 #define DRAFTWOOD_BYTE_DOTS "AVX2"
 constexpr bool SUBTRACTS = true;
 typedef __m256i Register;
-inline Register all_words(uint32_t word) { return _mm256_set1_epi32((int)word); }
+DRAFTWOOD_INLINE Register all_words(uint32_t word) { return _mm256_set1_epi32((int)word); }
 // As with AVX-512.
-inline Register dot_part(Register sums, Register weights, Register inputs, bool has_zero_point) {
+DRAFTWOOD_INLINE Register dot_part(Register sums, Register weights, Register inputs,
+                                   bool has_zero_point) {
     if (has_zero_point) {
         weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
         inputs = _mm256_sign_epi8(inputs, weights), weights = _mm256_abs_epi8(weights);
@@ -62,16 +64,17 @@ inline Register dot_part(Register sums, Register weights, Register inputs, bool 
 #define DRAFTWOOD_BYTE_DOTS "NEON I8MM"
 constexpr bool SUBTRACTS = false;
 typedef int32x4_t Register __attribute__((may_alias));
-inline Register all_words(uint32_t word) { return vdupq_n_s32((int)word); }
-inline Register dot_part(Register sums, Register weights, Register inputs, bool) {
+DRAFTWOOD_INLINE Register all_words(uint32_t word) { return vdupq_n_s32((int)word); }
+DRAFTWOOD_INLINE Register dot_part(Register sums, Register weights, Register inputs, bool) {
     return vusdotq_s32(sums, vreinterpretq_u8_s32(weights), vreinterpretq_s8_s32(inputs));
 }
 #elif defined(__ARM_FEATURE_DOTPROD)
 #define DRAFTWOOD_BYTE_DOTS "NEON dot products"
 constexpr bool SUBTRACTS = true;
 typedef int32x4_t Register __attribute__((may_alias));
-inline Register all_words(uint32_t word) { return vdupq_n_s32((int)word); }
-inline Register dot_part(Register sums, Register weights, Register inputs, bool has_zero_point) {
+DRAFTWOOD_INLINE Register all_words(uint32_t word) { return vdupq_n_s32((int)word); }
+DRAFTWOOD_INLINE Register dot_part(Register sums, Register weights, Register inputs,
+                                   bool has_zero_point) {
     int8x16_t bytes = vreinterpretq_s8_s32(weights);
     if (has_zero_point) bytes = veorq_s8(bytes, vdupq_n_s8(-128));
     return vdotq_s32(sums, bytes, vreinterpretq_s8_s32(inputs));
@@ -82,8 +85,8 @@ inline Register dot_part(Register sums, Register weights, Register inputs, bool 
 // 128, with as many words of four signed bytes, which lie `distance` words apart. `correction` is
 // minus the zero point times the sum of the inputs. Weights without a zero point are below 128, and
 // no input is -128.
-inline Ints dot_bytes(const Ints* weights, bool has_zero_point, const uint32_t* inputs,
-                      int distance, int count, int32_t correction) {
+DRAFTWOOD_INLINE Ints dot_bytes(const Ints* weights, bool has_zero_point, const uint32_t* inputs,
+                                int distance, int count, int32_t correction) {
 #if defined(DRAFTWOOD_BYTE_DOTS)
     constexpr int PARTS = sizeof(Ints) / sizeof(Register);
     Ints sums;

@@ -156,7 +156,7 @@ inline int scale_bytes(Scales scales) {
 }
 
 // Sixteen bytes, or int8 numbers, as floats.
-inline Floats floats_of(const int8_t* bytes) {
+DRAFTWOOD_INLINE Floats floats_of(const int8_t* bytes) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)bytes)));
 #elif defined(__AVX2__)
@@ -178,7 +178,7 @@ public:
     ScaleReader(Scales kind, const void* scales) : kind(kind), at((const uint8_t*)scales) {}
 
     // Of the next group: for its first and its second 16 inputs.
-    void next(Floats* scale, Floats* offset) {
+    DRAFTWOOD_INLINE void next(Floats* scale, Floats* offset) {
         constexpr int halves = LANES * sizeof(float16), factors = LANES * GROUPS_OF_BLOCK;
         switch (kind) {
             case HALF: scale[0] = load((const float16*)at), at += halves; return;
@@ -256,7 +256,7 @@ inline Ints table_of(const FormatInfo& info) {
 }
 
 // Each byte becomes the table's entry of that number, below 16.
-inline Ints translated(Ints table, Ints codes) {
+DRAFTWOOD_INLINE Ints translated(Ints table, Ints codes) {
 #if defined(__AVX512BW__)
     return (Ints)_mm512_shuffle_epi8((__m512i)table, (__m512i)codes);
 #elif defined(__AVX2__)
@@ -282,7 +282,7 @@ constexpr int WORDS = GROUP / 4;  // vectors of a group's bytes: 4 inputs of eac
 
 // Codes of a group from their planes.
 template <int LOW, int HIGH>
-inline void unpack_codes(const Ints* planes, Ints* codes) {
+DRAFTWOOD_INLINE void unpack_codes(const Ints* planes, Ints* codes) {
     static_assert((LOW == 2 || LOW == 4 || LOW == 8) && HIGH <= 2);
     constexpr uint32_t mask = 0x01010101u * ((1 << LOW) - 1),
                        high_mask = 0x01010101u * ((1 << HIGH) - 1);
@@ -315,7 +315,7 @@ public:
           addend((Ints)(Words{} + 0x01010101u * (uint32_t)info.addend)),
           is_plain(info.zero_point == 0) {}
 
-    void operator()(const Ints* planes, Ints* bytes) const {
+    DRAFTWOOD_INLINE void operator()(const Ints* planes, Ints* bytes) const {
         unpack_codes<LOW, HIGH>(planes, bytes);
         if constexpr (LOW == 8) return;
         if (is_plain) return;

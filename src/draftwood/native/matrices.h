@@ -145,14 +145,14 @@ private:
 };
 
 // Products of R rows with one tile of codes, in 8-bit integers.
-template <int LOW, int HIGH, int R>
-inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, int tile,
-                             Floats* results) {
+template <int LOW, int HIGH, bool OFFSET, int R>
+__attribute__((noinline)) void product_of_bytes(const Matrix& matrix, const Rows& rows, int block,
+                                                int tile, Floats* results) {
     constexpr int BITS = LOW + HIGH;
     constexpr bool HALF_GROUPS = LOW == 2 || HIGH == 2;
     const FormatInfo& info = info_of(matrix.format);
     const Unpacker<LOW, HIGH> unpack(info);
-    const bool has_zero_point = info.zero_point != 0, has_offset = has_offsets(info.scales);
+    constexpr bool ZERO_POINT = !OFFSET;  // no format has both
     const Ints* weights = planes(matrix, tile);
     ScaleReader reader(info.scales, scales(matrix, tile));
     const uint32_t* words = rows.words_of(BYTES, block);
@@ -171,20 +171,20 @@ inline void product_of_bytes(const Matrix& matrix, const Rows& rows, int block, 
             if constexpr (HALF_GROUPS) {
                 for (int half = 0; half < 2; half++) {
                     constexpr int COUNT = WORDS / 2;
-                    const Ints products = dot_bytes(bytes + half * COUNT, has_zero_point,
+                    const Ints products = dot_bytes(bytes + half * COUNT, ZERO_POINT,
                                                     words + half * COUNT * MOST_ROWS + r, MOST_ROWS,
                                                     COUNT, facts->corrections[1 + half][r]);
                     sums[r] = fma(__builtin_convertvector(products, Floats),
                                   scale[half] * row_scale, sums[r]);
-                    if (has_offset)
+                    if constexpr (OFFSET)
                         sums[r] = fma(offset[half], all(facts->sums[1 + half][r]), sums[r]);
                 }
             } else {
-                const Ints products = dot_bytes(bytes, has_zero_point, words + r, MOST_ROWS, WORDS,
+                const Ints products = dot_bytes(bytes, ZERO_POINT, words + r, MOST_ROWS, WORDS,
                                                 facts->corrections[0][r]);
                 sums[r] =
                     fma(__builtin_convertvector(products, Floats), scale[0] * row_scale, sums[r]);
-                if (has_offset) sums[r] = fma(offset[0], all(facts->sums[0][r]), sums[r]);
+                if constexpr (OFFSET) sums[r] = fma(offset[0], all(facts->sums[0][r]), sums[r]);
             }
         }
         weights += BITS, words += WORDS * MOST_ROWS, facts++;
@@ -299,13 +299,20 @@ inline int product(const Matrix& matrix, const Rows& rows, int block, int tile, 
     const FormatInfo& info = info_of(matrix.format);
     if (matrix.encoding == FLOATS)
         return product_of_codes<R>(matrix, rows, block, tile, results), 1;
+    const bool offset = has_offsets(info.scales);
     switch (info.low * 10 + info.high) {
-        case 20: product_of_bytes<2, 0, R>(matrix, rows, block, tile, results); break;
-        case 21: product_of_bytes<2, 1, R>(matrix, rows, block, tile, results); break;
-        case 40: product_of_bytes<4, 0, R>(matrix, rows, block, tile, results); break;
-        case 41: product_of_bytes<4, 1, R>(matrix, rows, block, tile, results); break;
-        case 42: product_of_bytes<4, 2, R>(matrix, rows, block, tile, results); break;
-        default: product_of_bytes<8, 0, R>(matrix, rows, block, tile, results);
+        case 20: product_of_bytes<2, 0, true, R>(matrix, rows, block, tile, results); break;
+        case 21: product_of_bytes<2, 1, false, R>(matrix, rows, block, tile, results); break;
+        case 40:
+            if (offset) product_of_bytes<4, 0, true, R>(matrix, rows, block, tile, results);
+            else product_of_bytes<4, 0, false, R>(matrix, rows, block, tile, results);
+            break;
+        case 41:
+            if (offset) product_of_bytes<4, 1, true, R>(matrix, rows, block, tile, results);
+            else product_of_bytes<4, 1, false, R>(matrix, rows, block, tile, results);
+            break;
+        case 42: product_of_bytes<4, 2, false, R>(matrix, rows, block, tile, results); break;
+        default: product_of_bytes<8, 0, false, R>(matrix, rows, block, tile, results);
     }
     return 1;
 }

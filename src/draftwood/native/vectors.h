@@ -26,6 +26,9 @@ using float16 = _Float16;
 #endif
 constexpr int LANES = 16;
 
+// For what stands in the innermost loops: compilers give up at some size of the whole.
+#define DRAFTWOOD_INLINE inline __attribute__((always_inline))
+
 typedef float Floats __attribute__((vector_size(64)));
 typedef double Doubles __attribute__((vector_size(128)));
 typedef int32_t Ints __attribute__((vector_size(64)));
