@@ -31,7 +31,9 @@ def place(folder: Path, name: str) -> None:
 
 
 @pytest.fixture
-def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, torch.dtype | str]]:
+def packaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[str, torch.dtype | str]]:
     """Packages that come without a network; what was built of them, in order."""
     from dataclasses import replace
 
