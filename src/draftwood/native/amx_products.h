@@ -17,7 +17,7 @@ public:
     static constexpr int MOST = 32;  // that are kept
 
     UnpackedGroups(const Matrix& matrix, int tile)
-        : unpack(info_of(matrix.format)),
+        : unpack(matrix.format),
           // products of signed bytes need no correction for the zero point
           flips(Ints{} + (info_of(matrix.format).zero_point ? (int32_t)0x80808080 : 0)),
           planes_of_group(planes(matrix, tile)),

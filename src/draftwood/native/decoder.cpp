@@ -843,8 +843,7 @@ const char* draftwood_instructions(int32_t of_bytes) {
     return of_bytes ? draftwood::byte_instructions() : draftwood::float_instructions();
 }
 
-// Inputs of a block; and the bytes of a block in a GGUF file, 0 for floats.
-int32_t draftwood_block_inputs(int32_t format) { return draftwood::block_of(format); }
+// The bytes of a block in a GGUF file, 0 for floats.
 int32_t draftwood_block_bytes(int32_t format) { return draftwood::bytes_of_block(format); }
 
 // Weights [count inputs] of some outputs.

@@ -67,7 +67,7 @@ struct FormatInfo {
 constexpr int8_t NO_VALUES = 0;
 
 inline const FormatInfo& info_of(int32_t format) {
-    static const FormatInfo infos[FORMATS] = {
+    static constexpr FormatInfo infos[FORMATS] = {
         {"F32", 32, 0, NO_SCALES, 0, 0, 1, {NO_VALUES}},
         {"F16", 16, 0, NO_SCALES, 0, 0, 1, {NO_VALUES}},
         {"BF16", 16, 0, NO_SCALES, 0, 0, 1, {NO_VALUES}},
@@ -119,9 +119,6 @@ inline const FormatInfo& info_of(int32_t format) {
 }
 
 inline int ceil_div(int number, int unit) { return (number + unit - 1) / unit; }
-
-// Inputs that the floats of a format are stored for at a time, in one 32-bit word.
-inline int inputs_per_word(int32_t format) { return format == FLOAT32 ? 1 : 2; }
 
 inline bool is_quantised(int32_t format) { return format > BFLOAT16; }
 inline int bits_of(int32_t format) { return info_of(format).low + info_of(format).high; }
@@ -245,7 +242,7 @@ private:
 };
 
 // The bytes that codes of up to 4 bits stand for, once in every 128 bits.
-inline Ints table_of(const FormatInfo& info) {
+inline Ints make_table(const FormatInfo& info) {
     uint8_t bytes[sizeof(Ints)];
     bool even = std::all_of(info.values, info.values + 16, [](int8_t value) { return value == 0; });
     for (int i = 0; i < (int)sizeof bytes; i++)
@@ -254,6 +251,16 @@ inline Ints table_of(const FormatInfo& info) {
     std::memcpy(&table, bytes, sizeof table);
     return table;
 }
+
+// Those of all formats, made once: a tile's product is too short to make one.
+struct Tables {
+    Ints of[FORMATS];
+
+    Tables() {
+        for (int format = 0; format < FORMATS; format++) of[format] = make_table(info_of(format));
+    }
+};
+inline const Tables TABLES;
 
 // Each byte becomes the table's entry of that number, below 16.
 DRAFTWOOD_INLINE Ints translated(Ints table, Ints codes) {
@@ -310,10 +317,10 @@ inline void pack_codes(int low, int high, const Ints* codes, Ints* planes) {
 template <int LOW, int HIGH>
 class Unpacker {
 public:
-    explicit Unpacker(const FormatInfo& info)
-        : table(table_of(info)),
-          addend((Ints)(Words{} + 0x01010101u * (uint32_t)info.addend)),
-          is_plain(info.zero_point == 0) {}
+    explicit Unpacker(int32_t format)
+        : table(TABLES.of[format]),
+          addend((Ints)(Words{} + 0x01010101u * (uint32_t)info_of(format).addend)),
+          is_plain(info_of(format).zero_point == 0) {}
 
     DRAFTWOOD_INLINE void operator()(const Ints* planes, Ints* bytes) const {
         unpack_codes<LOW, HIGH>(planes, bytes);

@@ -170,7 +170,6 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_matrix_sizes": (None, (POINTER(CMatrix), POINTER(c_int64))),
     "draftwood_format_name": (c_char_p, (c_int32,)),
     "draftwood_instructions": (c_char_p, (c_int32,)),
-    "draftwood_block_inputs": (c_int32, (c_int32,)),
     "draftwood_block_bytes": (c_int32, (c_int32,)),
     "draftwood_read_outputs": (
         None,

@@ -151,7 +151,7 @@ __attribute__((noinline)) void product_of_bytes(const Matrix& matrix, const Rows
     constexpr int BITS = LOW + HIGH;
     constexpr bool HALF_GROUPS = LOW == 2 || HIGH == 2;
     const FormatInfo& info = info_of(matrix.format);
-    const Unpacker<LOW, HIGH> unpack(info);
+    const Unpacker<LOW, HIGH> unpack(matrix.format);
     constexpr bool ZERO_POINT = !OFFSET;  // no format has both
     const Ints* weights = planes(matrix, tile);
     ScaleReader reader(info.scales, scales(matrix, tile));
@@ -196,7 +196,8 @@ __attribute__((noinline)) void product_of_bytes(const Matrix& matrix, const Rows
 class TileReader {
 public:
     TileReader(const Matrix& matrix, int tile)
-        : info(info_of(matrix.format)),
+        : format(matrix.format),
+          info(info_of(format)),
           factor(matrix.factor),
           weights(planes(matrix, tile)),
           reader(info.scales, scales(matrix, tile)) {}
@@ -220,6 +221,7 @@ public:
     }
 
 private:
+    const int32_t format;
     const FormatInfo& info;
     const float factor;
     const Ints* weights;
@@ -227,12 +229,12 @@ private:
 
     void unpack(Ints* bytes) const {
         switch (info.low * 10 + info.high) {
-            case 20: return Unpacker<2, 0>(info)(weights, bytes);
-            case 21: return Unpacker<2, 1>(info)(weights, bytes);
-            case 40: return Unpacker<4, 0>(info)(weights, bytes);
-            case 41: return Unpacker<4, 1>(info)(weights, bytes);
-            case 42: return Unpacker<4, 2>(info)(weights, bytes);
-            default: return Unpacker<8, 0>(info)(weights, bytes);
+            case 20: return Unpacker<2, 0>(format)(weights, bytes);
+            case 21: return Unpacker<2, 1>(format)(weights, bytes);
+            case 40: return Unpacker<4, 0>(format)(weights, bytes);
+            case 41: return Unpacker<4, 1>(format)(weights, bytes);
+            case 42: return Unpacker<4, 2>(format)(weights, bytes);
+            default: return Unpacker<8, 0>(format)(weights, bytes);
         }
     }
 };

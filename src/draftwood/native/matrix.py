@@ -23,8 +23,6 @@ FROM_FLOATS = {
     "int8": "Q8_0",
     "int4": "Q4_1",
 }
-GROUP = 32
-"""Inputs whose codes lie together."""
 ALIGNMENT = 64
 """Bytes of a line of the caches; weights and scales begin at one."""
 LAYOUT = 1
