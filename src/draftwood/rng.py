@@ -119,6 +119,10 @@ class Rng:
         """
         return self._key, self._place
 
+    def skip(self, draws: int) -> None:
+        """Count draws that were made elsewhere of these numbers."""
+        self._place += draws
+
     def _place_key(self, ahead: int) -> tuple[int, int]:
         """Two words for a draw: SplitMix64 (Steele et al. 2014)."""
         word = (self._key + (self._place + ahead + 1) * 0x9E3779B97F4A7C15) & _WORD

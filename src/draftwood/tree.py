@@ -63,29 +63,41 @@ class DraftTree:
     chances: Float[Tensor, " nodes"] | None = None
 
     def __post_init__(self) -> None:
-        if self.tokens.shape != self.parents.shape or self.tokens.shape[0] == 0:
-            raise ValueError(
-                f"a draft tree needs a root and one parent per token, got {len(self.tokens)} tokens"
-                f" and {len(self.parents)} parents"
-            )
+        if self.tokens.shape != self.parents.shape:
+            raise ValueError(_unequal(len(self.tokens), len(self.parents)))
         if self.parents.device.type == "cpu":  # elsewhere looking would wait for the device
-            parents = self.parent_list
-            if (
-                parents[0] != -1
-                or min(parents[1:], default=0) < 0
-                or any(map(ge, parents, range(len(parents))))
-            ):
-                raise ValueError(
-                    "every node must come after its parent and only the root has parent -1, got"
-                    f" {self}"
-                )
+            _check_form(self.parent_list)
 
     @classmethod
     def of(
-        cls, tokens: Sequence[int], parents: Sequence[int], draw: Draw = "chosen"
+        cls,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        draw: Draw = "chosen",
+        sources: tuple[tuple[str, ...], ...] | None = None,
     ) -> "DraftTree":
         """A tree from plain lists."""
-        return cls(torch.tensor(tokens), torch.tensor(parents), draw=draw)
+        if len(parents) > FEW:
+            return cls(torch.tensor(tokens), torch.tensor(parents), draw=draw, sources=sources)
+        if len(tokens) != len(parents):
+            raise ValueError(_unequal(len(tokens), len(parents)))
+        _check_form(parents)
+        # its tensors are made when somebody asks for them: most trees are only looked at
+        tree = object.__new__(cls)
+        tree.__dict__.update(probs=None, draw=draw, sources=sources, chances=None)
+        tree.__dict__.update(token_list=list(tokens), parent_list=list(parents))
+        return tree
+
+    def __getattr__(self, name: str) -> Tensor:
+        """The tensors of a tree from plain lists."""
+        lists = self.__dict__
+        if name == "tokens" and "token_list" in lists:
+            lists[name] = torch.tensor(lists["token_list"], device="cpu")
+        elif name == "parents" and "parent_list" in lists:
+            lists[name] = _parents_of_few(tuple(lists["parent_list"]))
+        else:
+            raise AttributeError(f"a draft tree has no {name!r}")
+        return lists[name]
 
     @classmethod
     def chain(cls, tokens: Sequence[int], draw: Draw = "chosen") -> "DraftTree":
@@ -96,7 +108,8 @@ class DraftTree:
         return cls.of(tokens, range(-1, len(tokens) - 1), draw)
 
     def __len__(self) -> int:
-        return self.tokens.shape[0]
+        known = self.__dict__.get("parent_list")
+        return len(known) if known is not None else self.tokens.shape[0]
 
     def __repr__(self) -> str:
         return (
@@ -224,7 +237,33 @@ class DraftTree:
         )
 
 
+def _unequal(tokens: int, parents: int) -> str:
+    return (
+        f"a draft tree needs a root and one parent per token, got {tokens} tokens and"
+        f" {parents} parents"
+    )
+
+
+def _check_form(parents: Sequence[int]) -> None:
+    if not parents:
+        raise ValueError(_unequal(0, 0))
+    if (
+        parents[0] != -1
+        or min(parents[1:], default=0) < 0
+        or any(map(ge, parents, range(len(parents))))
+    ):
+        raise ValueError(
+            "every node must come after its parent and only the root has parent -1, got parents"
+            f" {list(parents)}"
+        )
+
+
 # Requests draw trees of the same few forms again and again, so these are shared by all of them.
+
+
+@lru_cache(maxsize=512)
+def _parents_of_few(parents: tuple[int, ...]) -> Int[Tensor, " nodes"]:
+    return torch.tensor(parents, device="cpu")
 
 
 @lru_cache(maxsize=512)

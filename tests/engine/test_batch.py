@@ -434,7 +434,7 @@ def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
         def __init__(self) -> None:
             self.sessions = []
 
-        def next_inputs(self) -> list[ForwardInput]:
+        def next_inputs(self, alone: bool = False) -> list[ForwardInput]:
             self.sessions = [model.start(), model.start()]
             return [ForwardInput(s, DraftTree.chain([n])) for n, s in enumerate(self.sessions)]
 
@@ -481,7 +481,7 @@ def test_a_task_that_waits_is_asked_again_at_each_step(model: LeanModel) -> None
 
         asked = 0
 
-        def next_inputs(self) -> list[Input]:
+        def next_inputs(self, alone: bool = False) -> list[Input]:
             self.asked += 1
             return [] if self.asked < 3 else super().next_inputs()
 

@@ -103,7 +103,7 @@ def test_the_prompt_is_run_once_for_all_answers(
     rows.clear()
     for number in range(5):
         lm.generate(PROMPTS[2], seed=number, max_new_tokens=4, temperature=1.0)
-    assert rows == [len(PROMPTS[2]), 1, 1, 1] * 5
+    assert [count for count in rows if count > 1] == [len(PROMPTS[2])] * 5
     assert len(result.answers) == 5
 
 

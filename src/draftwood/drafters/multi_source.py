@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-import torch
-
 from draftwood.costs.budget import Budget
 from draftwood.drafters.resting import Rest
 from draftwood.interfaces.drafter import (
@@ -19,11 +17,12 @@ from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import Source
 from draftwood.native import library
+from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.n_grams import NGrams
 from draftwood.sources.native_merger import NativeMerger
-from draftwood.sources.python_merger import Merged, PythonMerger
+from draftwood.sources.python_merger import Grown, Merged, PythonMerger
 from draftwood.sources.suffix import Suffix
 from draftwood.tree import DraftTree, Draw
 
@@ -96,6 +95,7 @@ class _MultiSourceSession(DraftSession):
             self.budget = replace(self.budget, per_step=IN_PYTHON * self.budget.per_step)
         self.reads_logits = any(source.reads_logits for source in config.sources)
         self.rest = Rest(BREAK_EVEN)
+        self._native_budget: Budget | None = None  # of the step under way; None rests
 
     @property
     def reads(self) -> Reads:
@@ -104,16 +104,34 @@ class _MultiSourceSession(DraftSession):
     def propose(self, root: int, context: Context) -> DraftTree:
         if self.rest.goes_on():
             return DraftTree.chain([root])
-        budget = self.budget.with_context(len(context.tokens))
+        budget = self._budget(context)
         tokens, parents, chances = self.merged.grow(root, budget, context.room)
         size = 1 + budget.best(chances[1:])
-        self.rest.count(budget.gain(chances[1:size]))
-        return DraftTree(
-            torch.tensor(tokens[:size]),
-            torch.tensor(parents[:size]),
-            draw="chosen" if self.greedy else "coupled",
-            sources=self.merged.proposers(size),
-        )
+        grown = Grown(tokens[:size], parents[:size], chances[:size])
+        return self._tree(grown, self.merged.proposers(size), budget)
 
     def update(self, verified: VerifiedTree) -> None:
         self.merged.learn(verified, quiet=self.rest.left > 0)
+
+    def native(self, context: Context) -> NativeDraft | None:
+        if not isinstance(self.merged, NativeMerger) or self.merged.in_python:
+            return None
+        self._native_budget = None if self.rest.goes_on() else self._budget(context)
+        return self.merged.native(self._native_budget)
+
+    def took(self, step: NativeStep) -> DraftTree:
+        if self._native_budget is None:
+            return DraftTree.chain(step.tokens)
+        assert isinstance(self.merged, NativeMerger)  # as ``native`` saw
+        grown = Grown(step.tokens, step.parents, step.chances)
+        return self._tree(grown, self.merged.names_of(step.proposers), self._native_budget)
+
+    def _budget(self, context: Context) -> Budget:
+        return self.budget.with_context(len(context.tokens))
+
+    def _tree(
+        self, grown: Grown, proposers: tuple[tuple[str, ...], ...], budget: Budget
+    ) -> DraftTree:
+        self.rest.count(budget.gain(grown.chances[1:]))
+        draw = "chosen" if self.greedy else "coupled"
+        return DraftTree.of(grown.tokens, grown.parents, draw, proposers)

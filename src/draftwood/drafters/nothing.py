@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
@@ -22,6 +23,12 @@ class Nothing(Drafter, DraftSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         return DraftTree.of([root], [-1])
+
+    def native(self, context: Context) -> NativeDraft | None:
+        return NativeDraft() if type(self) is Nothing else None
+
+    def took(self, step: NativeStep) -> DraftTree:
+        return DraftTree.of(step.tokens, step.parents)
 
     def update(self, verified: VerifiedTree) -> None:
         """Nothing to learn."""

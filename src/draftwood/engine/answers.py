@@ -41,7 +41,7 @@ class Answers:
             return None
         return self.members[-1].finish_reason
 
-    def next_inputs(self) -> list[Input]:
+    def next_inputs(self, alone: bool = False) -> list[Input]:
         first = self.members[0]
         if not first.sessions:
             for each in self.members:

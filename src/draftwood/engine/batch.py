@@ -79,11 +79,11 @@ class Batch:
         while self._waiting and len(self._running) < self.limits.requests:
             number = next(iter(self._waiting))
             self._running[number] = self._waiting.pop(number)
-        events = []
+        events, alone = [], len(self._running) == 1
         for number, task in list(self._running.items()):
             if number not in self._inputs:
                 try:
-                    inputs = task.next_inputs()
+                    inputs = task.next_inputs(alone)
                 except Exception as error:
                     events.append(self._failed(number, error))
                     continue

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.stopwatch import Stopwatch
-from draftwood.engine.task import Input, PromptChunk
+from draftwood.engine.task import Input, OwnPass, PromptChunk
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import (
     ForwardInput,
@@ -20,9 +22,11 @@ from draftwood.interfaces.model import (
     chunks,
     require_ability,
 )
-from draftwood.interfaces.verifier import Verdict, Verifier
+from draftwood.interfaces.step import StepModel, Stepper
+from draftwood.interfaces.verifier import Verdict, Verifier, follows_draws
+from draftwood.native.step import NativeDraft, NativeStep, UndrawableError
 from draftwood.rng import Rng
-from draftwood.sampling import Context, LazyProbs, require_probs
+from draftwood.sampling import Context, LazyProbs, Sampling, require_probs, undrawable
 from draftwood.stats import Step, TokenLogprob
 from draftwood.tree import DraftTree
 
@@ -68,6 +72,7 @@ class Decoding:
         self._unclosed: DraftSession | None = None
         self._left: list[Sequence[int]] = []  # chunks of the prompt that are to be run
         self._input: ForwardInput | None = None
+        self._stepper: Stepper | None = None  # where the library can make whole steps
         self._seconds: dict[str, float] = {}  # of the step under way
         self.root = -1
         self.emitted = 0
@@ -83,6 +88,7 @@ class Decoding:
         )
         if self.draft.reads.hidden:
             require_ability(self.target, "hidden", self.drafter.name)
+        self._stepper = _stepper(self)
 
     def open(self) -> None:
         """Start sessions of the target and of what drafts."""
@@ -99,7 +105,7 @@ class Decoding:
         """Whether it is the last one."""
         return len(self._left) == 1
 
-    def next_inputs(self) -> list[Input]:
+    def next_inputs(self, alone: bool = False) -> list[Input]:
         """A chunk of the prompt, or the next tree; the first call opens the caches."""
         if not self.sessions:
             self.open()
@@ -107,11 +113,17 @@ class Decoding:
             reads = self.draft.reads
             keep: Keep = "all" if reads.logits else "last"
             return [PromptChunk(self.session, self._left[0], keep, reads.hidden)]
+        if alone and self._stepper is not None:
+            native = self.draft.native(self.context)
+            if native is not None:
+                return [OwnPass(partial(self._step, self._stepper, native), rows=1)]
         self._input, self._seconds = self.propose()
         return [self._input]
 
-    def take(self, outputs: Sequence[Output], seconds: float) -> Step | None:
+    def take(self, outputs: Sequence[Any], seconds: float) -> Step | None:
         """What came of the inputs: a step, or None while the prompt goes on."""
+        if isinstance(outputs[0], NativeStep):
+            return self._took(outputs[0])
         self._seconds["target"] = self._seconds.get("target", 0.0) + seconds
         if self._left:
             return self._take_prompt(outputs[0])
@@ -165,6 +177,29 @@ class Decoding:
             )
         watch.lap("draft")
         return ForwardInput(self.session, tree, hidden=self.draft.reads.hidden), watch.seconds
+
+    def _step(self, stepper: Stepper, native: NativeDraft) -> NativeStep:
+        """A step that the library makes by itself."""
+        place = self.rng.next_draw[1]
+        try:
+            return stepper(native, self.root, place, self._room())
+        except UndrawableError as broken:
+            raise undrawable(broken.logits, self.emitted + broken.draws) from None
+
+    def _took(self, made: NativeStep) -> Step:
+        """Keep what came of such a step."""
+        watch = Stopwatch(made.seconds)
+        path = made.path
+        self.rng.skip(len(path))
+        self.session.commit(path)
+        accepted = [made.tokens[node] for node in path]
+        self.context.tokens.extend(accepted)
+        self.root = made.next_token
+        tree = self.draft.took(made)
+        tokens = self._emit([*accepted[1:], self.root])
+        kept = min(len(path) - 1, len(tokens))
+        watch.lap("verify")
+        return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(path[1 : 1 + kept]))
 
     def settle(self, run: ForwardInput, output: Output, seconds: dict[str, float]) -> Step:
         """Verify the tree, keep the accepted path and tell the drafter."""
@@ -269,6 +304,24 @@ class Decoding:
         if self.finish_reason is None and (self.emitted >= self.options.max_new_tokens or full):
             self.finish_reason = "length"
         return tokens
+
+
+def _stepper(decoding: Decoding) -> Stepper | None:
+    """What makes whole steps of a text, where nothing is wanted that only Python can do.
+
+    Wanted are the target's own draws, of logits that are but divided by a temperature.
+    """
+    options, verifier = decoding.options, decoding.verifier
+    sampler, target = options.sampler, decoding.target
+    if type(sampler) is not Sampling or not sampler.only_temperature:
+        return None
+    if type(decoding.rng) is not Rng:
+        return None
+    if options.logprobs is not None or options.bound is not None or not follows_draws(verifier):
+        return None
+    if not decoding.drafter.draws <= verifier.exact_for or not isinstance(target, StepModel):
+        return None
+    return target.stepper(decoding.session, decoding.rng.next_draw[0], sampler.temperature)
 
 
 def _check_prompt(prompt: Sequence[int], vocab: int, limit: int | None) -> None:

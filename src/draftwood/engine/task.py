@@ -53,8 +53,13 @@ class Task(Protocol):
         """Why it ended; None while it goes on."""
         ...
 
-    def next_inputs(self) -> Sequence[Input]:
-        """What to run next, asked once before each pass; nothing where it waits."""
+    def next_inputs(self, alone: bool = False) -> Sequence[Input]:
+        """What to run next, asked once before each pass; nothing where it waits.
+
+        Args:
+            alone: whether no other task is under way, so that an ``OwnPass`` keeps nobody from
+                sharing a pass.
+        """
         ...
 
     def take(self, outputs: Sequence[Any], seconds: float) -> Any:

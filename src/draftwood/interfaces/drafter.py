@@ -11,6 +11,7 @@ from torch import Tensor
 
 from draftwood.interfaces.model import Model, ModelSession, Output
 from draftwood.interfaces.shape import Shape
+from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler
 from draftwood.tree import DraftTree, Draw
@@ -108,6 +109,18 @@ class DraftSession(ABC):
     @abstractmethod
     def update(self, verified: VerifiedTree) -> None:
         """Learn what became of the last tree."""
+
+    def native(self, context: Context) -> NativeDraft | None:
+        """What the library needs to draft the next tree itself, and to learn what becomes of it.
+
+        None where Python drafts. Where it is something, ``took`` is called in the place of
+        ``update``.
+        """
+        return None
+
+    def took(self, step: NativeStep) -> DraftTree:
+        """Called after a step that the library made; gives the tree for reports."""
+        raise NotImplementedError(f"{type(self).__name__} gave the library nothing to draft with")
 
     def follow(self, first: "DraftSession") -> None:  # noqa: B027
         """Called where another request of the same drafter has learnt the same prompt, before

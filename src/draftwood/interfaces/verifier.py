@@ -48,3 +48,13 @@ class Verifier(Protocol):
     exact_for: ClassVar[frozenset[Draw]]
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict: ...
+
+
+def follows_draws(verifier: Verifier) -> bool:
+    """Whether it draws the target's own next token at each node and goes to the child that holds
+    it, as the library does by itself.
+
+    A subclass of such a verifier has to say so again, in ``follows_draws``: it may differ from its
+    parent in anything.
+    """
+    return vars(type(verifier)).get("follows_draws", False)

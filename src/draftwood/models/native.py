@@ -14,10 +14,11 @@ from draftwood.interfaces.model import EndWeights, Keep, Output
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.ends import as_saved, require_part
-from draftwood.models.session import PackedInput
+from draftwood.models.session import PackedInput, PooledSession
 from draftwood.native import library
 from draftwood.native.clock import PhaseClock
 from draftwood.native.matrix import Blocks, Matrix
+from draftwood.native.step import NativeDraft, NativeStep, StepCaller
 from draftwood.native.threads import threads
 
 Products = Literal["float32", "bfloat16", "int8", "int4"]
@@ -157,18 +158,26 @@ class NativeModel(DecoderModel):
             rows=sum(counts),
             layers=self.depth,
             last_only=keep == "last",
-            cache=self.pool.address,
-            cache_slots=self.pool.slots,
-            capacity=self.pool.capacity,
         )
-        at_once = threads()
-        if self.clock is not None:
-            run.seconds = self.clock.next_run(at_once)
+        at_once = self._prepare(run)
         if self.library.draftwood_run(self._structure, run, at_once) >= 0:
             raise ValueError(_beyond(tokens, self.vocab_size))
         return outputs(
             logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep
         )
+
+    def stepper(self, session: PooledSession, key: int, temperature: float) -> "NativeStepper":
+        """Implements ``interfaces.step.StepModel``."""
+        return NativeStepper(self, session, key, temperature)
+
+    def _prepare(self, run: library.CForwardInput) -> int:
+        """Say where the cache is now, and the clock; gives the number of threads."""
+        run.cache, pool = self.pool.address, self.pool
+        run.cache_slots, run.capacity = pool.slots, pool.capacity
+        at_once = threads()
+        if self.clock is not None:
+            run.seconds = self.clock.next_run(at_once)
+        return at_once
 
     def _kept(self, left_out: frozenset[int]) -> bytes:
         """For each layer 1, or 0 where it is left out."""
@@ -292,6 +301,40 @@ class NativeModel(DecoderModel):
         tensor = tensor.contiguous()
         self._memory.append(tensor)
         return tensor.data_ptr()
+
+
+class NativeStepper:
+    """Implements ``interfaces.step.Stepper`` for a session of a ``NativeModel``.
+
+    Args:
+        key: of the request's noise.
+        temperature: 0 takes the likeliest tokens.
+    """
+
+    def __init__(
+        self, model: NativeModel, session: PooledSession, key: int, temperature: float
+    ) -> None:
+        self.model, self.session = model, session
+        every = bytes([1]) * model.depth
+        hidden = library.integers([0] * (model.depth + 1))
+        self._run = library.CForwardInput(
+            attention=every, mlp=every, hidden=hidden, layers=model.depth
+        )
+        self._call = StepCaller(key, temperature)
+
+    def __call__(self, draft: NativeDraft, root: int, place: int, room: int) -> NativeStep:
+        model = self.model
+        with model.pool.lock:
+            nodes = self.session.place_nodes(1 + draft.most)
+            model.pool.cover([nodes])
+            at_once = model._prepare(self._run)
+            sequence = (nodes.slot, nodes.start)
+            try:
+                return self._call(
+                    (model._structure, self._run), sequence, draft, root, place, room, at_once
+                )
+            except IndexError as error:
+                raise ValueError(_beyond(torch.tensor(error.args[0]), model.vocab_size)) from None
 
 
 class NativeEnds:

@@ -179,13 +179,13 @@ class PooledSession(InProcess):
             layers=layers,
         )
 
-    def place_root(self) -> CacheSlice:
-        """Where a root without a tree belongs, for a caller who runs it through all layers and
-        writes its keys and values there. It counts as run.
+    def place_nodes(self, count: int) -> CacheSlice:
+        """Where a tree of so many nodes belongs, for a caller who runs it through all layers and
+        writes its keys and values there. They count as run.
         """
-        self._require_open("place_root")
-        self._ran, self._layers = 1, ALL_LAYERS
-        return CacheSlice(self.slot, self.length, 1)
+        self._require_open("place_nodes")
+        self._ran, self._layers = count, ALL_LAYERS
+        return CacheSlice(self.slot, self.length, count)
 
     def commit(self, path: Sequence[int]) -> None:
         self._require_open("commit")

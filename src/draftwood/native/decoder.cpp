@@ -14,6 +14,7 @@
 #include "experts.h"
 #include "noise.h"
 #include "rows.h"
+#include "step.h"
 #include "team.h"
 
 #if !defined(_WIN32)
@@ -798,6 +799,43 @@ int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Forwar
     return -1;
 }
 
+// A whole step of one text. Of `run` only the layers and the cache are read; its sequence is that
+// slot behind so many committed tokens. Returns what draftwood_run does.
+int32_t draftwood_step(const draftwood::Decoder* decoder, draftwood::ForwardInput* run,
+                       draftwood::Step* step, int64_t slot, int64_t committed, int32_t threads) {
+    using namespace draftwood;
+    thread_local std::vector<uint8_t> sees;
+    thread_local std::vector<int64_t> positions;
+    thread_local std::unique_ptr<float[]> logits;
+    thread_local int64_t size = 0;  // of the logits
+    Stepper stepper(*step, decoder->vocabulary);
+    Lap lap;
+    stepper.draft();
+    step->draft_seconds = lap();
+    const int64_t nodes = step->nodes;
+    sees.resize(nodes * nodes), positions.resize(nodes);
+    stepper.relate(sees.data(), positions.data());
+    for (int64_t& position : positions) position += committed;
+    if (size < nodes * decoder->vocabulary) {
+        size = nodes * decoder->vocabulary;
+        logits.reset(new float[size]);
+    }
+    const Sequence sequence{slot, committed, nodes, committed};
+    const uint8_t* const seen = sees.data();
+    run->num_sequences = 1, run->rows = (int32_t)nodes, run->last_only = false;
+    run->sequences = &sequence, run->tokens = step->tokens, run->positions = positions.data();
+    run->sees = &seen, run->logits = logits.get();
+    const int32_t odd = draftwood_run(decoder, run, threads);
+    step->target_seconds = lap();
+    if (odd >= 0) return odd;
+    stepper.match(logits.get());
+    step->verify_seconds = lap();
+    if (!step->broken)
+        stepper.learn(logits.get(), [&](int64_t count, auto act) { for_each(count, threads, act); });
+    step->draft_seconds += lap();
+    return -1;
+}
+
 int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t inputs,
                             int32_t threads) {
     using namespace draftwood;
@@ -967,7 +1005,8 @@ void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t 
 int64_t draftwood_structure_size(int32_t index) {
     using namespace draftwood;
     const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm),    sizeof(Expert),      sizeof(Experts),
-                             sizeof(Layer),  sizeof(Decoder), sizeof(ForwardInput)};
+                             sizeof(Layer),  sizeof(Decoder), sizeof(ForwardInput),
+                             sizeof(Step)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

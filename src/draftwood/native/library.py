@@ -150,9 +150,26 @@ class CForwardInput(Structure):
     )
 
 
+class CStep(Structure):
+    """See step.h."""
+
+    _fields_ = (
+        ("drafting", c_void_p),
+        *((name, c_void_p) for name in ("costs", "slopes")),
+        *((name, c_int64) for name in ("room", "root", "most", "ranks")),
+        *((name, c_uint64) for name in ("key", "place")),
+        ("is_drawn", c_int32),
+        *((name, c_float) for name in ("temperature", "temperature_of_ranks")),
+        *((name, c_void_p) for name in ("tokens", "parents", "path", "chances", "proposers")),
+        *((name, c_int64) for name in ("nodes", "kept", "next_token")),
+        ("broken", c_void_p),
+        *((name, c_double) for name in ("draft_seconds", "target_seconds", "verify_seconds")),
+    )
+
+
 STRUCTURES: tuple[type[Structure], ...] = (
     *(CMatrix, CNorm, CExpert, CExperts),
-    *(CLayer, CDecoder, CForwardInput),
+    *(CLayer, CDecoder, CForwardInput, CStep),
 )
 """In the order of ``draftwood_structure_size``."""
 
@@ -161,6 +178,10 @@ ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and wi
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_structure_size": (c_int64, (c_int32,)),
     "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
+    "draftwood_step": (
+        c_int32,
+        (POINTER(CDecoder), POINTER(CForwardInput), POINTER(CStep), c_int64, c_int64, c_int32),
+    ),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
     "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
     "draftwood_pack_blocks": (

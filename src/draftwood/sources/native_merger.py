@@ -10,9 +10,10 @@ from functools import cache, lru_cache
 
 from draftwood.costs.budget import Budget
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import Evidence, Source, SourceSession, TargetUpdate
+from draftwood.interfaces.source import RANKS, Evidence, Source, SourceSession, TargetUpdate
 from draftwood.native import library
 from draftwood.native.drafting import MAX_NAMES, CMergingSettings, Costs, Drafting
+from draftwood.native.step import NativeDraft
 from draftwood.sources.acceptance import (
     BUCKET_OF,
     BUCKETS,
@@ -59,16 +60,30 @@ class NativeMerger:
         self.reads_rows |= source.reads_logits
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
+        draw = None if self.rng is None else self.rng.next_draw
+        return Grown(*self.drafting.grow(root, self._costs_of(budget), draw, room))
+
+    def native(self, budget: Budget | None) -> NativeDraft:
+        """What a whole step in the library drafts with; None rests, and learns the path alone."""
+        if budget is None:
+            return NativeDraft(drafting=self.drafting)
+        ranks = RANKS if self.reads_rows else 0
+        return NativeDraft(self._costs_of(budget), self.drafting, ranks, self.sampling.temperature)
+
+    def _costs_of(self, budget: Budget) -> Costs:
         if self.costs is None or self.costs[0] is not budget:
             self.costs = (budget, Costs(budget.costs, budget.slopes))
-        draw = None if self.rng is None else self.rng.next_draw
-        return Grown(*self.drafting.grow(root, self.costs[1], draw, room))
+        return self.costs[1]
 
     def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
+        return self.names_of(self.drafting.proposers(size))
+
+    def names_of(self, proposers: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+        """The sources' names that these bits stand for."""
         names = self.evidence.names
         return tuple(
             tuple(name for number, name in enumerate(names) if bits >> number & 1)
-            for bits in self.drafting.proposers(size)
+            for bits in proposers
         )
 
     def learn(self, accepted: VerifiedTree, quiet: bool) -> None:

@@ -22,6 +22,7 @@ class Match:
     exact_for: ClassVar[frozenset[Draw]] = frozenset(
         {"chosen", "coupled", "distinct", "independent", "greedy-plus-one"}
     )
+    follows_draws: ClassVar[bool] = True
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
         alive = [0]  # a tree may hold the same token twice below one node

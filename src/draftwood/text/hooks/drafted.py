@@ -17,7 +17,7 @@ from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.task import Input, OwnPass
 from draftwood.interfaces.drafter import VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Output, chunks
-from draftwood.interfaces.verifier import Verdict
+from draftwood.interfaces.verifier import Verdict, follows_draws
 from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
@@ -29,7 +29,6 @@ from draftwood.text.hooks.prefill import adopt, extend_cache, run_prompts
 from draftwood.text.hooks.processors import RowSampler, Scores
 from draftwood.text.hooks.timeline import Emitted, Timeline
 from draftwood.tree import DraftTree
-from draftwood.verifiers import Match
 
 LONE = DraftTree.of([0], [-1])  # represents any lone root in the numbers of a call
 LEAST_KEPT = 0.05  # draft tokens kept per pass, below which they bring nothing
@@ -64,7 +63,7 @@ class Rows:
         self.steps: list[list[Step]] = [[] for _ in call.input_ids]
         self.counts = [0] * len(call.input_ids)  # tokens that each row has got
         self.rest = Rest(LEAST_KEPT)
-        same_draws = self.greedy or isinstance(method.verifier, Match)  # whatever was drafted
+        same_draws = self.greedy or follows_draws(method.verifier)  # whatever was drafted
         # tokens that the drafters do not know of yet
         self.late: list[list[int]] = [[] for _ in call.input_ids]
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
@@ -78,7 +77,7 @@ class Rows:
     def finish_reason(self) -> FinishReason | None:
         return "stop" if self.timeline.ended else None
 
-    def next_inputs(self) -> list[Input]:
+    def next_inputs(self, alone: bool = False) -> list[Input]:
         """The prompts at first, then the next trees, or lone roots where the drafters rest."""
         if not self.rows:
             for number in range(len(self.call.input_ids)):

@@ -1,0 +1,126 @@
+// A step of a text that is decoded by itself: draft, run, match and learn. The same as Decoding does
+// piece by piece (engine/decoding.py), with the sources of merging.h and the rule of
+// verifiers/match.py.
+#pragma once
+
+#include <chrono>
+
+#include "merging.h"
+
+namespace draftwood {
+
+// CStep of library.py.
+struct Step {
+    Drafting* drafting;             // null drafts nothing and learns nothing
+    const double *costs, *slopes;   // of a step with 0, 1, 2, ... draft tokens, as for `grow`
+    int64_t room, root, most;       // `most` draft tokens; with 0 nothing is grown
+    int64_t ranks;                  // likeliest successors of each node that are learnt; 0: none
+    uint64_t key, place;            // of the request, and of its next draw
+    int32_t is_drawn;               // else the likeliest tokens are taken
+    float temperature, temperature_of_ranks;
+    // what came of it; [1 + most] each
+    int64_t *tokens, *parents, *path;
+    double* chances;
+    uint64_t* proposers;            // as of draftwood_drafting_proposers
+    int64_t nodes, kept, next_token;
+    const float* broken;            // a row of logits of which no token can be drawn, else null
+    double draft_seconds, target_seconds, verify_seconds;
+};
+
+class Stepper {
+public:
+    Stepper(Step& step, int vocabulary) : step(step), vocabulary(vocabulary) {}
+
+    // The tree that emits most tokens a second; see Budget.best.
+    void draft() {
+        step.nodes = 1;
+        step.tokens[0] = step.root, step.parents[0] = -1, step.chances[0] = 1;
+        if (!step.drafting || !step.most) return;
+        step.drafting->grow(step.root, step.costs, step.slopes, step.is_drawn, step.key, step.place,
+                            step.room);
+        const std::vector<Node>& nodes = step.drafting->nodes;
+        double emitted = 1, best = 1 / step.costs[0];
+        for (int64_t count = 1; count <= step.most && count < (int64_t)nodes.size(); count++) {
+            const Node& node = nodes[count];
+            step.tokens[count] = node.token, step.parents[count] = node.parent;
+            step.chances[count] = node.chance;
+            emitted += node.chance;
+            const double rate = emitted / step.costs[count];
+            if (rate > best) step.nodes = count + 1, best = rate;
+        }
+        for (int64_t i = 1; i < step.nodes; i++) step.proposers[i] = step.drafting->proposers(nodes[i]);
+    }
+
+    // Which nodes each node sees, and how deep it lies: [nodes nodes] and [nodes].
+    void relate(uint8_t* sees, int64_t* depths) const {
+        for (int64_t i = 0; i < step.nodes; i++) {
+            const int64_t parent = step.parents[i];
+            uint8_t* own = sees + i * step.nodes;
+            if (parent < 0) std::fill(own, own + step.nodes, 0);
+            else std::copy(own - (i - parent) * step.nodes, own - (i - parent - 1) * step.nodes, own);
+            own[i] = 1;
+            depths[i] = parent < 0 ? 0 : depths[parent] + 1;
+        }
+    }
+
+    // The target's own draws, as long as the tree holds them.
+    void match(const float* logits) {
+        step.broken = nullptr, step.kept = 0;
+        for (int64_t node = 0; node >= 0; node = child_of(node, step.next_token)) {
+            const float* row = logits + node * vocabulary;
+            const PlaceKey key = place_key(step.key, step.place + step.kept);
+            step.path[step.kept++] = node;
+            step.next_token = gumbel_argmax_of_logits(row, vocabulary, step.temperature, key);
+            if (step.next_token < 0) {
+                step.broken = row;
+                return;
+            }
+        }
+    }
+
+    // `each(count, act)` acts on 0 to count - 1, with threads.
+    template <class Each>
+    void learn(const float* logits, Each each) {
+        if (!step.drafting) return;
+        const int64_t ranks = std::min<int64_t>(step.ranks, vocabulary);
+        std::vector<int64_t> successors(step.nodes * ranks);
+        std::vector<float> probs(step.nodes * ranks);
+        if (ranks)
+            each(step.nodes, [&](int64_t node) {
+                const float* row = logits + node * vocabulary;
+                int64_t* found = &successors[node * ranks];
+                topk_of(row, vocabulary, ranks, found);
+                shares_of(row, vocabulary, found, ranks, step.temperature_of_ranks,
+                          &probs[node * ranks]);
+            });
+        step.drafting->learn({step.tokens, step.parents, step.nodes, step.path, step.kept,
+                              ranks ? successors.data() : nullptr, probs.data(), ranks});
+    }
+
+private:
+    Step& step;
+    const int vocabulary;
+
+    int64_t child_of(int64_t node, int64_t token) const {
+        for (int64_t child = node + 1; child < step.nodes; child++)
+            if (step.parents[child] == node && step.tokens[child] == token) return child;
+        return -1;
+    }
+};
+
+// Seconds since it was asked last.
+class Lap {
+public:
+    double operator()() {
+        const Clock::time_point now = Clock::now();
+        const double seconds = std::chrono::duration<double>(now - since).count();
+        since = now;
+        return seconds;
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point since = Clock::now();
+};
+
+}  // namespace draftwood

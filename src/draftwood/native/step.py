@@ -1,0 +1,133 @@
+"""A step of one text in one call of the library; see step.h."""
+
+import math
+from ctypes import c_float
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.native import library
+from draftwood.native.drafting import Costs, Drafting
+
+
+@dataclass(frozen=True, eq=False)
+class NativeDraft:
+    """What the library drafts a tree with, and what it learns of the pass.
+
+    Attributes:
+        costs: of forward passes, with room for the tree; None runs the root alone.
+        drafting: of the request; None drafts and learns nothing.
+        ranks: likeliest successors that are learnt of each node; 0 learns the path alone.
+        temperature: of their probabilities.
+    """
+
+    costs: Costs | None = None
+    drafting: Drafting | None = None
+    ranks: int = 0
+    temperature: float = 1.0
+
+    @property
+    def most(self) -> int:
+        """Draft tokens."""
+        return 0 if self.costs is None else len(self.costs.tokens) - 1
+
+
+class NativeStep(NamedTuple):
+    """What came of a step.
+
+    Attributes:
+        tokens, parents: of the tree's nodes.
+        chances: of acceptance that each had, all its ancestors included.
+        proposers: of each node as bits; see ``Drafting.proposers``.
+        path: nodes that are now text, the root included.
+        next_token: drawn behind them.
+        seconds: by phase.
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    chances: list[float]
+    proposers: list[int]
+    path: list[int]
+    next_token: int
+    seconds: dict[str, float]
+
+
+class UndrawableError(Exception):
+    """The logits behind a node leave no token to draw."""
+
+    def __init__(self, logits: Float[Tensor, " vocab"], draws: int) -> None:
+        super().__init__(logits, draws)
+        self.logits, self.draws = logits, draws  # this one included
+
+
+class StepCaller:
+    """Steps of one text.
+
+    Args:
+        key: of the request's noise.
+        temperature: 0 takes the likeliest tokens.
+    """
+
+    def __init__(self, key: int, temperature: float) -> None:
+        self._call = library.library().draftwood_step
+        self._step = library.CStep(key=key, is_drawn=temperature > 0.0, temperature=temperature)
+        self._alone = Costs([1.0], [math.inf])  # a root without draft tokens
+        self._costs: Costs | None = None  # that the structure points to
+
+    def __call__(
+        self,
+        run: tuple[library.CDecoder, library.CForwardInput],
+        sequence: tuple[int, int],
+        draft: NativeDraft,
+        root: int,
+        place: int,
+        room: int,
+        threads: int,
+    ) -> NativeStep:
+        """One step.
+
+        Args:
+            run: the model, and its layers and cache.
+            sequence: its slot, and how many tokens are committed there.
+            draft: what drafts.
+            root: the newest token.
+            place: number of the next draw.
+            room: most draft tokens in a row.
+            threads: that run.
+
+        Raises:
+            IndexError: with a token that the model does not know.
+            UndrawableError: where no token can be drawn.
+        """
+        step, costs = self._step, draft.costs or self._alone
+        if costs is not self._costs:
+            self._costs, step.most = costs, draft.most
+            step.costs, step.slopes = costs.addresses[:2]
+            step.tokens, step.parents, step.path, step.chances, step.proposers = costs.addresses[2:]
+        step.drafting = None if draft.drafting is None else draft.drafting.handle
+        step.room, step.root, step.place = room, root, place
+        step.ranks, step.temperature_of_ranks = draft.ranks, draft.temperature
+        odd = self._call(*run, step, *sequence, threads)
+        size, kept = step.nodes, step.kept
+        if odd >= 0:
+            raise IndexError(costs.tokens[odd])
+        if step.broken:
+            row = (c_float * run[0].vocabulary).from_address(step.broken)
+            raise UndrawableError(torch.frombuffer(row, dtype=torch.float32).clone(), kept)
+        return NativeStep(
+            costs.tokens[:size],
+            costs.parents[:size],
+            costs.chances[:size],
+            costs.proposers[:size],
+            costs.path[:kept],
+            step.next_token,
+            {
+                "draft": step.draft_seconds,
+                "target": step.target_seconds,
+                "verify": step.verify_seconds,
+            },
+        )

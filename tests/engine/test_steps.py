@@ -1,0 +1,180 @@
+"""Steps that the library makes in one call are those that Python makes piece by piece."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+
+from draftwood.costs.budget import Budget
+from draftwood.drafters import Drafter, MultiSource, Nothing, SuffixDecoding
+from draftwood.engine import Decoding, Options
+from draftwood.engine.batch import Batch, run_all
+from draftwood.interfaces.verifier import Verifier
+from draftwood.models.native import NativeModel, NativeStepper
+from draftwood.native import library
+from draftwood.sampling import Context, Sampling
+from draftwood.stats import Step
+from draftwood.testing import tiny_llama
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Match, Rejection
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 1, 4, 1, 5]
+
+
+def cheap(nodes: int) -> float:
+    """Draft tokens cost next to nothing, so that trees are large."""
+    return 1.0 + 0.001 * nodes
+
+
+@pytest.fixture(scope="module")
+def model() -> NativeModel:
+    return NativeModel(tiny_llama(context=256), "float32")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The size of each tree of a step that the library made."""
+    sizes: list[int] = []
+    call = NativeStepper.__call__
+
+    def counted(self: NativeStepper, *arguments: object) -> object:
+        step = call(self, *arguments)  # type: ignore[arg-type]
+        sizes.append(len(step.tokens))
+        return step
+
+    monkeypatch.setattr(NativeStepper, "__call__", counted)
+    return sizes
+
+
+def drafters() -> dict[str, Drafter]:
+    budget = Budget(cheap, per_draft_token=0.0, per_step=0.0)
+    return {
+        "nothing": Nothing(),
+        "combined": MultiSource(budget=budget),
+        "suffix": SuffixDecoding(budget=budget),
+        "resting": MultiSource(budget=Budget(lambda nodes: float(nodes), per_step=1.0)),
+    }
+
+
+def decoding(
+    model: NativeModel, drafter: Drafter, verifier: Verifier | None = None, **options: object
+) -> Decoding:
+    wanted = Options(**{"max_new_tokens": 60, "seed": 5, **options})  # type: ignore[arg-type]
+    return Decoding(model, drafter, verifier or Match(), PROMPT, wanted)
+
+
+def steps(text: Decoding, alone: bool = True) -> Iterator[Step]:
+    """The text's steps; where it is not alone Python makes them."""
+    if not alone:
+        text.next_inputs, ask = lambda alone=False: ask(), text.next_inputs  # type: ignore
+    return (step for _, step in run_all([text]))
+
+
+def facts(found: Sequence[Step]) -> list[object]:
+    return [
+        (step.tokens, step.drafted, step.accepted, step.path, repr(step.tree), step.tree.sources)
+        for step in found
+        if step.tree is not None
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", list(drafters()))
+def test_whole_steps_equal_those_in_pieces(
+    model: NativeModel, made: list[int], name: str, temperature: float
+) -> None:
+    sampler = Sampling(temperature)
+    whole = list(steps(decoding(model, drafters()[name], sampler=sampler)))
+    assert len(made) == len(whole) - 1  # all but the prompt's
+    pieces = list(steps(decoding(model, drafters()[name], sampler=sampler), alone=False))
+    assert len(made) == len(whole) - 1
+    assert facts(whole) == facts(pieces)
+    assert {tuple(step.seconds) for step in whole} == {("draft", "target", "verify")}
+    if name == "combined":
+        assert max(made) > 4
+        assert any(step.accepted for step in whole)
+    if name == "resting":
+        assert 1 in made
+
+
+def test_other_draws_give_other_texts(model: NativeModel) -> None:
+    """So the texts above agree because the draws do."""
+    drafter, sampler = drafters()["combined"], Sampling(1.0)
+    one, other = (
+        list(steps(decoding(model, drafter, sampler=sampler, seed=seed))) for seed in (5, 6)
+    )
+    assert facts(one) != facts(other)
+
+
+def test_a_text_that_gets_company_goes_on_in_pieces(model: NativeModel, made: list[int]) -> None:
+    sampler, drafter = Sampling(1.0), drafters()["combined"]
+    expected = list(steps(decoding(model, drafter, sampler=sampler), alone=False))
+    batch, found, before = Batch(), list[Step](), 0
+    first = batch.add(decoding(model, drafter, sampler=sampler))
+    while batch:
+        if len(found) == 6:
+            batch.add(decoding(model, Nothing(), max_new_tokens=5))
+            before = len(made)
+        for event in batch.step():
+            if event.number == first and event.progress is not None:
+                found.append(event.progress)
+        if 6 < len(found) < 10:
+            assert len(made) == before
+    # alone, in company, and alone again
+    assert before == 5
+    assert len(made) > before
+    assert facts(found) == facts(expected)
+
+
+class Chatty(Nothing):
+    """A subclass that the library knows nothing of."""
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        return DraftTree.of([root, 7], [-1, 0])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"sampler": Sampling(1.0, top_k=5)},
+        {"sampler": Sampling(1.0, repetition_penalty=1.2)},
+        {"logprobs": 2},
+        {"bound": lambda tree, probs: 0.5},
+        {"verifier": Rejection()},
+        {"drafter": Chatty()},
+    ],
+    ids=["top-k", "penalty", "logprobs", "bound", "rejection", "subclass"],
+)
+def test_what_only_python_can_do_is_done_there(
+    model: NativeModel, made: list[int], case: dict
+) -> None:
+    drafter = case.pop("drafter", Nothing())
+    text = decoding(model, drafter, case.pop("verifier", None), max_new_tokens=4, **case)
+    found = list(steps(text))
+    assert len(found) > 1
+    assert not made
+    assert found[1].drafted == isinstance(drafter, Chatty)
+
+
+def test_a_text_ends_where_its_context_does(model: NativeModel, made: list[int]) -> None:
+    prompt = PROMPT * 17
+    text = Decoding(model, drafters()["combined"], Match(), prompt, Options(max_new_tokens=500))
+    found = [token for step in steps(text) for token in step.tokens]
+    assert text.finish_reason == "length"
+    assert made
+    assert len(prompt) + len(found) == 257  # the last one need not be run
+
+
+def test_a_broken_model_ends_the_request_with_the_place() -> None:
+    hf_model = tiny_llama()
+    with torch.no_grad():
+        hf_model.lm_head.weight[9] = torch.nan
+    model = NativeModel(hf_model, "float32")
+    session = model.start()
+    session.extend(PROMPT)
+    text = Decoding(model, Nothing(), Match(), PROMPT, Options(), session)
+    text.begin(3, {})
+    with pytest.raises(ValueError, match=r"token 2 of the text cannot be chosen.*NaN"):
+        list(steps(text))
