@@ -1,24 +1,27 @@
 """Models on a CPU, where one C++ call runs all layers."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from weakref import ref
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import EndWeights, Keep, Output
-from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes, read_decoder
+from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.decoder_model import DecoderModel, outputs
+from draftwood.models.described import DescribedModel
 from draftwood.models.ends import as_saved, require_part
 from draftwood.models.session import PackedInput
 from draftwood.native import library
 from draftwood.native.clock import PhaseClock
 from draftwood.native.matrix import Blocks, Matrix
 from draftwood.native.threads import threads
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Products = Literal["float32", "bfloat16", "int8", "int4"]
 INTEGERS: tuple[Products, ...] = ("int8", "int4")
@@ -54,7 +57,7 @@ class NativeModel(DecoderModel):
     Greedy texts with drafts therefore equal plain ones in every type.
 
     Args:
-        hf_model: a model of one of the ``FAMILIES``, on the CPU.
+        hf_model: a model of one of the ``FAMILIES``, on the CPU, or what was read of one.
         products: how matrices are stored and multiplied; None takes bfloat16 for models in
             bfloat16, else float32. In ``int8`` 32 weights share a scale, and so do 32 activations
             of a row; weights that lie on 16 even steps anyway, since a file of 4-bit weights is
@@ -75,22 +78,26 @@ class NativeModel(DecoderModel):
 
     def __init__(
         self,
-        hf_model: PreTrainedModel,
+        hf_model: "PreTrainedModel | DescribedModel",
         products: Products | None = None,
         dtype: torch.dtype | None = None,
         packer: Packer | None = None,
     ) -> None:
-        if hf_model.device.type != "cpu":
+        cpu, head = torch.device("cpu"), None
+        if products is not None and products in INTEGERS:
+            require_int8(cpu, products)
+        if isinstance(hf_model, DescribedModel):
+            model = hf_model
+        elif hf_model.device.type != "cpu":
             raise ValueError(
                 f"NativeModel runs on CPUs, not on {hf_model.device.type}; use LeanModel"
             )
-        if products is not None and products in INTEGERS:
-            require_int8(hf_model.device, products)
-        dtype = dtype or hf_model.dtype
+        else:
+            model, head = DescribedModel.of(hf_model), hf_model.get_output_embeddings()
+        decoder, dtype = model.decoder, dtype or model.dtype
         self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
         half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
-        decoder = read_decoder(hf_model)
-        super().__init__(hf_model, decoder, half_type, dtype)
+        super().__init__(model, cpu, half_type, dtype)
         self.library = library.library()
         self.clock: PhaseClock | None = None
         self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
@@ -110,7 +117,7 @@ class NativeModel(DecoderModel):
             and isinstance(decoder.lm_head.weight, Tensor)
             and decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
         )
-        self._is_tied, self._module = tied, ref(hf_model.get_output_embeddings())
+        self._is_tied, self._module = tied, None if head is None else ref(head)
 
     @property
     def instructions(self) -> str:
@@ -348,7 +355,8 @@ class NativeEnds:
         own = model._embedding
         embedding = (own.floats() if isinstance(own, Matrix) else own).to(model.dtype)
         norm, norm_bias = as_saved(model._norms, model.dtype)
-        head = embedding if model._is_tied else self._untied(model._module())
+        module = None if model._module is None else model._module()
+        head = embedding if model._is_tied else self._untied(module)
         return EndWeights(embedding, norm, norm_bias, head, model._head_bias)
 
     def _untied(self, module: nn.Module | None) -> Tensor:
