@@ -77,6 +77,7 @@ def read_kept(folder: Path, files: Sequence[np.ndarray]) -> DescribedModel | Non
         config=SimpleNamespace(**record["config"]),
         end_tokens=frozenset(record["end_tokens"]),
         dtype=getattr(torch, record["dtype"]),
+        device=torch.device("cpu"),
     )
 
 

@@ -24,7 +24,6 @@ class DecoderModel(PoolOfSequences):
 
     Args:
         model: what was read of the model, which was in eval mode.
-        device: of its weights.
         cache: type of the keys and values.
         dtype: of hidden states that are handed out; None takes the model's.
     """
@@ -32,16 +31,15 @@ class DecoderModel(PoolOfSequences):
     def __init__(
         self,
         model: DescribedModel,
-        device: torch.device,
         cache: torch.dtype,
         dtype: torch.dtype | None = None,
     ) -> None:
         decoder = model.decoder
         shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
-        pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, device)
+        pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, model.device)
         super().__init__(model.config, pool, {"hidden", "partial", "fork", "ends"})
         self.sizes, self.scales = decoder.sizes, decoder.scales
-        self.dtype, self.device = dtype or model.dtype, device
+        self.dtype, self.device = dtype or model.dtype, model.device
         self.end_tokens = model.end_tokens
         self.depth = len(decoder.layers)
         self.windows = list(dict.fromkeys(layer.window for layer in decoder.layers))

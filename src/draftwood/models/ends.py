@@ -35,6 +35,18 @@ def require_part(tokens: Tensor, vocabulary: int) -> None:
         )
 
 
+def beyond(tokens: Tensor, vocabulary: int) -> str:
+    """Says of a prompt that some of its tokens are not of the vocabulary."""
+    found = sorted(set(tokens[(tokens < 0) | (tokens >= vocabulary)].tolist()))
+    some = ", ".join(map(str, found[:8])) + (
+        f" and {len(found) - 8} more" if len(found) > 8 else ""
+    )
+    return (
+        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the"
+        " prompt with the model's own tokenizer"
+    )
+
+
 class LeanEnds:
     """Of a ``LeanModel``. Its weights are those it keeps anyway, so they cost nothing."""
 

@@ -55,7 +55,7 @@ class LeanModel(DecoderModel):
         model = DescribedModel.of(hf_model)
         self.decoder = model.decoder
         self.embedding = Projection(self.decoder.embedding, None).floats
-        super().__init__(model, hf_model.device, cache=hf_model.dtype)
+        super().__init__(model, cache=hf_model.dtype)
         prepacked = _can_prepack(self.device, self.dtype)
         self.products = [
             _products(layer, self.sizes.activation, prepacked) for layer in self.decoder.layers

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
-from weakref import ref
 
 import torch
 from jaxtyping import Float, Int
@@ -13,11 +12,11 @@ from draftwood.interfaces.model import EndWeights, Keep, Output
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.described import DescribedModel
-from draftwood.models.ends import as_saved, require_part
+from draftwood.models.ends import as_saved, beyond, require_part
 from draftwood.models.session import PackedInput
 from draftwood.native import library
 from draftwood.native.clock import PhaseClock
-from draftwood.native.matrix import Blocks, Matrix
+from draftwood.native.matrix import Blocks, Matrix, fill
 from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
@@ -83,21 +82,17 @@ class NativeModel(DecoderModel):
         dtype: torch.dtype | None = None,
         packer: Packer | None = None,
     ) -> None:
-        cpu, head = torch.device("cpu"), None
-        if products is not None and products in INTEGERS:
-            require_int8(cpu, products)
-        if isinstance(hf_model, DescribedModel):
-            model = hf_model
-        elif hf_model.device.type != "cpu":
+        if hf_model.device.type != "cpu":
             raise ValueError(
                 f"NativeModel runs on CPUs, not on {hf_model.device.type}; use LeanModel"
             )
-        else:
-            model, head = DescribedModel.of(hf_model), hf_model.get_output_embeddings()
+        if products is not None and products in INTEGERS:
+            require_int8(hf_model.device, products)
+        model = DescribedModel.of(hf_model)
         decoder, dtype = model.decoder, dtype or model.dtype
         self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
         half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
-        super().__init__(model, cpu, half_type, dtype)
+        super().__init__(model, half_type, dtype)
         self.library = library.library()
         self.clock: PhaseClock | None = None
         self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
@@ -105,11 +100,14 @@ class NativeModel(DecoderModel):
         self._memory: list[object] = []  # what the structure points to
         self._shared: dict[Blocks, Matrix] = {}
         self._packer = packer or self._pack
+        self._unfilled: list[tuple[Matrix, Blocks]] = []
         self._norms, self._head_bias = decoder.norm, decoder.lm_head.bias
         self._lm_head = self._packed("lm_head", decoder.lm_head)
         self._embedding = self._embedding_of(decoder, half_type)
         self._embedding_scale = decoder.scales.embedding
         self._structure = self._decoder(decoder, half_type)
+        fill(self._unfilled)
+        self._unfilled.clear()
         self._shared.clear()  # blocks keep their file mapped
         self._packer = self._pack
         tied = decoder.lm_head.weight is decoder.embedding or (
@@ -117,7 +115,7 @@ class NativeModel(DecoderModel):
             and isinstance(decoder.lm_head.weight, Tensor)
             and decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
         )
-        self._is_tied, self._module = tied, None if head is None else ref(head)
+        self._is_tied, self._module = tied, model.head
 
     @property
     def instructions(self) -> str:
@@ -172,7 +170,7 @@ class NativeModel(DecoderModel):
         if self.clock is not None:
             run.seconds = self.clock.next_run(at_once)
         if self.library.draftwood_run(self._structure, run, at_once) >= 0:
-            raise ValueError(_beyond(tokens, self.vocab_size))
+            raise ValueError(beyond(tokens, self.vocab_size))
         return outputs(
             logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep
         )
@@ -271,7 +269,11 @@ class NativeModel(DecoderModel):
         return library.CMatrix() if part is None else self._packed(place, part).structure
 
     def _pack(self, place: str, part: Projection) -> Matrix:
-        return Matrix.pack(part.weight, part.bias, self.products)
+        if isinstance(part.weight, Tensor):
+            return Matrix.pack(part.weight, part.bias, self.products)
+        matrix, unfilled = Matrix.of_blocks(part.weight, part.bias, self.products)
+        self._unfilled += unfilled
+        return matrix
 
     def _packed(self, place: str, part: Projection) -> Matrix:
         """The matrix as the library reads it; blocks that stand at two places are stored once."""
@@ -355,8 +357,7 @@ class NativeEnds:
         own = model._embedding
         embedding = (own.floats() if isinstance(own, Matrix) else own).to(model.dtype)
         norm, norm_bias = as_saved(model._norms, model.dtype)
-        module = None if model._module is None else model._module()
-        head = embedding if model._is_tied else self._untied(module)
+        head = embedding if model._is_tied else self._untied(model._module())
         return EndWeights(embedding, norm, norm_bias, head, model._head_bias)
 
     def _untied(self, module: nn.Module | None) -> Tensor:
@@ -374,14 +375,3 @@ def _usual_scale(sizes: Sizes) -> float:
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
     """64-bit integers, one tensor of several."""
     return (pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))).to(torch.int64).contiguous()
-
-
-def _beyond(tokens: Tensor, vocabulary: int) -> str:
-    found = sorted(set(tokens[(tokens < 0) | (tokens >= vocabulary)].tolist()))
-    some = ", ".join(map(str, found[:8])) + (
-        f" and {len(found) - 8} more" if len(found) > 8 else ""
-    )
-    return (
-        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the"
-        " prompt with the model's own tokenizer"
-    )

@@ -75,11 +75,24 @@ class LanguageModel(InProcess):
         self.prior = prior or StoredPrior(model, _usual_text(tokenizer), self.calibration.folder)
 
     def with_method(
-        self, method: str | Recipe | Method, draft_model: Model | None = None
+        self,
+        method: str | Recipe | Method,
+        draft_model: Model | None = None,
+        measure: bool = True,
     ) -> "LanguageModel":
-        """The same model, decoded by another method."""
+        """The same model, decoded by another method.
+
+        Args:
+            draft_model: for methods that draft with one.
+            measure: False does without what would have to be measured first: the method drafts as
+                on a machine where draft tokens are dear.
+        """
         chosen = methods.build(
-            method, self.model, draft_model, curve=self.calibration, prior=self.prior
+            method,
+            self.model,
+            draft_model,
+            curve=self.calibration if measure or self.calibration.is_known else None,
+            prior=self.prior if measure or self.prior.is_known else None,
         )
         return LanguageModel(
             self.model, self.tokenizer, chosen, self.name, self.calibration, self.prior
