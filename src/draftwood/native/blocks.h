@@ -238,10 +238,9 @@ inline void pack_blocks(const StoredBlocks& stored, int tile) {
     std::memset(blocks, 0, sizeof blocks);  // outputs that are not there stay so
     for (int number = 0; number < count; number++) {
         for (int lane = 0; lane < LANES && tile * LANES + lane < matrix.outputs; lane++)
-            read_block(
-                matrix.format,
-                stored.rows + (stored.order[tile * LANES + lane] * count + number) * bytes,
-                stored.books, blocks[lane]);
+            read_block(matrix.format,
+                       stored.rows + (stored.order[tile * LANES + lane] * count + number) * bytes,
+                       stored.books, blocks[lane]);
         put_scales(kind, blocks,
                    (uint8_t*)scales(matrix, tile) + (size_t)number * scale_bytes(kind));
         for (int group = 0; group < width / GROUP; group++) {
