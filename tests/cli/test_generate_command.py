@@ -222,3 +222,29 @@ def test_several_answers(target):
     assert "--answers" in refused("generate", "hello", *options, "--answers", "0")
     line = refused("generate", "hello", *options, "--answers", "2", "--show-tree")
     assert "leave --answers out" in line
+
+
+def test_the_first_text_does_not_wait_for_what_is_measured(target, tmp_path, monkeypatch):
+    from draftwood.costs import calibration
+    from draftwood.sources import stored_prior
+    from draftwood.text.language_model import LanguageModel
+
+    order, write = [], LanguageModel.stream
+    measure, ask = calibration.measure, stored_prior.BigramPrior.of
+    monkeypatch.setattr(calibration, "home", lambda: tmp_path)
+    monkeypatch.setattr(stored_prior, "home", lambda: tmp_path)
+    monkeypatch.setattr(
+        LanguageModel, "stream", lambda *a, **k: order.append("text") or write(*a, **k)
+    )
+    monkeypatch.setattr(
+        calibration, "measure", lambda *a, **k: order.append("curve") or measure(*a, **k)
+    )
+    monkeypatch.setattr(
+        stored_prior.BigramPrior, "of", lambda *a, **k: order.append("prior") or ask(*a, **k)
+    )
+    options = ("hello", "--model", target, "--dtype", "float32", "--max-new-tokens", "24")
+    first = written(*options)
+    assert order == ["text", "prior", "curve"]
+    assert written(*options)["text"] == first["text"]  # with both
+    assert order == ["text", "prior", "curve", "text"]
+    assert written(*options, "--method", "plain")["text"] == first["text"]

@@ -10,7 +10,8 @@ from draftwood.drafters import Drafter, MultiSource, Nothing, SuffixDecoding
 from draftwood.engine import Decoding, Options
 from draftwood.engine.batch import Batch, run_all
 from draftwood.interfaces.verifier import Verifier
-from draftwood.models.native import NativeModel, NativeStepper
+from draftwood.models.native import NativeModel
+from draftwood.models.native_step import NativeStepper
 from draftwood.native import library
 from draftwood.sampling import Context, Sampling
 from draftwood.stats import Step

@@ -12,7 +12,7 @@ import torch
 from gguf_writing import TOKENS, converted, write_gguf
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from draftwood.loading.gguf_files import gguf_folder
+from draftwood.loading.gguf_files import QuickReader, gguf_folder
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
@@ -66,6 +66,19 @@ def logits(model: PreTrainedModel, count: int = CONTEXT) -> torch.Tensor:
 def assert_same_model(path: Path, model: PreTrainedModel, count: int = CONTEXT) -> None:
     loaded = load_pretrained(str(path), dtype="float32", device="cpu").model
     torch.testing.assert_close(logits(loaded, count), logits(model, count), rtol=1e-4, atol=1e-4)
+
+
+def test_lists_are_read_as_the_gguf_package_reads_them(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", build("llama"), settings={"windows": [8, 0, 8], "more": [True]})
+    ours, theirs = QuickReader(tmp_path / "m.gguf"), gguf.GGUFReader(tmp_path / "m.gguf")
+    kinds = set()
+    for name, field in theirs.fields.items():
+        if field.types[-1] != gguf.GGUFValueType.STRING or len(field.types) == 1:
+            assert ours.fields[name].contents() == field.contents()
+            kinds.add(field.types[-1])
+    assert {gguf.GGUFValueType.INT32, gguf.GGUFValueType.BOOL} < kinds
+    for mine, other in zip(ours.tensors, theirs.tensors, strict=True):
+        assert (mine.name, mine.data_offset) == (other.name, other.data_offset)
 
 
 # ---- files that are none

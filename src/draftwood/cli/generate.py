@@ -75,12 +75,14 @@ def generate(
     options.check_methods([method], draft_model, inexact)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
-    lm = options.LoadedModels(model, draft_model, dtype, device).using(method)
+    loaded = options.LoadedModels(model, draft_model, dtype, device)
+    lm = loaded.using(method, measure=False)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)
         _print_answers(result, decoding["seed"], as_json, show_stats)
         if show_stats:
             _print_instructions(lm)
+        loaded.using(method)  # measures what it did without
         return
     stream = lm.stream(prompt, exact=not inexact, **decoding)
     try:
@@ -100,6 +102,7 @@ def generate(
         _print_instructions(lm)
     elif not as_json:
         say_summary(result.stats, result.method)
+    loaded.using(method)  # measures what it did without
 
 
 def read_prompt(prompt: str) -> str:

@@ -170,9 +170,9 @@ class LoadedModels:
         if draft_model is not None:
             self.draft = load_draft_model(draft_model, self.plain.tokenizer, dtype, device)
 
-    def using(self, method: str) -> "LanguageModel":
-        """The target with this method."""
+    def using(self, method: str, measure: bool = True) -> "LanguageModel":
+        """The target with this method; see ``LanguageModel.with_method``."""
         from draftwood import methods
 
         draft = self.draft if methods.uses_draft_model(method) else None
-        return self.plain.with_method(method, draft)
+        return self.plain.with_method(method, draft, measure)

@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib import metadata
@@ -231,6 +232,15 @@ class Calibration:
             if self._curve is None:
                 self._curve = curve_for(self.model, self.key)
             return self._curve
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a curve without measuring one."""
+        with self._making:
+            if self._curve is None and (key := self.key) is not None:
+                with suppress(ValueError, OSError):  # measuring it again says what is wrong
+                    self._curve = read(key)
+            return self._curve is not None
 
     def use(self, curve: Callable[[int], float]) -> None:
         """Take this curve from now on."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, PreTrainedModel
 
 from draftwood.loading import skeleton
 from draftwood.loading.gguf_files import (
@@ -30,7 +29,9 @@ from draftwood.loading.gguf_files import (
 )
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.gguf_settings import configuration
+from draftwood.loading.kept_decoder import keep, read_kept
 from draftwood.models.decoder import why_other_shape
+from draftwood.models.described import DescribedModel
 from draftwood.native.matrix import Blocks, Matrix, block_formats
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.memory import require_memory
@@ -38,7 +39,6 @@ from draftwood.storage.progress import progress, quiet_transformers
 
 if TYPE_CHECKING:
     from gguf import ReaderTensor
-
 PLACES = "blocks.json"
 ORDER = "order of "  # begins the names of tensors that hold rows
 # raised whenever a file is read differently, so that folders of earlier versions are made again
@@ -95,6 +95,7 @@ def describe(path: Path, folder: Path) -> Facts:
     Returns what the folder's manifest says of the weights.
     """
     from gguf import dequantize
+    from transformers import AutoConfig
 
     parts = parts_of(path)
     with progress(f"reading {path.name} (once)"), quiet_transformers(), readable(path):
@@ -155,10 +156,10 @@ def digest_of(folder: Path) -> str:
     )
 
 
-def open_blocks(folder: Path) -> PreTrainedModel:
+def open_blocks(folder: Path) -> DescribedModel:
     """The model that a folder describes.
 
-    Its linear layers have blocks in the place of weights: the native path alone runs it.
+    Blocks stand in the place of its weights: the native path alone runs it.
 
     Raises:
         ValueError: for a file that was cut short or changed since it was described, and for
@@ -179,6 +180,9 @@ def open_blocks(folder: Path) -> PreTrainedModel:
     require_unchanged(folder)
     sizes = [Matrix.sizes(each.format, each.rows, each.inputs) for each in matrices]
     require_memory(sum(map(sum, sizes)), str(paths[0]))
+    kept = read_kept(folder, files)
+    if kept is not None:
+        return kept
     small = skeleton.small_tensors(folder)
     orders = {name: small.pop(name) for name in [*small] if name.startswith(ORDER)}
     found = dict[str, Blocks]()
@@ -188,7 +192,9 @@ def open_blocks(folder: Path) -> PreTrainedModel:
         order = None if each.order is None else orders[each.order].to(torch.int64)
         shape = (each.rows, each.row_bytes)
         found[each.module] = Blocks(each.format, stored.reshape(shape), each.inputs, order)
-    return skeleton.open_skeleton(folder, small, found)
+    model = DescribedModel.of(skeleton.open_skeleton(folder, small, found))
+    keep(model, folder, files)
+    return model
 
 
 def require_unchanged(folder: Path) -> None:

@@ -294,16 +294,25 @@ def _one_map_of_names() -> Iterator[None]:
 
 
 class QuickReader(gguf.GGUFReader):
-    """Passes over lists of strings: a vocabulary takes seconds, and tokenizers read it again."""
+    """Passes over lists of strings: a vocabulary takes seconds, and tokenizers read it again.
+
+    Lists of numbers, which vocabularies have as well, are read at once.
+    """
 
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list, list, list]:
-        if raw_type != gguf.GGUFValueType.ARRAY:
+        if raw_type != gguf.GGUFValueType.ARRAY or self.byte_order != "I":
             return super()._get_field_parts(orig_offs, raw_type)
         content = memoryview(self.data)  # type: ignore[arg-type]
         kind, count = struct.unpack_from("<IQ", content, orig_offs)
-        if kind != gguf.GGUFValueType.STRING or self.byte_order != "I":
+        at, number = orig_offs + 12, self.gguf_scalar_to_np.get(gguf.GGUFValueType(kind))
+        if number is not None:
+            numbers = np.asarray(self._get(at, number, count))
+            if len(numbers) != count:
+                raise ValueError("a list of numbers goes beyond its end")
+            types = [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType(kind)]
+            return 12 + numbers.nbytes, [*numbers[:, None]], [*range(count)], types
+        if kind != gguf.GGUFValueType.STRING:
             return super()._get_field_parts(orig_offs, raw_type)
-        at = orig_offs + 12
         for _ in range(count):
             at += 8 + struct.unpack_from("<Q", content, at)[0]
         if at > len(content):

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from draftwood.interfaces.model import Model
 from draftwood.loading import hub, packed
@@ -17,9 +18,11 @@ from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.decoder import why_not_lean
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, Products, has_int8, require_int8
-from draftwood.models.transformers import TransformersModel
 from draftwood.native.library import CompilerError, available
 from draftwood.storage.progress import progress, quiet_transformers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +100,7 @@ def _in_place(
 def _packed(name: str, folder: Path, products: Products) -> LoadedModel:
     """The model in a folder with matrices that are packed once, if there is room for them."""
 
-    def load() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    def load() -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         loaded = hub.read_folder(name, folder, products, torch.device("cpu"))
         return loaded.model, loaded.tokenizer
 
@@ -118,7 +121,7 @@ def _opened(
         return LoadedModel(run(), tokenizer.result(), folder, dtype)
 
 
-def model_for(hf_model: PreTrainedModel, integers: Products | None = None) -> Model:
+def model_for(hf_model: "PreTrainedModel", integers: Products | None = None) -> Model:
     """The fastest way to run a Transformers model.
 
     Those of the ``FAMILIES`` run in C++ on CPUs and lean elsewhere, others in the general way.
@@ -127,6 +130,8 @@ def model_for(hf_model: PreTrainedModel, integers: Products | None = None) -> Mo
         ValueError: for products of integers on other models or without a compiler, and for models
             that cannot run trees.
     """
+    from draftwood.models.transformers import TransformersModel  # takes seconds to import
+
     reason = why_not_lean(hf_model)
     if reason is not None and integers is not None:
         raise ValueError(_on_native_path(integers, reason))

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+import transformers
+from transformers import PreTrainedTokenizerBase
 
 from draftwood.loading import skeleton
 from draftwood.loading.folders import check_folder, understood
@@ -29,6 +30,9 @@ from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory
 from draftwood.storage.weights import SETTINGS, WEIGHTS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 PLACES, MATRICES = "packed.json", "matrices.bin"
 # raised whenever a folder is written differently, so that those of earlier versions are made again
@@ -63,19 +67,20 @@ def why_not_packed(folder: Path) -> str | None:
         ValueError: for a configuration that Transformers does not understand.
     """
     with understood(folder):
-        return why_other_shape(skeleton.skeleton(AutoConfig.from_pretrained(folder)))
+        return why_other_shape(skeleton.skeleton(transformers.AutoConfig.from_pretrained(folder)))
 
 
 def has_experts(folder: Path) -> bool:
     """Whether it is a mixture of experts, whose matrices are packed at every load."""
-    model = skeleton.skeleton(AutoConfig.from_pretrained(folder))
+    model = skeleton.skeleton(transformers.AutoConfig.from_pretrained(folder))
     family = FAMILIES.get(type(model).__name__)
     return family is not None and family.routing(model.config.get_text_config()) is not None
 
 
 def packed_size(folder: Path, products: Products) -> int:
     """Most bytes that the packed matrices of the model in a folder have."""
-    model, format = skeleton.skeleton(AutoConfig.from_pretrained(folder)), FROM_FLOATS[products]
+    config, format = transformers.AutoConfig.from_pretrained(folder), FROM_FLOATS[products]
+    model = skeleton.skeleton(config)
     shapes = [model.get_submodule(name).weight.shape for name in skeleton.linear(model)]
     if model.config.tie_word_embeddings:
         shapes.append(model.get_input_embeddings().weight.shape)
@@ -85,7 +90,7 @@ def packed_size(folder: Path, products: Products) -> int:
 def packed_folder(
     folder: Path,
     products: Products,
-    load: Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]],
+    load: "Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]",
 ) -> Path:
     """The packed matrices of the model in a folder, made by the first call.
 
@@ -129,7 +134,7 @@ def limit() -> int:
 
 
 def write_packed(
-    model: PreTrainedModel,
+    model: "PreTrainedModel",
     tokenizer: PreTrainedTokenizerBase,
     products: Products,
     made_from: dict[str, object],

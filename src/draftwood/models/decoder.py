@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel
 
 from draftwood.models.families import FAMILIES, Family, Routing, Scales
 from draftwood.models.support import layer_windows
 from draftwood.native.matrix import Blocks, Weights
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 """Those of gated networks: Transformers' names, and ours."""
@@ -224,14 +226,14 @@ def weights_of(module: nn.Module) -> Weights:
     return weight.detach()
 
 
-def why_not_lean(hf_model: PreTrainedModel) -> str | None:
+def why_not_lean(hf_model: "PreTrainedModel") -> str | None:
     """Why ``read_decoder`` cannot read this model; None if it can."""
     if any(parameter.is_meta for parameter in hf_model.parameters()):
         return "some of its weights are not in memory"
     return why_other_shape(hf_model)
 
 
-def why_other_shape(hf_model: PreTrainedModel) -> str | None:
+def why_other_shape(hf_model: "PreTrainedModel") -> str | None:
     """Why this model, whose weights need not be in memory, is of another shape; None if not."""
     config: Any = hf_model.config.get_text_config()
     family = FAMILIES.get(type(hf_model).__name__)
@@ -260,7 +262,7 @@ def why_other_shape(hf_model: PreTrainedModel) -> str | None:
 
 
 @torch.no_grad()
-def read_decoder(hf_model: PreTrainedModel) -> Decoder:
+def read_decoder(hf_model: "PreTrainedModel") -> Decoder:
     """The parts of a model.
 
     Raises:
@@ -302,7 +304,7 @@ def _rotary(tables: Any, name: str) -> Rotary:
     )
 
 
-def _sizes(family: Family, hf_model: PreTrainedModel, tables: Any, name: str) -> Sizes:
+def _sizes(family: Family, hf_model: "PreTrainedModel", tables: Any, name: str) -> Sizes:
     config: Any = hf_model.config.get_text_config()
     decoder: Any = hf_model.get_decoder()
     heads, norm = config.num_attention_heads, decoder.norm
@@ -328,7 +330,7 @@ class _Reader:
     """Reads the parts of one model as its family has them."""
 
     family: Family
-    hf_model: PreTrainedModel
+    hf_model: "PreTrainedModel"
     sizes: Sizes
 
     @property

@@ -1,17 +1,19 @@
 """What every way to run a decoder part by part has in common."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import Keep, Output
 from draftwood.models.cache import CachePool, LayerShape
-from draftwood.models.decoder import Decoder
+from draftwood.models.described import DescribedModel
 from draftwood.models.pooled import PoolOfSequences
-from draftwood.models.support import end_tokens
+
+if TYPE_CHECKING:
+    pass
 
 
 class DecoderModel(PoolOfSequences):
@@ -21,27 +23,24 @@ class DecoderModel(PoolOfSequences):
     added up (the residual stream, norms, rotary embedding) is kept in float32.
 
     Args:
-        hf_model: the model, in eval mode; it is not changed.
-        decoder: its parts.
+        model: what was read of the model, which was in eval mode.
         cache: type of the keys and values.
         dtype: of hidden states that are handed out; None takes the model's.
     """
 
     def __init__(
         self,
-        hf_model: PreTrainedModel,
-        decoder: Decoder,
+        model: DescribedModel,
         cache: torch.dtype,
         dtype: torch.dtype | None = None,
     ) -> None:
+        decoder = model.decoder
         shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
-        pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, hf_model.device)
-        super().__init__(
-            hf_model.config.get_text_config(), pool, {"hidden", "partial", "fork", "ends"}
-        )
+        pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, model.device)
+        super().__init__(model.config, pool, {"hidden", "partial", "fork", "ends"})
         self.sizes, self.scales = decoder.sizes, decoder.scales
-        self.dtype, self.device = dtype or hf_model.dtype, hf_model.device
-        self.end_tokens = end_tokens(hf_model)
+        self.dtype, self.device = dtype or model.dtype, model.device
+        self.end_tokens = model.end_tokens
         self.depth = len(decoder.layers)
         self.windows = list(dict.fromkeys(layer.window for layer in decoder.layers))
 

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from draftwood.interfaces.model import EndWeights
@@ -18,6 +17,8 @@ from draftwood.models.decoder import Norm
 from draftwood.models.submodules import replaced
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from draftwood.models.lean import LeanModel
 
 FINAL_NORMS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "layer_norm", "layernorm")
@@ -32,6 +33,18 @@ def require_part(tokens: Tensor, vocabulary: int) -> None:
             f"tokens of a part must be 0 to {vocabulary - 1}, the model's vocabulary, got"
             f" {sorted(set(wrong.tolist()))[:8]}"
         )
+
+
+def beyond(tokens: Tensor, vocabulary: int) -> str:
+    """Says of a prompt that some of its tokens are not of the vocabulary."""
+    found = sorted(set(tokens[(tokens < 0) | (tokens >= vocabulary)].tolist()))
+    some = ", ".join(map(str, found[:8])) + (
+        f" and {len(found) - 8} more" if len(found) > 8 else ""
+    )
+    return (
+        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the"
+        " prompt with the model's own tokenizer"
+    )
 
 
 class LeanEnds:
@@ -82,7 +95,7 @@ class ModuleEnds:
     whatever it does to logits is done. Its weights are the module's own and cost nothing.
     """
 
-    def __init__(self, hf_model: PreTrainedModel) -> None:
+    def __init__(self, hf_model: "PreTrainedModel") -> None:
         self.hf_model = hf_model
         self.decoder: Any = hf_model.get_decoder()
         self.head: Any = hf_model.get_output_embeddings()
@@ -125,7 +138,7 @@ class ModuleEnds:
         )
 
 
-def final_norm(hf_model: PreTrainedModel) -> nn.Module | None:
+def final_norm(hf_model: "PreTrainedModel") -> nn.Module | None:
     """The norm between the last layer and the output head.
 
     None unless the model is known to have just that there.

@@ -4,19 +4,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
-from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import Keep, Layers, Output
-from draftwood.models.decoder import Expert, Experts, Layer, Norm, Projection, read_decoder
+from draftwood.models.decoder import Expert, Experts, Layer, Norm, Projection
 from draftwood.models.decoder_model import DecoderModel, capped_attention, outputs
+from draftwood.models.described import DescribedModel
 from draftwood.models.ends import LeanEnds
 from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Decoded, Graphs
 from draftwood.models.session import PackedInput
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _ACTIVATIONS = {
     "silu": functional.silu,
@@ -47,10 +51,11 @@ class LeanModel(DecoderModel):
         ValueError: for architectures of another shape; the message says why.
     """
 
-    def __init__(self, hf_model: PreTrainedModel) -> None:
-        self.decoder = read_decoder(hf_model)
+    def __init__(self, hf_model: "PreTrainedModel") -> None:
+        model = DescribedModel.of(hf_model)
+        self.decoder = model.decoder
         self.embedding = Projection(self.decoder.embedding, None).floats
-        super().__init__(hf_model, self.decoder, cache=hf_model.dtype)
+        super().__init__(model, cache=hf_model.dtype)
         prepacked = _can_prepack(self.device, self.dtype)
         self.products = [
             _products(layer, self.sizes.activation, prepacked) for layer in self.decoder.layers

@@ -1,25 +1,27 @@
 """Models on a CPU, where one C++ call runs all layers."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal
-from weakref import ref
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import EndWeights, Keep, Output
-from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes, read_decoder
+from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.decoder_model import DecoderModel, outputs
-from draftwood.models.ends import as_saved, require_part
+from draftwood.models.described import DescribedModel
+from draftwood.models.ends import as_saved, beyond, require_part
+from draftwood.models.native_step import NativeStepper
 from draftwood.models.session import PackedInput, PooledSession
 from draftwood.native import library
 from draftwood.native.clock import PhaseClock
-from draftwood.native.matrix import Blocks, Matrix
-from draftwood.native.step import NativeDraft, NativeStep, StepCaller
+from draftwood.native.matrix import Blocks, Matrix, fill
 from draftwood.native.threads import threads
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Products = Literal["float32", "bfloat16", "int8", "int4"]
 INTEGERS: tuple[Products, ...] = ("int8", "int4")
@@ -55,7 +57,7 @@ class NativeModel(DecoderModel):
     Greedy texts with drafts therefore equal plain ones in every type.
 
     Args:
-        hf_model: a model of one of the ``FAMILIES``, on the CPU.
+        hf_model: a model of one of the ``FAMILIES``, on the CPU, or what was read of one.
         products: how matrices are stored and multiplied; None takes bfloat16 for models in
             bfloat16, else float32. In ``int8`` 32 weights share a scale, and so do 32 activations
             of a row; weights that lie on 16 even steps anyway, since a file of 4-bit weights is
@@ -76,7 +78,7 @@ class NativeModel(DecoderModel):
 
     def __init__(
         self,
-        hf_model: PreTrainedModel,
+        hf_model: "PreTrainedModel | DescribedModel",
         products: Products | None = None,
         dtype: torch.dtype | None = None,
         packer: Packer | None = None,
@@ -87,11 +89,11 @@ class NativeModel(DecoderModel):
             )
         if products is not None and products in INTEGERS:
             require_int8(hf_model.device, products)
-        dtype = dtype or hf_model.dtype
+        model = DescribedModel.of(hf_model)
+        decoder, dtype = model.decoder, dtype or model.dtype
         self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
         half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
-        decoder = read_decoder(hf_model)
-        super().__init__(hf_model, decoder, half_type, dtype)
+        super().__init__(model, half_type, dtype)
         self.library = library.library()
         self.clock: PhaseClock | None = None
         self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
@@ -99,11 +101,14 @@ class NativeModel(DecoderModel):
         self._memory: list[object] = []  # what the structure points to
         self._shared: dict[Blocks, Matrix] = {}
         self._packer = packer or self._pack
+        self._unfilled: list[tuple[Matrix, Blocks]] = []
         self._norms, self._head_bias = decoder.norm, decoder.lm_head.bias
         self._lm_head = self._packed("lm_head", decoder.lm_head)
         self._embedding = self._embedding_of(decoder, half_type)
         self._embedding_scale = decoder.scales.embedding
-        self._structure = self._decoder(decoder, half_type)
+        self.structure = self._decoder(decoder, half_type)
+        fill(self._unfilled)
+        self._unfilled.clear()
         self._shared.clear()  # blocks keep their file mapped
         self._packer = self._pack
         tied = decoder.lm_head.weight is decoder.embedding or (
@@ -111,7 +116,7 @@ class NativeModel(DecoderModel):
             and isinstance(decoder.lm_head.weight, Tensor)
             and decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
         )
-        self._is_tied, self._module = tied, ref(hf_model.get_output_embeddings())
+        self._is_tied, self._module = tied, model.head
 
     @property
     def instructions(self) -> str:
@@ -159,18 +164,18 @@ class NativeModel(DecoderModel):
             layers=self.depth,
             last_only=keep == "last",
         )
-        at_once = self._prepare(run)
-        if self.library.draftwood_run(self._structure, run, at_once) >= 0:
-            raise ValueError(_beyond(tokens, self.vocab_size))
+        at_once = self.prepare(run)
+        if self.library.draftwood_run(self.structure, run, at_once) >= 0:
+            raise ValueError(beyond(tokens, self.vocab_size))
         return outputs(
             logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep
         )
 
-    def stepper(self, session: PooledSession, key: int, temperature: float) -> "NativeStepper":
+    def stepper(self, session: PooledSession, key: int, temperature: float) -> NativeStepper:
         """Implements ``interfaces.step.StepModel``."""
         return NativeStepper(self, session, key, temperature)
 
-    def _prepare(self, run: library.CForwardInput) -> int:
+    def prepare(self, run: library.CForwardInput) -> int:
         """Say where the cache is now, and the clock; gives the number of threads."""
         run.cache, pool = self.pool.address, self.pool
         run.cache_slots, run.capacity = pool.slots, pool.capacity
@@ -227,7 +232,7 @@ class NativeModel(DecoderModel):
     def _layer(self, index: int, layer: Layer) -> library.CLayer:
         return library.CLayer(
             **{
-                name: self._structure_of(f"{index}.{name}", getattr(layer, name))
+                name: self.structure_of(f"{index}.{name}", getattr(layer, name))
                 for name in MATRICES
             },
             experts=self._experts(index, layer.experts),
@@ -244,7 +249,7 @@ class NativeModel(DecoderModel):
             *(
                 library.CExpert(
                     *(
-                        self._structure_of(f"{index}.{number}.{name}", getattr(expert, name))
+                        self.structure_of(f"{index}.{number}.{name}", getattr(expert, name))
                         for name in ("gate", "up", "down")
                     )
                 )
@@ -273,7 +278,11 @@ class NativeModel(DecoderModel):
         return library.CMatrix() if part is None else self._packed(place, part).structure
 
     def _pack(self, place: str, part: Projection) -> Matrix:
-        return Matrix.pack(part.weight, part.bias, self.products)
+        if isinstance(part.weight, Tensor):
+            return Matrix.pack(part.weight, part.bias, self.products)
+        matrix, unfilled = Matrix.of_blocks(part.weight, part.bias, self.products)
+        self._unfilled += unfilled
+        return matrix
 
     def _packed(self, place: str, part: Projection) -> Matrix:
         """The matrix as the library reads it; blocks that stand at two places are stored once."""
@@ -301,40 +310,6 @@ class NativeModel(DecoderModel):
         tensor = tensor.contiguous()
         self._memory.append(tensor)
         return tensor.data_ptr()
-
-
-class NativeStepper:
-    """Implements ``interfaces.step.Stepper`` for a session of a ``NativeModel``.
-
-    Args:
-        key: of the request's noise.
-        temperature: 0 takes the likeliest tokens.
-    """
-
-    def __init__(
-        self, model: NativeModel, session: PooledSession, key: int, temperature: float
-    ) -> None:
-        self.model, self.session = model, session
-        every = bytes([1]) * model.depth
-        hidden = library.integers([0] * (model.depth + 1))
-        self._run = library.CForwardInput(
-            attention=every, mlp=every, hidden=hidden, layers=model.depth
-        )
-        self._call = StepCaller(key, temperature)
-
-    def __call__(self, draft: NativeDraft, root: int, place: int, room: int) -> NativeStep:
-        model = self.model
-        with model.pool.lock:
-            nodes = self.session.place_nodes(1 + draft.most)
-            model.pool.cover([nodes])
-            at_once = model._prepare(self._run)
-            sequence = (nodes.slot, nodes.start)
-            try:
-                return self._call(
-                    (model._structure, self._run), sequence, draft, root, place, room, at_once
-                )
-            except IndexError as error:
-                raise ValueError(_beyond(torch.tensor(error.args[0]), model.vocab_size)) from None
 
 
 class NativeEnds:
@@ -369,7 +344,7 @@ class NativeEnds:
         rows, part = hidden.float().contiguous(), tokens.to(torch.int64).contiguous()
         logits = torch.empty(len(rows), len(part), dtype=torch.float32)
         model.library.draftwood_logits(
-            model._structure,
+            model.structure,
             rows.data_ptr(),
             len(rows),
             not normed,
@@ -409,14 +384,3 @@ def _usual_scale(sizes: Sizes) -> float:
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
     """64-bit integers, one tensor of several."""
     return (pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))).to(torch.int64).contiguous()
-
-
-def _beyond(tokens: Tensor, vocabulary: int) -> str:
-    found = sorted(set(tokens[(tokens < 0) | (tokens >= vocabulary)].tolist()))
-    some = ", ".join(map(str, found[:8])) + (
-        f" and {len(found) - 8} more" if len(found) > 8 else ""
-    )
-    return (
-        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the"
-        " prompt with the model's own tokenizer"
-    )

@@ -1,12 +1,15 @@
 """Shallow copies of Transformers models with some of their modules left out or replaced."""
 
 import copy
+from typing import TYPE_CHECKING
 
 from torch import nn
-from transformers import PreTrainedModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
-def list_of_layers(hf_model: PreTrainedModel) -> tuple[str, nn.ModuleList] | None:
+def list_of_layers(hf_model: "PreTrainedModel") -> tuple[str, nn.ModuleList] | None:
     """The decoder's list of layers and its name there; None where it has none."""
     children = hf_model.get_decoder().named_children()
     return next(
@@ -14,7 +17,7 @@ def list_of_layers(hf_model: PreTrainedModel) -> tuple[str, nn.ModuleList] | Non
     )
 
 
-def without_layers(hf_model: PreTrainedModel, skipped: frozenset[int]) -> PreTrainedModel:
+def without_layers(hf_model: "PreTrainedModel", skipped: frozenset[int]) -> "PreTrainedModel":
     """A shallow copy of the model whose decoder leaves some layers out.
 
     Weights and layer numbers stay shared.

@@ -2,8 +2,13 @@
 
 import inspect
 import sys
+from typing import TYPE_CHECKING
 
-from transformers import PreTrainedModel
+import transformers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -13,9 +18,8 @@ def require_tree_support(hf_model: object) -> None:
 
     The error says which architecture and why.
     """
-    reason = (
-        _why_not(hf_model) if isinstance(hf_model, PreTrainedModel) else _why_no_model(hf_model)
-    )
+    is_model = isinstance(hf_model, transformers.PreTrainedModel)
+    reason = _why_not(hf_model) if is_model else _why_no_model(hf_model)
     if reason is not None:
         raise ValueError(f"{type(hf_model).__name__} {reason}")
 
@@ -30,7 +34,7 @@ def _why_no_model(given: object) -> str:
     return "is no model of Transformers; give a PreTrainedModel, or a name"
 
 
-def _why_not(hf_model: PreTrainedModel) -> str | None:
+def _why_not(hf_model: "PreTrainedModel") -> str | None:
     """Why this model cannot run trees; None if it can."""
     config = hf_model.config.get_text_config()
     takes = inspect.signature(hf_model.forward).parameters
@@ -69,7 +73,7 @@ def _why_not(hf_model: PreTrainedModel) -> str | None:
     return None
 
 
-def attention_windows(hf_model: PreTrainedModel) -> dict[str, int | None]:
+def attention_windows(hf_model: "PreTrainedModel") -> dict[str, int | None]:
     """The kinds of attention that the layers have, each with the length of its window.
 
     None sees everything.
@@ -86,7 +90,7 @@ def attention_windows(hf_model: PreTrainedModel) -> dict[str, int | None]:
     return {kind: window if kind == SLIDING else None for kind in kinds}
 
 
-def layer_windows(hf_model: PreTrainedModel) -> list[int | None]:
+def layer_windows(hf_model: "PreTrainedModel") -> list[int | None]:
     """The length of each layer's window; None sees everything."""
     windows, config = attention_windows(hf_model), hf_model.config.get_text_config()
     if len(windows) == 1:
@@ -94,14 +98,14 @@ def layer_windows(hf_model: PreTrainedModel) -> list[int | None]:
     return [windows[kind] for kind in config.layer_types]
 
 
-def _makes_windows(hf_model: PreTrainedModel) -> bool:
+def _makes_windows(hf_model: "PreTrainedModel") -> bool:
     """Whether a file that one of the model's classes is written in builds masks with a window."""
     classes = {kind for module in hf_model.modules() for kind in type(module).__mro__}
     files = {sys.modules.get(kind.__module__) for kind in classes}
     return any(hasattr(file, "create_sliding_window_causal_mask") for file in files)
 
 
-def _counts_positions(hf_model: PreTrainedModel) -> bool:
+def _counts_positions(hf_model: "PreTrainedModel") -> bool:
     """Whether positions begin after the padding token's number, as RoBERTa and its kin have it."""
     return any(
         hasattr(module, "create_position_ids_from_input_ids") for module in hf_model.modules()
@@ -141,7 +145,7 @@ def same_beyond_context(config: object) -> bool:
     )
 
 
-def end_tokens(hf_model: PreTrainedModel) -> frozenset[int]:
+def end_tokens(hf_model: "PreTrainedModel") -> frozenset[int]:
     """Tokens with which the model ends its text."""
     ends = hf_model.generation_config.eos_token_id if hf_model.generation_config else None
     return frozenset([ends] if isinstance(ends, int) else ends or ())

@@ -220,10 +220,17 @@ inline void put_scales(Scales kind, const Block* blocks, uint8_t* to) {
         }
 }
 
-// Fill a tile of the memory that `matrix` points to from rows of blocks; `order` names the row of
-// each output.
-inline void pack_blocks(const uint8_t* rows, const int64_t* order, const CodeBooks& books,
-                        Matrix& matrix, int tile) {
+// A matrix and what it is made of.
+struct StoredBlocks {
+    const uint8_t* rows;   // of blocks
+    const int64_t* order;  // the row of each output
+    CodeBooks books;
+    Matrix* matrix;
+};
+
+// Fill a tile of the memory that the matrix points to.
+inline void pack_blocks(const StoredBlocks& stored, int tile) {
+    Matrix& matrix = *stored.matrix;
     const int width = block_of(matrix.format), bytes = bytes_of_block(matrix.format),
               count = matrix.inputs / width;
     const Scales kind = info_of(matrix.format).scales;
@@ -231,8 +238,9 @@ inline void pack_blocks(const uint8_t* rows, const int64_t* order, const CodeBoo
     std::memset(blocks, 0, sizeof blocks);  // outputs that are not there stay so
     for (int number = 0; number < count; number++) {
         for (int lane = 0; lane < LANES && tile * LANES + lane < matrix.outputs; lane++)
-            read_block(matrix.format, rows + (order[tile * LANES + lane] * count + number) * bytes,
-                       books, blocks[lane]);
+            read_block(matrix.format,
+                       stored.rows + (stored.order[tile * LANES + lane] * count + number) * bytes,
+                       stored.books, blocks[lane]);
         put_scales(kind, blocks,
                    (uint8_t*)scales(matrix, tile) + (size_t)number * scale_bytes(kind));
         for (int group = 0; group < width / GROUP; group++) {

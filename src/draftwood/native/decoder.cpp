@@ -855,14 +855,16 @@ void draftwood_pack(const float* weights, draftwood::Matrix* matrix, int32_t thr
              [&](int64_t tile) { pack_tile(weights, *matrix, (int)tile); });
 }
 
-// From rows of a GGUF file's blocks; output i is its row order[i].
-void draftwood_pack_blocks(const uint8_t* rows, const int64_t* order, const uint8_t* grid,
-                           const uint8_t* signs, draftwood::Matrix* matrix, int32_t threads) {
+// Matrices from a GGUF file's blocks.
+void draftwood_pack_blocks(const draftwood::StoredBlocks* stored, int64_t count, int32_t threads) {
     using namespace draftwood;
-    matrix->factor = info_of(matrix->format).factor;
-    for_each(tiles(*matrix), threads,
-             [&](int64_t tile) { pack_blocks(rows, order, {grid, signs}, *matrix, (int)tile); });
+    for (const StoredBlocks* each = stored; each < stored + count; each++)
+        for_each(tiles(*each->matrix), threads,
+                 [&](int64_t tile) { pack_blocks(*each, (int)tile); });
 }
+
+// What the scales of a matrix in a format of blocks are multiplied with.
+float draftwood_block_factor(int32_t format) { return draftwood::info_of(format).factor; }
 
 // Bytes of a matrix's weights and of its scales.
 void draftwood_matrix_sizes(const draftwood::Matrix* matrix, int64_t* bytes) {
@@ -1004,9 +1006,9 @@ void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t 
 // the last.
 int64_t draftwood_structure_size(int32_t index) {
     using namespace draftwood;
-    const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm),    sizeof(Expert),      sizeof(Experts),
-                             sizeof(Layer),  sizeof(Decoder), sizeof(ForwardInput),
-                             sizeof(Step)};
+    const int64_t sizes[] = {sizeof(Matrix),       sizeof(Norm),         sizeof(Expert),
+                             sizeof(Experts),      sizeof(Layer),        sizeof(Decoder),
+                             sizeof(ForwardInput), sizeof(StoredBlocks), sizeof(Step)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

@@ -150,6 +150,15 @@ class CForwardInput(Structure):
     )
 
 
+class CStoredBlocks(Structure):
+    """See blocks.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("rows", "order", "grid", "signs")),
+        ("matrix", POINTER(CMatrix)),
+    )
+
+
 class CStep(Structure):
     """See step.h."""
 
@@ -169,7 +178,7 @@ class CStep(Structure):
 
 STRUCTURES: tuple[type[Structure], ...] = (
     *(CMatrix, CNorm, CExpert, CExperts),
-    *(CLayer, CDecoder, CForwardInput, CStep),
+    *(CLayer, CDecoder, CForwardInput, CStoredBlocks, CStep),
 )
 """In the order of ``draftwood_structure_size``."""
 
@@ -184,14 +193,12 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
     "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
-    "draftwood_pack_blocks": (
-        None,
-        (c_void_p, c_void_p, c_void_p, c_void_p, POINTER(CMatrix), c_int32),
-    ),
+    "draftwood_pack_blocks": (None, (POINTER(CStoredBlocks), c_int64, c_int32)),
     "draftwood_matrix_sizes": (None, (POINTER(CMatrix), POINTER(c_int64))),
     "draftwood_format_name": (c_char_p, (c_int32,)),
     "draftwood_instructions": (c_char_p, (c_int32,)),
     "draftwood_block_bytes": (c_int32, (c_int32,)),
+    "draftwood_block_factor": (c_float, (c_int32,)),
     "draftwood_read_outputs": (
         None,
         (POINTER(CMatrix), c_void_p, c_int64, c_void_p, c_int32),

@@ -1,5 +1,6 @@
 """Matrices as the library stores them: packed from floats, or from the blocks of a GGUF file."""
 
+import ctypes
 import functools
 import mmap
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.native.library import CMatrix, integers, library
+from draftwood.native.library import CMatrix, CStoredBlocks, integers, library
 from draftwood.native.threads import threads
 
 # How rows are encoded for a product; a matrix asks for one of them.
@@ -172,7 +173,9 @@ class Matrix:
                 steps; ``int4`` puts floats on 16 even steps; else the type of both.
         """
         if isinstance(weights, Blocks):
-            return cls._of_blocks(weights, bias, FLOATS if products == "float32" else BYTES)
+            matrix, unfilled = cls.of_blocks(weights, bias, products)
+            fill(unfilled)
+            return matrix
         offered, floats = library(), weights.float().contiguous()
         format = FROM_FLOATS[products]
         address, (outputs, inputs) = floats.data_ptr(), floats.shape
@@ -184,24 +187,17 @@ class Matrix:
         return matrix
 
     @classmethod
-    def _of_blocks(cls, blocks: Blocks, bias: Tensor | None, encoding: int) -> "Matrix":
+    def of_blocks(
+        cls, blocks: Blocks, bias: Tensor | None, products: str
+    ) -> "tuple[Matrix, list[tuple[Matrix, Blocks]]]":
+        """The matrix of a file's blocks, and what ``fill`` has yet to do for it."""
         if blocks.format not in block_formats():
-            products = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[blocks.format]
-            return cls.pack(blocks.floats(), bias, products)
-        matrix = cls(blocks.format, *blocks.shape, bias, encoding)
-        grid, signs = _code_books(blocks.format)
-        stored = np.ascontiguousarray(blocks.stored)
-        order = blocks.rows().to(torch.int64).contiguous()
-        library().draftwood_pack_blocks(
-            stored.ctypes.data,
-            order.data_ptr(),
-            grid.ctypes.data,
-            signs.ctypes.data,
-            matrix.structure,
-            threads(),
-        )
-        blocks.let_go()
-        return matrix
+            floats = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[blocks.format]
+            return cls.pack(blocks.floats(), bias, floats), []
+        encoding = FLOATS if products == "float32" else BYTES
+        factor = library().draftwood_block_factor(formats()[blocks.format])
+        matrix = cls(blocks.format, *blocks.shape, bias, encoding, factor=factor)
+        return matrix, [(matrix, blocks)]
 
     def multiply(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
         """Rows times the matrix, and the bias."""
@@ -222,6 +218,21 @@ class Matrix:
     def floats(self) -> Float[Tensor, "outputs inputs"]:
         """All weights as they are stored, in float32."""
         return self.outputs(torch.arange(self.structure.outputs))
+
+
+def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
+    """Lay blocks out in their matrices, all in one call, beside which Python may go on."""
+    kept, stored = list[object](), (CStoredBlocks * len(matrices))()
+    for place, (matrix, blocks) in enumerate(matrices):
+        rows = np.ascontiguousarray(blocks.stored)
+        order = blocks.rows().to(torch.int64).contiguous()
+        grid, signs = _code_books(blocks.format)
+        kept += rows, order, grid, signs
+        addresses = (rows.ctypes.data, order.data_ptr(), grid.ctypes.data, signs.ctypes.data)
+        stored[place] = CStoredBlocks(*addresses, ctypes.pointer(matrix.structure))
+    library().draftwood_pack_blocks(stored, len(matrices), threads())
+    for _, blocks in matrices:
+        blocks.let_go()
 
 
 def _aligned(size: int) -> np.ndarray:

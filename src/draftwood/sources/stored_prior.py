@@ -46,6 +46,12 @@ class StoredPrior:
                 self._table = self._made()
             return self._table
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a prior without measuring one."""
+        path = self.path
+        return self._table is not None or (path is not None and path.exists())
+
     def _made(self) -> BigramPrior:
         path = self.path
         try:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import nn
+from transformers import PreTrainedTokenizerBase
 
 from draftwood import methods
 from draftwood.costs.calibration import Calibration
@@ -20,7 +21,6 @@ from draftwood.interfaces.model import InProcess, Model
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.methods import Recipe
-from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.text.builder import StopStrings
@@ -35,6 +35,9 @@ from draftwood.text.prompts import (
 )
 from draftwood.text.stream import Generation, Stream
 from draftwood.validation import require_flag, require_whole, stop_strings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_METHOD = "auto"
@@ -72,11 +75,24 @@ class LanguageModel(InProcess):
         self.prior = prior or StoredPrior(model, _usual_text(tokenizer), self.calibration.folder)
 
     def with_method(
-        self, method: str | Recipe | Method, draft_model: Model | None = None
+        self,
+        method: str | Recipe | Method,
+        draft_model: Model | None = None,
+        measure: bool = True,
     ) -> "LanguageModel":
-        """The same model, decoded by another method."""
+        """The same model, decoded by another method.
+
+        Args:
+            draft_model: for methods that draft with one.
+            measure: False does without what would have to be measured first: the method drafts as
+                on a machine where draft tokens are dear.
+        """
         chosen = methods.build(
-            method, self.model, draft_model, curve=self.calibration, prior=self.prior
+            method,
+            self.model,
+            draft_model,
+            curve=self.calibration if measure or self.calibration.is_known else None,
+            prior=self.prior if measure or self.prior.is_known else None,
         )
         return LanguageModel(
             self.model, self.tokenizer, chosen, self.name, self.calibration, self.prior
@@ -227,11 +243,11 @@ class LanguageModel(InProcess):
 
 
 def load(
-    model: str | PreTrainedModel = DEFAULT_MODEL,
+    model: "str | PreTrainedModel" = DEFAULT_MODEL,
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
     method: str | Recipe | Method = DEFAULT_METHOD,
-    draft_model: str | PreTrainedModel | Model | None = None,
+    draft_model: "str | PreTrainedModel | Model | None" = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
     curve: Callable[[int], float] | None = None,
@@ -258,7 +274,7 @@ def load(
     methods.require([method], draft_model is not None)  # before anything is loaded
     plain = _plain(model, tokenizer, dtype, device, curve)
     draft: Model | None = None
-    if isinstance(draft_model, (str, PreTrainedModel)):
+    if isinstance(draft_model, (str, nn.Module)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device)
     elif draft_model is not None:
         draft = draft_model
@@ -266,7 +282,7 @@ def load(
 
 
 def load_draft_model(
-    draft_model: str | PreTrainedModel,
+    draft_model: "str | PreTrainedModel",
     tokenizer: PreTrainedTokenizerBase,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
@@ -276,15 +292,15 @@ def load_draft_model(
     Raises:
         ValueError: where its vocabulary differs, naming the first differing tokens.
     """
-    if isinstance(draft_model, PreTrainedModel):
-        return TransformersModel(draft_model)
+    if not isinstance(draft_model, str):
+        return _in_transformers(draft_model)
     loaded = load_model(draft_model, dtype, device)
     require_same_vocabulary(tokenizer, loaded.tokenizer)
     return loaded.model
 
 
 def _plain(
-    model: str | PreTrainedModel,
+    model: "str | PreTrainedModel",
     tokenizer: PreTrainedTokenizerBase | None,
     dtype: str | torch.dtype | None,
     device: str | torch.device | None,
@@ -299,10 +315,16 @@ def _plain(
             "a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)"
         )
     else:
-        target, name = TransformersModel(model), model.config.name_or_path or type(model).__name__
+        target, name = _in_transformers(model), model.config.name_or_path or type(model).__name__
         calibration = Calibration(target, curve=curve)
     assert tokenizer is not None  # loaded models bring theirs
     return LanguageModel(target, tokenizer, methods.build("plain", target), name, calibration)
+
+
+def _in_transformers(hf_model: "PreTrainedModel") -> Model:
+    from draftwood.models.transformers import TransformersModel  # takes seconds to import
+
+    return TransformersModel(hf_model)
 
 
 QUESTION, ANSWER = (

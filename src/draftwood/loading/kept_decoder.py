@@ -1,0 +1,147 @@
+"""What was read from a model of Transformers, on disk.
+
+The classes of Transformers take longer to import than a small model to load, and the decoders of
+GGUF files need them only once. Whatever a decoder is read from, and the code that reads it, is part
+of a key; where that has changed, the decoder is read again.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from draftwood.models import decoder, families
+from draftwood.models.described import CONFIG, DescribedModel
+from draftwood.native.matrix import Blocks
+from draftwood.storage.atomic import write_file
+
+KEPT = "decoder.kept"
+"""Not called after its format, since it holds nothing that the folder does not say anyway."""
+PARTS = {
+    kind.__name__: kind
+    for module in (decoder, families)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and is_dataclass(kind)
+}
+
+
+def read_kept(folder: Path, files: Sequence[np.ndarray]) -> DescribedModel | None:
+    """The model that ``keep`` was given; None where there is none, or none that is still true.
+
+    Args:
+        files: mapped, in which the blocks lie.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(folder / KEPT, "pt") as kept:
+            told = kept.metadata() or {}
+            if told.get("key") != _key(folder):
+                return None
+            tensors = {name: kept.get_tensor(name) for name in kept.offset_keys()}
+    except (OSError, SafetensorError):
+        return None
+    record = json.loads(told["model"])
+    blocks = [
+        Blocks(
+            each["format"],
+            files[each["part"]][each["begin"] : each["begin"] + each["rows"] * each["row_bytes"]]
+            .reshape(each["rows"], each["row_bytes"]),
+            each["inputs"],
+            None if each["order"] is None else tensors[each["order"]],
+        )
+        for each in record["blocks"]
+    ]  # fmt: skip
+
+    def made(value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(made(each) for each in value)
+        if not isinstance(value, dict):
+            return value
+        if "tensor" in value:
+            return tensors[value["tensor"]]
+        if "blocks" in value:
+            return blocks[value["blocks"]]
+        return PARTS[value["part"]](**{name: made(each) for name, each in value["of"].items()})
+
+    return DescribedModel(
+        decoder=made(record["decoder"]),
+        config=SimpleNamespace(**record["config"]),
+        end_tokens=frozenset(record["end_tokens"]),
+        dtype=getattr(torch, record["dtype"]),
+        device=torch.device("cpu"),
+    )
+
+
+def keep(model: DescribedModel, folder: Path, files: Sequence[np.ndarray]) -> None:
+    """Write a model whose matrices are blocks of these files, if the disk allows it."""
+    from safetensors.torch import save_file
+
+    tensors, blocks = dict[int, tuple[str, torch.Tensor]](), dict[int, tuple[int, Blocks]]()
+
+    def named(tensor: torch.Tensor) -> str:
+        return tensors.setdefault(id(tensor), (str(len(tensors)), tensor))[0]
+
+    def told(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return {"tensor": named(value)}
+        if isinstance(value, Blocks):
+            return {"blocks": blocks.setdefault(id(value), (len(blocks), value))[0]}
+        if isinstance(value, tuple):
+            return [told(each) for each in value]
+        if is_dataclass(value):
+            of = {each.name: told(getattr(value, each.name)) for each in fields(value)}
+            return {"part": type(value).__name__, "of": of}
+        return value
+
+    def placed(each: Blocks) -> dict[str, Any]:
+        part, begin = _place(each.stored, files)
+        rows, row_bytes = each.stored.shape
+        order = None if each.order is None else named(each.order)
+        place = {"part": part, "begin": begin, "rows": rows, "row_bytes": row_bytes}
+        return {"format": each.format, "inputs": each.inputs, "order": order, **place}
+
+    record = {
+        "decoder": told(model.decoder),
+        "blocks": [placed(each) for _, each in blocks.values()],
+        "config": {name: getattr(model.config, name, None) for name in CONFIG},
+        "end_tokens": sorted(model.end_tokens),
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
+    apart = {name: tensor.clone().contiguous() for name, tensor in tensors.values()}
+    facts = {"key": _key(folder), "model": json.dumps(record)}
+    with suppress(OSError):  # the next load reads it again
+        write_file(folder / KEPT, lambda partial: save_file(apart, partial, facts))
+
+
+def _place(stored: np.ndarray, files: Sequence[np.ndarray]) -> tuple[int, int]:
+    """In which file an array lies, and how many bytes before it."""
+    for part, file in enumerate(files):
+        begin = stored.ctypes.data - file.ctypes.data
+        if begin >= 0 and begin + stored.nbytes <= file.nbytes:
+            return part, begin
+    raise ValueError("blocks lie in no file")
+
+
+def _key(folder: Path) -> str:
+    """All that a decoder depends on: its folder, and the code that reads it."""
+    here = Path(__file__).parent
+    code = [path for room in (here, here.parent / "models") for path in sorted(room.glob("*.py"))]
+    states = [
+        (path.name, path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(folder.iterdir())
+        if path.suffix in (".json", ".safetensors")
+    ]
+    told = [version("transformers"), version("torch"), states]
+    digest = hashlib.sha256(json.dumps(told).encode())
+    for path in code:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
