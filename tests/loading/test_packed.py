@@ -129,7 +129,7 @@ def test_what_is_kept_is_whole_and_mapped_from_whole_lines(tmp_path: Path, own_h
     small = safetensors.torch.load_file(kept / "small.safetensors")
     assert small["model.embed_tokens.weight"].dtype == torch.bfloat16
     assert not [name for name in small if "proj" in name or "lm_head" in name]
-    down = model._structure.layers[0].down
+    down = model.structure.layers[0].down
     mapped = [
         line for line in Path("/proc/self/maps").read_text().splitlines() if kept.name in line
     ]

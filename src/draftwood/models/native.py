@@ -232,7 +232,7 @@ class NativeModel(DecoderModel):
     def _layer(self, index: int, layer: Layer) -> library.CLayer:
         return library.CLayer(
             **{
-                name: self.structure_of(f"{index}.{name}", getattr(layer, name))
+                name: self._structure_of(f"{index}.{name}", getattr(layer, name))
                 for name in MATRICES
             },
             experts=self._experts(index, layer.experts),
@@ -249,7 +249,7 @@ class NativeModel(DecoderModel):
             *(
                 library.CExpert(
                     *(
-                        self.structure_of(f"{index}.{number}.{name}", getattr(expert, name))
+                        self._structure_of(f"{index}.{number}.{name}", getattr(expert, name))
                         for name in ("gate", "up", "down")
                     )
                 )
