@@ -23,8 +23,10 @@ from draftwood.drafters import (
 from draftwood.drafters.draft_model import ProbsBuffer
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
+from draftwood.engine.decoding import Decoding
+from draftwood.engine.task import PromptChunk
 from draftwood.interfaces.drafter import Drafter, DraftSession
-from draftwood.interfaces.model import Output
+from draftwood.interfaces.model import ForwardInput, Output
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -198,6 +200,33 @@ def tree_after_two_tokens(logits: torch.Tensor, sampling: Sampling) -> DraftTree
     tree = session.propose(5, Context([1, 2], 2))
     assert tree.probs is not None
     return tree
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_combined_drafter_reads_logits_from_the_first_draft_on(
+    target: TransformersModel, temperature: float
+) -> None:
+    prompt, options = list(range(3, 23)), Options(Sampling(temperature), 12, seed=0)
+    decoding = Decoding(target, MultiSource(budget=WIDE), Match(), prompt, options)
+    asked, tokens = [], []
+    while decoding.finish_reason is None:
+        (run,) = decoding.next_inputs()
+        if isinstance(run, PromptChunk):
+            asked.append((run.keep, decoding.draft.reads.logits))
+            output = run.session.extend(run.tokens, keep=run.keep)
+            assert len(output.logits) == 1
+        else:
+            assert isinstance(run, ForwardInput)
+            asked.append(("tree", decoding.draft.reads.logits))
+            (output,) = target.forward([run])
+        step = decoding.take([output], 0.0)
+        assert step is not None
+        tokens += step.tokens
+    decoding.close()
+    assert asked[:2] == [("last", False), ("tree", True)]
+    assert all(each == ("tree", True) for each in asked[1:])
+    plain = [step.tokens for step in generate(target, Nothing(), Match(), prompt, options)]
+    assert tokens == [token for some in plain for token in some]
 
 
 def test_a_draft_models_tree_is_drawn_from_the_requests_own_sampling() -> None:

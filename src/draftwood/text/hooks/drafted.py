@@ -15,7 +15,7 @@ from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.task import Input, OwnPass
-from draftwood.interfaces.drafter import VerifiedTree
+from draftwood.interfaces.drafter import Reads, VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Output, chunks
 from draftwood.interfaces.verifier import Verdict, follows_draws
 from draftwood.models.session import PooledSession
@@ -77,12 +77,16 @@ class Rows:
     def finish_reason(self) -> FinishReason | None:
         return "stop" if self.timeline.ended else None
 
+    @property
+    def reads(self) -> Reads:
+        """What the drafters read of the next pass, all the same."""
+        return self.rows[0].draft.reads
+
     def next_inputs(self, alone: bool = False) -> list[Input]:
         """The prompts at first, then the next trees, or lone roots where the drafters rest."""
         if not self.rows:
             for number in range(len(self.call.input_ids)):
                 self.rows.append(self._row(number))
-            self.reads = self.rows[0].draft.reads
             self.may_rest &= not self.reads.hidden
             return [OwnPass(self._run_prompts, self.call.input_ids.numel())]
         self.going = [
