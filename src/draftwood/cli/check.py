@@ -36,6 +36,7 @@ def check(
     model: str,
     draft_model: str | None,
     dtype: str | None,
+    cache: str | None,
     device: str | None,
     max_new_tokens: int,
     as_json: bool,
@@ -64,7 +65,7 @@ def check(
     with progress() as bar:
         task = bar.add_task("wrong rules", total=2 * len(names) + checking.CONTROLS)
         steps = _steps(
-            names, options.LoadedModels(model, draft_model, dtype, device), max_new_tokens
+            names, options.LoadedModels(model, draft_model, dtype, device, cache), max_new_tokens
         )
         for following, finding in steps:
             findings.append(finding)

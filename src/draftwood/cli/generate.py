@@ -52,6 +52,7 @@ def generate(
     model: str,
     draft_model: str | None,
     dtype: str | None,
+    cache: str | None,
     device: str | None,
     method: str,
     inexact: bool,
@@ -75,7 +76,7 @@ def generate(
     options.check_methods([method], draft_model, inexact)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
-    lm = options.LoadedModels(model, draft_model, dtype, device).using(method)
+    lm = options.LoadedModels(model, draft_model, dtype, device, cache).using(method)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)
         _print_answers(result, decoding["seed"], as_json, show_stats)

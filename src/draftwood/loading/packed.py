@@ -23,7 +23,7 @@ from draftwood.loading import skeleton
 from draftwood.loading.folders import check_folder, understood
 from draftwood.models.decoder import Projection, why_other_shape
 from draftwood.models.families import FAMILIES
-from draftwood.models.native import NativeModel, Products
+from draftwood.models.native import CacheType, NativeModel, Products
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
@@ -167,7 +167,7 @@ def write_packed(
     (folder / PLACES).write_text(json.dumps(places, indent=1) + "\n", encoding="utf-8")
 
 
-def open_packed(kept: Path) -> NativeModel:
+def open_packed(kept: Path, cache: CacheType | None = None) -> NativeModel:
     """The model whose matrices a folder keeps; they stay mapped from its file.
 
     Raises:
@@ -190,7 +190,7 @@ def open_packed(kept: Path) -> NativeModel:
             )
         return _matrix(file, each, part)
 
-    return NativeModel(model, places["made_from"]["products"], packer=take)
+    return NativeModel(model, places["made_from"]["products"], packer=take, cache=cache)
 
 
 def _mapped(kept: Path) -> np.ndarray:

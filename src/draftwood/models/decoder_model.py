@@ -24,6 +24,7 @@ class DecoderModel(PoolOfSequences):
         hf_model: the model, in eval mode; it is not changed.
         decoder: its parts.
         cache: type of the keys and values.
+        cache_dim: numbers that keys or values of a head take; None takes the head's dimensions.
         dtype: of hidden states that are handed out; None takes the model's.
     """
 
@@ -33,8 +34,9 @@ class DecoderModel(PoolOfSequences):
         decoder: Decoder,
         cache: torch.dtype,
         dtype: torch.dtype | None = None,
+        cache_dim: int | None = None,
     ) -> None:
-        shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
+        shape = (decoder.sizes.num_kv_heads, cache_dim or decoder.sizes.head_dim)
         pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, hf_model.device)
         super().__init__(
             hf_model.config.get_text_config(), pool, {"hidden", "partial", "fork", "ends"}

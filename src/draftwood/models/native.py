@@ -23,6 +23,9 @@ from draftwood.native.threads import threads
 Products = Literal["float32", "bfloat16", "int8", "int4"]
 INTEGERS: tuple[Products, ...] = ("int8", "int4")
 """Products of rows that are rounded to 8 bits; what they are made from is stored in so many."""
+CacheType = Literal["int8"]
+"""How keys and values may be stored other than in floats."""
+CACHES: tuple[CacheType, ...] = ("int8",)
 MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
 """Of a layer."""
 Packer = Callable[[str, Projection], Matrix]
@@ -62,6 +65,9 @@ class NativeModel(DecoderModel):
             on 16 even steps. Weights in the blocks of a GGUF file stay as they are; in ``float32``
             rows are not rounded either.
         dtype: of keys and values, and of what is handed out; None takes the model's.
+        cache: in ``int8`` keys and values are rounded to 8 bits, and those of a head and token
+            share a scale; they then take half of the memory that they take in bfloat16. None stores
+            them in ``dtype``.
         packer: where the matrices come from; None packs the model's weights. Of a model whose
             matrices were packed before only the shapes of weights are looked at.
 
@@ -79,6 +85,7 @@ class NativeModel(DecoderModel):
         products: Products | None = None,
         dtype: torch.dtype | None = None,
         packer: Packer | None = None,
+        cache: CacheType | None = None,
     ) -> None:
         if hf_model.device.type != "cpu":
             raise ValueError(
@@ -90,7 +97,12 @@ class NativeModel(DecoderModel):
         self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
         half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
         decoder = read_decoder(hf_model)
-        super().__init__(hf_model, decoder, half_type, dtype)
+        self.cache: CacheType | None = cache
+        if cache is None:
+            super().__init__(hf_model, decoder, half_type, dtype)
+        else:
+            row = library.library().draftwood_byte_row(decoder.sizes.head_dim)
+            super().__init__(hf_model, decoder, torch.uint8, dtype, row)
         self.library = library.library()
         self.clock: PhaseClock | None = None
         self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
@@ -191,6 +203,7 @@ class NativeModel(DecoderModel):
             vocabulary=self.vocab_size,
             encodings=self._encodings,
             is_bfloat16=half_type == torch.bfloat16,
+            has_byte_cache=self.cache == "int8",
             is_layer_norm=sizes.is_layer_norm,
             norms_whole_vectors=sizes.norms_whole_vectors,
             is_parallel=sizes.is_parallel,

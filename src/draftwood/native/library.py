@@ -106,6 +106,7 @@ class CDecoder(Structure):
                 "vocabulary",
                 "encodings",
                 "is_bfloat16",
+                "has_byte_cache",
                 "is_layer_norm",
                 "norms_whole_vectors",
                 "is_parallel",
@@ -175,6 +176,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         None,
         (POINTER(CMatrix), c_void_p, c_int64, c_void_p, c_int32),
     ),
+    "draftwood_byte_row": (c_int32, (c_int32,)),
     "draftwood_logits": (
         None,
         (
