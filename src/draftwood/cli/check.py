@@ -61,6 +61,7 @@ def check(
     names = methods or checking.lossless_names()
     _require_lossless(names, draft_model)
     dtype = dtype or "float32"
+    label = dtype if cache is None else f"{dtype}, cache in {cache}"
     findings: list[CheckResult] = []
     with progress() as bar:
         task = bar.add_task("wrong rules", total=2 * len(names) + checking.CONTROLS)
@@ -75,12 +76,12 @@ def check(
         report = {
             "passed": passed,
             "model": model,
-            "dtype": dtype,
+            "dtype": label,
             "findings": [f.as_json() for f in findings],
         }
         click.echo(json.dumps(report))
     else:
-        _print(findings, model, dtype, passed)
+        _print(findings, model, label, passed)
     context.exit(0 if passed else 1)
 
 

@@ -163,7 +163,9 @@ def _print_stats(result: "Generation") -> None:
 def _print_instructions(lm: "LanguageModel") -> None:
     found = options.instructions(lm)
     if found is not None:
-        notes().print(f"matrix products: {found}", markup=False, soft_wrap=True)
+        cache = options.cache(lm)
+        stored = "" if cache is None else f"; keys and values: {cache}"
+        notes().print(f"matrix products: {found}{stored}", markup=False, soft_wrap=True)
 
 
 def details(stats: "Stats") -> list[str]:

@@ -155,6 +155,13 @@ def instructions(lm: "LanguageModel") -> str | None:
     return lm.model.instructions if isinstance(lm.model, NativeModel) else None
 
 
+def cache(lm: "LanguageModel") -> str | None:
+    """How keys and values are stored; None in floats."""
+    from draftwood.models.native import NativeModel
+
+    return lm.model.cache if isinstance(lm.model, NativeModel) else None
+
+
 class LoadedModels:
     """A target by name, its draft model, and any number of methods on both.
 
