@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -20,7 +21,6 @@ from draftwood.models.native import CACHES, CacheType, NativeModel, Products, ha
 from draftwood.models.transformers import TransformersModel
 from draftwood.native.library import CompilerError, available, library
 from draftwood.storage.progress import progress, quiet_transformers
-
 
 CACHE_MARK = "-cache"
 """Behind the type of a cache in ``LoadedModel.dtype``."""
@@ -103,12 +103,12 @@ def load_format(name: str, format: str, device: str | torch.device | None = None
 def _cache_of(cache: str | None, place: torch.device) -> CacheType | None:
     if cache is None:
         return None
-    found = next((each for each in CACHES if each == cache), None)
-    if found is None:
+    if cache not in CACHES:
         raise ValueError(
             f"cache is {' or '.join(CACHES)}, or left out for keys and values in floats, not"
             f" {cache!r}"
         )
+    found = cast(CacheType, cache)
     if place.type != "cpu":
         raise ValueError(_cache_on_native_path(found, f"that runs on CPUs, not on {place.type}"))
     try:
@@ -144,9 +144,7 @@ def _in_place(
     return _opened(name, folder, folder, _label(label, cache), run)
 
 
-def _packed(
-    name: str, folder: Path, products: Products, cache: CacheType | None
-) -> LoadedModel:
+def _packed(name: str, folder: Path, products: Products, cache: CacheType | None) -> LoadedModel:
     """The model in a folder with matrices that are packed once, if there is room for them."""
 
     def load() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

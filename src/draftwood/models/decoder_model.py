@@ -24,7 +24,8 @@ class DecoderModel(PoolOfSequences):
         hf_model: the model, in eval mode; it is not changed.
         decoder: its parts.
         cache: type of the keys and values.
-        cache_dim: numbers that keys or values of a head take; None takes the head's dimensions.
+        cache_dims: numbers that keys or values of a head take, in one tensor or in several; None
+            takes the head's dimensions.
         dtype: of hidden states that are handed out; None takes the model's.
     """
 
@@ -34,17 +35,19 @@ class DecoderModel(PoolOfSequences):
         decoder: Decoder,
         cache: torch.dtype,
         dtype: torch.dtype | None = None,
-        cache_dim: int | None = None,
+        cache_dims: Sequence[int] | None = None,
     ) -> None:
-        shape = (decoder.sizes.num_kv_heads, cache_dim or decoder.sizes.head_dim)
-        pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, hf_model.device)
+        sizes, depth = decoder.sizes, len(decoder.layers)
+        shapes = [(sizes.num_kv_heads, dim) for dim in cache_dims or [sizes.head_dim]]
+        layers = [LayerShape(shape, shape) for shape in shapes for _ in range(depth)]
+        pool = CachePool(layers, cache, hf_model.device)
         super().__init__(
             hf_model.config.get_text_config(), pool, {"hidden", "partial", "fork", "ends"}
         )
-        self.sizes, self.scales = decoder.sizes, decoder.scales
+        self.sizes, self.scales = sizes, decoder.scales
         self.dtype, self.device = dtype or hf_model.dtype, hf_model.device
         self.end_tokens = end_tokens(hf_model)
-        self.depth = len(decoder.layers)
+        self.depth = depth
         self.windows = list(dict.fromkeys(layer.window for layer in decoder.layers))
 
     @property

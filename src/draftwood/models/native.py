@@ -25,6 +25,7 @@ INTEGERS: tuple[Products, ...] = ("int8", "int4")
 """Products of rows that are rounded to 8 bits; what they are made from is stored in so many."""
 CacheType = Literal["int8"]
 """How keys and values may be stored other than in floats."""
+SCALE_BYTES = 4
 CACHES: tuple[CacheType, ...] = ("int8",)
 MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
 """Of a layer."""
@@ -101,8 +102,8 @@ class NativeModel(DecoderModel):
         if cache is None:
             super().__init__(hf_model, decoder, half_type, dtype)
         else:
-            row = library.library().draftwood_byte_row(decoder.sizes.head_dim)
-            super().__init__(hf_model, decoder, torch.uint8, dtype, row)
+            width = library.library().draftwood_padded_dim(decoder.sizes.head_dim)
+            super().__init__(hf_model, decoder, torch.uint8, dtype, (width, SCALE_BYTES))
         self.library = library.library()
         self.clock: PhaseClock | None = None
         self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
@@ -154,6 +155,7 @@ class NativeModel(DecoderModel):
             for part, place in zip(parts, places, strict=True)
             for number in (place.slot, place.start, place.count, part.before)
         ]
+        addresses = self.pool.addresses
         run = library.CForwardInput(
             sequences=library.integers(numbers),
             tokens=tokens.data_ptr(),
@@ -169,7 +171,8 @@ class NativeModel(DecoderModel):
             rows=sum(counts),
             layers=self.depth,
             last_only=keep == "last",
-            cache=self.pool.address,
+            cache=addresses[0],
+            scales=addresses[1] if self.cache == "int8" else None,
             cache_slots=self.pool.slots,
             capacity=self.pool.capacity,
         )

@@ -184,7 +184,7 @@ struct Bench {
     // of bytes: turned; sums of each query's halves; what a step of its weights is worth
     std::vector<Ints> values, halves;
     std::vector<float> steps;
-    float scales[BLOCK];  // of values
+    float key_scales[BLOCK], value_scales[BLOCK];
 
     static float* room(std::vector<Floats>& values, size_t floats) {
         if (values.size() * LANES < floats) values.resize((floats + LANES - 1) / LANES);

@@ -16,16 +16,14 @@ constexpr int LOW_BITS = 7, LOW_STEPS = 1 << LOW_BITS;
 constexpr float MOST_BYTE = 127, MOST_QUERY = 127 * LOW_STEPS, MOST_WEIGHT = 127 * LOW_STEPS + 124;
 constexpr int KEY_ZERO = 128;  // what keys are stored with, so that none is negative
 
-// Bytes of a head's numbers, without their scale.
+// Bytes of a head's numbers.
 inline int padded_dim(int dim) { return (dim + LANES - 1) / LANES * LANES; }
-// And with it.
-inline int byte_row(int dim) { return padded_dim(dim) + (int)sizeof(float); }
 
-inline float scale_of(const uint8_t* row, int padded) {
-    float scale;
-    std::memcpy(&scale, row + padded, sizeof scale);
-    return scale;
-}
+// One head's keys and values in a slot of the cache, and their scales.
+struct ByteCache {
+    KeysAndValues<uint8_t> bytes;
+    KeysAndValues<float> scales;
+};
 
 typedef uint8_t Bytes __attribute__((vector_size(LANES)));
 
@@ -65,14 +63,13 @@ inline float inverse_scale(float largest, float most) {
     return largest > 1e-30f ? most / largest : 0;
 }
 
-// Keys or values [dim] of one head as a row of bytes.
-inline void encode_row(const float* values, int dim, int zero, uint8_t* row) {
+// Keys or values [dim] of one head as a row of bytes; returns their scale.
+inline float encode_row(const float* values, int dim, int zero, uint8_t* row) {
     const int padded = padded_dim(dim);
-    const float largest = largest_size(values, dim), scale = largest / MOST_BYTE,
-                inverse = inverse_scale(largest, MOST_BYTE);
+    const float largest = largest_size(values, dim), inverse = inverse_scale(largest, MOST_BYTE);
     for (int i = 0; i < padded; i += LANES)
         store_bytes(row + i, nearest(load_some(values + i, dim - i) * inverse) + zero);
-    std::memcpy(row + padded, &scale, sizeof scale);
+    return largest / MOST_BYTE;
 }
 
 // A query in halves: [2][words of a half] words of four bytes, then what sums of each half begin
@@ -145,7 +142,7 @@ inline Ints joined_halves(Ints high, Ints low) { return (high << LOW_BITS) + low
 // Scores [COUNT][BLOCK] of 16 * GROUPS places with turned keys [words][GROUPS] and their scales.
 template <int COUNT, int GROUPS, bool FETCHES>
 inline void score_bytes(const uint32_t* const* queries, const Words* keys, int words,
-                        const Floats* scales, float* scores, Ahead ahead) {
+                        const float* scales, float* scores, Ahead ahead) {
     Ints halves[COUNT][2][GROUPS];
     for (int part = 0; part < SUM_PARTS; part++) {
         Sums sums[COUNT][2][GROUPS];
@@ -174,21 +171,19 @@ inline void score_bytes(const uint32_t* const* queries, const Words* keys, int w
         for (int group = 0; group < GROUPS; group++) {
             const Ints whole = joined_halves(halves[i][0][group], halves[i][1][group]);
             store(scores + i * BLOCK + group * LANES,
-                  __builtin_convertvector(whole, Floats) * (scales[group] * ByteQuery{queries[i], words}.scale()));
+                  __builtin_convertvector(whole, Floats) *
+                      (load(scales + group * LANES) * ByteQuery{queries[i], words}.scale()));
         }
 }
 
 // Scores of `count` queries for places [first, first + 16 * GROUPS).
 template <int GROUPS, class At>
 inline void score_byte_places(const uint32_t* const* queries, int count, int words, At at,
-                              int64_t first, Words* keys, float* scores, const Ahead& ahead = {}) {
-    Floats scales[GROUPS];
+                              int64_t first, const float* scales, Words* keys, float* scores,
+                              const Ahead& ahead = {}) {
     for (int group = 0; group < GROUPS; group++) {
         const uint8_t* rows[LANES];
-        for (int i = 0; i < LANES; i++) {
-            rows[i] = at(first + group * LANES + i);
-            scales[group][i] = scale_of(rows[i], words * QUAD);
-        }
+        for (int i = 0; i < LANES; i++) rows[i] = at(first + group * LANES + i);
         int word = 0;
         for (; word + LINE_WORDS <= words; word += LINE_WORDS)
             turn<GROUPS>([&](int i) { return rows[i] + word * QUAD; },
@@ -198,16 +193,18 @@ inline void score_byte_places(const uint32_t* const* queries, int count, int wor
     }
     in_pieces(count, [&](auto number, int i) {
         constexpr int COUNT = decltype(number)::value;
-        (i == 0 && ahead ? score_bytes<COUNT, GROUPS, true> : score_bytes<COUNT, GROUPS, false>)(
-            queries + i, keys, words, scales, scores + i * BLOCK + first, ahead);
+        (i == 0 && ahead ? score_bytes<COUNT, GROUPS, true>
+                         : score_bytes<COUNT, GROUPS, false>)(queries + i, keys, words,
+                                                              scales + first,
+                                                              scores + i * BLOCK + first, ahead);
     });
 }
 
 // Scores become weights relative to the largest, in place: of 16 places first the higher halves
 // and then the lower ones. Weights have the values' scales [BLOCK] in them and are rounded relative
 // to the largest; returns what one step of them is worth.
-__attribute__((noinline)) inline float weigh_bytes(float* scores, const float* scales, const Stretch& seen,
-                         const Average& average) {
+__attribute__((noinline)) inline float weigh_bytes(float* scores, const float* scales,
+                                                   const Stretch& seen, const Average& average) {
     const int first = (int)seen.first / LANES * LANES,
               end = (int)(seen.last + LANES - 1) / LANES * LANES;
     std::fill(scores + first, scores + seen.first, -INFINITY);
@@ -259,7 +256,8 @@ inline void turn_values(At at, int64_t first, int padded, Ints* turned) {
     for (; from < padded; from += LANES, turned++)
         for (int i = 0; i < QUAD; i++) {
             const uint8_t* row = at(first + i) + from;
-            for (int lane = 0; lane < LANES; lane++) ((uint8_t*)turned)[QUAD * lane + i] = row[lane];
+            for (int lane = 0; lane < LANES; lane++)
+                ((uint8_t*)turned)[QUAD * lane + i] = row[lane];
         }
 }
 
@@ -317,8 +315,9 @@ inline void add_all_bytes(const float* weights, int count, const Ints* turned, i
         constexpr int COUNT = decltype(number)::value;
         const auto add = [&](auto width, int from, bool fetches) {
             constexpr int SIDES = decltype(width)::value;
-            (fetches ? add_bytes<COUNT, SIDES, true> : add_bytes<COUNT, SIDES, false>)(
-                weights + i * BLOCK, turned, sides, first, quads, from, to + 2 * i * sides, ahead);
+            (fetches ? add_bytes<COUNT, SIDES, true>
+                     : add_bytes<COUNT, SIDES, false>)(weights + i * BLOCK, turned, sides, first,
+                                                       quads, from, to + 2 * i * sides, ahead);
         };
         int from = 0;
         for (; from + 2 <= sides; from += 2)
@@ -330,11 +329,11 @@ inline void add_all_bytes(const float* weights, int count, const Ints* turned, i
 // Averages over one block, of encoded queries.
 template <class QueryOf>
 inline void attend_block_in_bytes(const Visibility& visibility, const Together& some,
-                                  const KeysAndValues<uint8_t>& cache, QueryOf query_of,
-                                  Bench& bench) {
+                                  const ByteCache& stored, QueryOf query_of, Bench& bench) {
     const RowGroup& group = some.group;
-    const int dim = cache.dim, padded = padded_dim(dim), words = padded / QUAD, sides = padded / LANES,
-              heads = some.heads, count = group.count * heads;
+    const KeysAndValues<uint8_t>& cache = stored.bytes;
+    const int dim = cache.dim, padded = padded_dim(dim), words = padded / QUAD,
+              sides = padded / LANES, heads = some.heads, count = group.count * heads;
     const int64_t start = (int64_t)some.block * BLOCK,
                   shared = std::max<int64_t>(0, std::min<int64_t>(BLOCK, group.shared - start)),
                   whole = shared / LANES * LANES;
@@ -350,7 +349,7 @@ inline void attend_block_in_bytes(const Visibility& visibility, const Together& 
         first = std::min(first, some.seen(visibility, row).first / LANES * LANES);
     }
     const uint32_t* const* queries = bench.queries.data();
-    float* scales = bench.scales;
+    float *key_scales = bench.key_scales, *scales = bench.value_scales;
     Words* turned_keys = bench.keys.data();
     Ints *turned = bench.values.data(), *sums = bench.halves.data();
     const auto in_rows = [&](auto act) {
@@ -365,29 +364,36 @@ inline void attend_block_in_bytes(const Visibility& visibility, const Together& 
                   *values = cache.values + start * cache.stride;
     const auto shared_key = [&](int64_t i) { return keys + i * cache.stride; };
     const auto shared_value = [&](int64_t i) { return values + i * cache.stride; };
-    const int width = byte_row(dim);
-    const Ahead next_keys = start + 2 * BLOCK <= group.shared
-                                ? Ahead(shared_key(first + BLOCK), (int)(BLOCK - first), cache.stride, width)
-                                : Ahead();
+    const Ahead next_keys =
+        start + 2 * BLOCK <= group.shared
+            ? Ahead(shared_key(first + BLOCK), (int)(BLOCK - first), cache.stride, padded)
+            : Ahead();
+    for (int64_t i = first; i < whole; i++)
+        key_scales[i] = stored.scales.keys[(start + i) * stored.scales.stride],
+        scales[i] = stored.scales.values[(start + i) * stored.scales.stride];
     for (int64_t from = first, step; from < whole; from += step) {
         step = std::min<int64_t>(2 * LANES, whole - from);
         for (int64_t i = from + NEAR; i < std::min(whole, from + NEAR + step); i++)
-            fetch<3>(shared_key(i), width);
-        const Ahead ahead(shared_value(from), (int)step, cache.stride, width);
+            fetch<3>(shared_key(i), padded);
+        const Ahead ahead(shared_value(from), (int)step, cache.stride, padded);
         (step == LANES ? score_byte_places<1, decltype(shared_key)>
-                       : score_byte_places<2, decltype(shared_key)>)(
-            queries, count, words, shared_key, from, turned_keys, scores, ahead);
+                       : score_byte_places<2, decltype(shared_key)>)(queries, count, words,
+                                                                     shared_key, from, key_scales,
+                                                                     turned_keys, scores, ahead);
     }
-    for (int64_t i = first; i < whole; i++) scales[i] = scale_of(shared_value(i), padded);
     in_rows([&](int i, int row, const Stretch& seen) {
-        const auto own_keys = places_of(visibility, some, row, cache.keys, cache.stride),
-                   own_values = places_of(visibility, some, row, cache.values, cache.stride);
-        const int64_t begin = std::max(whole, seen.first / LANES * LANES);
+        const auto own_keys = places_of(visibility, some, row, cache.keys, cache.stride);
+        const auto own_key_scales =
+                       places_of(visibility, some, row, stored.scales.keys, stored.scales.stride),
+                   own_scales =
+                       places_of(visibility, some, row, stored.scales.values, stored.scales.stride);
+        const int64_t begin = std::max(whole, seen.first / LANES * LANES),
+                      end = (seen.last + LANES - 1) / LANES * LANES;
+        for (int64_t j = begin; j < end; j++)
+            key_scales[j] = *own_key_scales(j), scales[j] = *own_scales(j);
         for (int64_t from = begin; from < seen.last; from += LANES)
-            score_byte_places<1>(queries + i, heads, words, own_keys, from, turned_keys,
+            score_byte_places<1>(queries + i, heads, words, own_keys, from, key_scales, turned_keys,
                                  scores + i * BLOCK);
-        const int64_t end = (seen.last + LANES - 1) / LANES * LANES;
-        for (int64_t j = begin; j < end; j++) scales[j] = scale_of(own_values(j), padded);
         for (int head = 0; head < heads; head++) {
             float* weights = scores + (i + head) * BLOCK;
             cap_scores(weights, seen, some.score_cap);

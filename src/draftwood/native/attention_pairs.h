@@ -172,9 +172,10 @@ inline void attend_block_in_pairs(const Visibility& visibility, const Together& 
                    *values = cache.values + start * cache.stride;
     const auto shared_key = [&](int64_t i) { return keys + i * cache.stride; };
     const auto shared_value = [&](int64_t i) { return values + i * cache.stride; };
-    const Ahead next_keys = start + 2 * BLOCK <= group.shared
-                                ? Ahead(shared_key(first + BLOCK), (int)(BLOCK - first), cache.stride, dim)
-                                : Ahead();
+    const Ahead next_keys =
+        start + 2 * BLOCK <= group.shared
+            ? Ahead(shared_key(first + BLOCK), (int)(BLOCK - first), cache.stride, dim)
+            : Ahead();
     for (int64_t from = first, step; from < whole; from += step) {
         step = std::min<int64_t>(2 * LANES, whole - from);
         for (int64_t i = from + NEAR; i < std::min(whole, from + NEAR + step); i++)

@@ -39,10 +39,10 @@ struct Layer {
 struct Decoder {
     int32_t hidden, intermediate_size, heads, num_kv_heads, head_dim, rotary_dim, rotaries,
         vocabulary;
-    int32_t encodings;      // of rows, for all matrices
-    int32_t is_bfloat16;    // whether the cache and the embedding are in bfloat16, else in float32
+    int32_t encodings;       // of rows, for all matrices
+    int32_t is_bfloat16;     // whether the cache and the embedding are in bfloat16, else in float32
     int32_t has_byte_cache;  // whether the cache is in bytes with scales instead
-    int32_t is_layer_norm;  // whether norms take off the mean
+    int32_t is_layer_norm;   // whether norms take off the mean
     int32_t norms_whole_vectors;  // whether queries and keys are normed across all heads
     int32_t is_parallel;  // whether the network reads what attention reads, not what it gave
     int32_t activation;
@@ -66,7 +66,8 @@ struct ForwardInput {
     const uint8_t *attention, *mlp;     // [layers]: whether they are run
     // [num_sequences], each [count][start + count - before]: whether a row sees a node of its tree
     const uint8_t* const* sees;
-    void* cache;  // [2 * layers][slots][capacity][num_kv_heads][head_dim, or byte_row() bytes]
+    void* cache;    // [2 * layers][slots][capacity][num_kv_heads][head_dim, or padded_dim() bytes]
+    float* scales;  // of bytes: [2 * layers][slots][capacity][num_kv_heads]
     int64_t cache_slots, capacity;
     float* logits;         // [rows or num_sequences][vocabulary]
     float* const* hidden;  // [layers + 1], each null or [rows][hidden]
@@ -251,7 +252,7 @@ private:
                in_pairs = MAY_PAIR && !in_bytes && fits_pairs(decoder.head_dim);
     // of the cache, of one head and token
     const size_t row_bytes =
-        in_bytes ? byte_row(decoder.head_dim) : decoder.head_dim * sizeof(Number);
+        in_bytes ? padded_dim(decoder.head_dim) : decoder.head_dim * sizeof(Number);
     std::vector<Phase> list;
 
     void plan() {
@@ -452,9 +453,10 @@ private:
         }
     }
 
-    uint8_t* place(int index, bool value, int64_t slot, int64_t position, int head = 0) {
+    // Of a head's keys or values among all.
+    int64_t row_of(int index, bool value, int64_t slot, int64_t position, int head) {
         const int64_t at = ((2 * index + value) * run.cache_slots + slot) * run.capacity + position;
-        return (uint8_t*)run.cache + (at * decoder.num_kv_heads + head) * row_bytes;
+        return at * decoder.num_kv_heads + head;
     }
 
     void store_keys_and_values(Some rows, int index) {
@@ -491,9 +493,11 @@ private:
     // Keys or values of a row.
     void store_heads(const float* numbers, int index, bool value, int row) {
         const int dim = decoder.head_dim;
-        uint8_t* to = place(index, value, scratch.slots[row], scratch.places[row]);
+        const int64_t first = row_of(index, value, scratch.slots[row], scratch.places[row], 0);
+        uint8_t* to = (uint8_t*)run.cache + first * row_bytes;
         for (int head = 0; in_bytes && head < decoder.num_kv_heads; head++)
-            encode_row(numbers + head * dim, dim, value ? 0 : KEY_ZERO, to + head * row_bytes);
+            run.scales[first + head] =
+                encode_row(numbers + head * dim, dim, value ? 0 : KEY_ZERO, to + head * row_bytes);
         for (int i = 0; !in_bytes && i < decoder.num_kv_heads * dim; i++)
             put((Number*)to + i, numbers[i]);
     }
@@ -558,25 +562,28 @@ private:
         const int dim = decoder.head_dim;
         const Together some{unit.group,  (int)block, unit.heads,
                             unit.window, averages,   decoder.score_cap};
-        const auto cache = [&](auto number) {
-            using Stored = decltype(number);
+        // rows of so many numbers
+        const auto stored = [&](const auto* numbers, int width) {
             const auto at = [&](bool value) {
-                return (const Stored*)place(index, value, unit.group.slot, 0, unit.shared);
+                return numbers + row_of(index, value, unit.group.slot, 0, unit.shared) * width;
             };
-            return KeysAndValues<Stored>{at(false), at(true),
-                                         decoder.num_kv_heads * row_bytes / sizeof(Stored), dim};
+            return KeysAndValues<std::decay_t<decltype(*numbers)>>{
+                at(false), at(true), (size_t)decoder.num_kv_heads * width, dim};
         };
         const auto encoded = [&](int row, int head) {
             return encoded_query(row, unit.first_head + head);
         };
         if (in_bytes)
-            return attend_block_in_bytes(scratch.visibility, some, cache(uint8_t()), encoded, bench);
+            return attend_block_in_bytes(
+                scratch.visibility, some,
+                ByteCache{stored((const uint8_t*)run.cache, (int)row_bytes), stored(run.scales, 1)},
+                encoded, bench);
+        const auto cache = stored((const Number*)run.cache, dim);
         if constexpr (MAY_PAIR)
             if (in_pairs)
-                return attend_block_in_pairs(scratch.visibility, some, cache(Number()), encoded,
-                                             bench);
+                return attend_block_in_pairs(scratch.visibility, some, cache, encoded, bench);
         draftwood::attend_block(
-            scratch.visibility, some, cache(Number()),
+            scratch.visibility, some, cache,
             [&](int row, int head) {
                 return &scratch.mixed[(size_t)row * mixed_width + (unit.first_head + head) * dim];
             },
@@ -584,8 +591,8 @@ private:
     }
 
     uint32_t* encoded_query(int row, int head) {
-        return &scratch.encoded_queries[((size_t)row * decoder.heads + head) *
-                                        query_words(decoder)];
+        return &scratch
+                    .encoded_queries[((size_t)row * decoder.heads + head) * query_words(decoder)];
     }
 
     void join(const AttentionUnit& unit, int64_t block, float* averages, float* joined) {
@@ -877,8 +884,8 @@ const char* draftwood_instructions(int32_t of_bytes) {
 // The bytes of a block in a GGUF file, 0 for floats.
 int32_t draftwood_block_bytes(int32_t format) { return draftwood::bytes_of_block(format); }
 
-// Bytes that keys or values of one head and token take in a cache of bytes.
-int32_t draftwood_byte_row(int32_t head_dim) { return draftwood::byte_row(head_dim); }
+// Bytes that keys or values of one head and token take in a cache of bytes, without their scale.
+int32_t draftwood_padded_dim(int32_t head_dim) { return draftwood::padded_dim(head_dim); }
 
 // Weights [count inputs] of some outputs.
 void draftwood_read_outputs(const draftwood::Matrix* matrix, const int64_t* outputs, int64_t count,

@@ -143,6 +143,7 @@ class CForwardInput(Structure):
         *((name, c_char_p) for name in ("attention", "mlp")),
         ("sees", POINTER(c_int64)),
         ("cache", c_void_p),
+        ("scales", c_void_p),
         ("cache_slots", c_int64),
         ("capacity", c_int64),
         ("logits", c_void_p),
@@ -176,7 +177,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         None,
         (POINTER(CMatrix), c_void_p, c_int64, c_void_p, c_int32),
     ),
-    "draftwood_byte_row": (c_int32, (c_int32,)),
+    "draftwood_padded_dim": (c_int32, (c_int32,)),
     "draftwood_logits": (
         None,
         (
