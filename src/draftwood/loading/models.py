@@ -17,8 +17,9 @@ from draftwood.loading.origin import quantisation
 from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.decoder import why_not_lean
 from draftwood.models.lean import LeanModel
-from draftwood.models.native import CACHES, CacheType, NativeModel, Products, has_int8, require_int8
+from draftwood.models.native import NativeModel, Products, has_int8, require_int8
 from draftwood.models.transformers import TransformersModel
+from draftwood.native.cache_types import CACHES, CacheType
 from draftwood.native.library import CompilerError, available, library
 from draftwood.storage.progress import progress, quiet_transformers
 

@@ -23,7 +23,8 @@ from draftwood.loading import skeleton
 from draftwood.loading.folders import check_folder, understood
 from draftwood.models.decoder import Projection, why_other_shape
 from draftwood.models.families import FAMILIES
-from draftwood.models.native import CacheType, NativeModel, Products
+from draftwood.models.native import NativeModel, Products
+from draftwood.native.cache_types import CacheType
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home

@@ -16,6 +16,7 @@ from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.ends import as_saved, require_part
 from draftwood.models.session import PackedInput
 from draftwood.native import library
+from draftwood.native.cache_types import CacheType, stored_as
 from draftwood.native.clock import PhaseClock
 from draftwood.native.matrix import Blocks, Matrix
 from draftwood.native.threads import threads
@@ -23,10 +24,6 @@ from draftwood.native.threads import threads
 Products = Literal["float32", "bfloat16", "int8", "int4"]
 INTEGERS: tuple[Products, ...] = ("int8", "int4")
 """Products of rows that are rounded to 8 bits; what they are made from is stored in so many."""
-CacheType = Literal["int8"]
-"""How keys and values may be stored other than in floats."""
-SCALE_BYTES = 4
-CACHES: tuple[CacheType, ...] = ("int8",)
 MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
 """Of a layer."""
 Packer = Callable[[str, Projection], Matrix]
@@ -99,11 +96,8 @@ class NativeModel(DecoderModel):
         half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
         decoder = read_decoder(hf_model)
         self.cache: CacheType | None = cache
-        if cache is None:
-            super().__init__(hf_model, decoder, half_type, dtype)
-        else:
-            width = library.library().draftwood_padded_dim(decoder.sizes.head_dim)
-            super().__init__(hf_model, decoder, torch.uint8, dtype, (width, SCALE_BYTES))
+        numbers, dims = stored_as(cache, half_type, decoder.sizes.head_dim)
+        super().__init__(hf_model, decoder, numbers, dtype, dims)
         self.library = library.library()
         self.clock: PhaseClock | None = None
         self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
@@ -155,7 +149,6 @@ class NativeModel(DecoderModel):
             for part, place in zip(parts, places, strict=True)
             for number in (place.slot, place.start, place.count, part.before)
         ]
-        addresses = self.pool.addresses
         run = library.CForwardInput(
             sequences=library.integers(numbers),
             tokens=tokens.data_ptr(),
@@ -171,8 +164,8 @@ class NativeModel(DecoderModel):
             rows=sum(counts),
             layers=self.depth,
             last_only=keep == "last",
-            cache=addresses[0],
-            scales=addresses[1] if self.cache == "int8" else None,
+            cache=self.pool.addresses[0],
+            scales=self.pool.addresses[-1],  # of bytes
             cache_slots=self.pool.slots,
             capacity=self.pool.capacity,
         )
