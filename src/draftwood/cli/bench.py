@@ -192,7 +192,7 @@ def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[
         **{name: given[name] for name in SETTINGS},
     )
     models = Models(
-        *(given[name] for name in ("model", "draft_model", "dtype", "device", "threads"))
+        *(given[name] for name in ("model", "draft_model", "dtype", "device", "threads", "cache"))
     )
     order = Order(
         make(settings),

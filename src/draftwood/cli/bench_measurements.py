@@ -70,7 +70,10 @@ def overhead(context: click.Context, vocab: int, steps: int, **given: Any) -> No
     show_default=True,
     callback=words,
     metavar="A,B,C",
-    help="Types of weights as --dtype takes them; transformers is Transformers in bfloat16.",
+    help=(
+        "Types of weights as --dtype takes them, also with a cache, as int8+int8-cache;"
+        " transformers is Transformers in bfloat16."
+    ),
 )
 @click.option(
     "--nodes",
@@ -121,7 +124,7 @@ def cost(
     show_default=True,
     callback=words,
     metavar="A,B,C",
-    help="Types of weights as --dtype takes them.",
+    help="Types of weights as --dtype takes them, also with a cache, as int8+int8-cache.",
 )
 @click.option(
     "--text",

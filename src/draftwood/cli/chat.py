@@ -41,6 +41,7 @@ def chat(
     model: str,
     draft_model: str | None,
     dtype: str | None,
+    cache: str | None,
     device: str | None,
     method: str,
     inexact: bool,
@@ -61,7 +62,7 @@ def chat(
     # a draft model may be there for a later /method
     needed = draft_model if methods.uses_draft_model(method) else None
     options.check_methods([method], needed, inexact)
-    loaded = options.LoadedModels(model, draft_model, dtype, device)
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache)
     interactive = sys.stdin.isatty()
     conversation = Conversation(loaded, method, {"exact": not inexact, **decoding}, interactive)
     if interactive:

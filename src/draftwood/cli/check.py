@@ -36,6 +36,7 @@ def check(
     model: str,
     draft_model: str | None,
     dtype: str | None,
+    cache: str | None,
     device: str | None,
     max_new_tokens: int,
     as_json: bool,
@@ -60,11 +61,12 @@ def check(
     names = methods or checking.lossless_names()
     _require_lossless(names, draft_model)
     dtype = dtype or "float32"
+    label = dtype if cache is None else f"{dtype}, cache in {cache}"
     findings: list[CheckResult] = []
     with progress() as bar:
         task = bar.add_task("wrong rules", total=2 * len(names) + checking.CONTROLS)
         steps = _steps(
-            names, options.LoadedModels(model, draft_model, dtype, device), max_new_tokens
+            names, options.LoadedModels(model, draft_model, dtype, device, cache), max_new_tokens
         )
         for following, finding in steps:
             findings.append(finding)
@@ -74,12 +76,12 @@ def check(
         report = {
             "passed": passed,
             "model": model,
-            "dtype": dtype,
+            "dtype": label,
             "findings": [f.as_json() for f in findings],
         }
         click.echo(json.dumps(report))
     else:
-        _print(findings, model, dtype, passed)
+        _print(findings, model, label, passed)
     context.exit(0 if passed else 1)
 
 

@@ -77,6 +77,7 @@ def compare(
     model: str,
     draft_model: str | None,
     dtype: str | None,
+    cache: str | None,
     device: str | None,
     inexact: bool,
     as_json: bool,
@@ -94,7 +95,7 @@ def compare(
     """
     wanted = _prompts(prompts, prompts_file)
     options.check_methods(methods, draft_model, inexact)
-    loaded = options.LoadedModels(model, draft_model, dtype, device)
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache)
     models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}
     results = run(models, wanted, {"exact": not inexact, **decoding})
     if as_json:

@@ -27,6 +27,7 @@ def demo(
     model: str,
     draft_model: str | None,
     dtype: str | None,
+    cache: str | None,
     device: str | None,
     prompt: str,
     max_new_tokens: int,
@@ -41,7 +42,7 @@ def demo(
     Example:
       draftwood demo
     """
-    loaded = options.LoadedModels(model, draft_model, dtype, device)
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache)
     plain, drafted = loaded.plain, loaded.using("rsd-s" if draft_model else "auto")
     written, redone, steps = _run(plain, drafted, prompt, max_new_tokens)
     console = output()

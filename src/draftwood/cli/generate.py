@@ -52,6 +52,7 @@ def generate(
     model: str,
     draft_model: str | None,
     dtype: str | None,
+    cache: str | None,
     device: str | None,
     method: str,
     inexact: bool,
@@ -75,7 +76,7 @@ def generate(
     options.check_methods([method], draft_model, inexact)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
-    loaded = options.LoadedModels(model, draft_model, dtype, device)
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache)
     lm = loaded.using(method, measure=False)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)
@@ -165,7 +166,9 @@ def _print_stats(result: "Generation") -> None:
 def _print_instructions(lm: "LanguageModel") -> None:
     found = options.instructions(lm)
     if found is not None:
-        notes().print(f"matrix products: {found}", markup=False, soft_wrap=True)
+        cache = options.cache(lm)
+        stored = "" if cache is None else f"; keys and values: {cache}"
+        notes().print(f"matrix products: {found}{stored}", markup=False, soft_wrap=True)
 
 
 def details(stats: "Stats") -> list[str]:

@@ -52,6 +52,10 @@ def model_options(command: Command) -> Command:
             ),
         ),
         click.option(
+            "--cache",
+            help="int8 rounds keys and values to 8 bits, on CPUs.  [default: floats]",
+        ),
+        click.option(
             "--draft-model",
             help="A smaller model of the same vocabulary, for methods that draft with one.",
         ),
@@ -151,24 +155,37 @@ def instructions(lm: "LanguageModel") -> str | None:
     return lm.model.instructions if isinstance(lm.model, NativeModel) else None
 
 
+def cache(lm: "LanguageModel") -> str | None:
+    """How keys and values are stored; None in floats."""
+    from draftwood.models.native import NativeModel
+
+    return lm.model.cache if isinstance(lm.model, NativeModel) else None
+
+
 class LoadedModels:
     """A target by name, its draft model, and any number of methods on both.
 
     Args:
         model: as ``draftwood.load`` takes it.
         draft_model: likewise; it is loaded at once, but only methods that use it get it.
+        dtype: of both, likewise, as are the device and the cache.
     """
 
     def __init__(
-        self, model: str, draft_model: str | None, dtype: str | None, device: str | None
+        self,
+        model: str,
+        draft_model: str | None,
+        dtype: str | None,
+        device: str | None,
+        cache: str | None = None,
     ) -> None:
         import draftwood
         from draftwood.text.language_model import load_draft_model
 
-        self.plain = draftwood.load(model, method="plain", dtype=dtype, device=device)
+        self.plain = draftwood.load(model, method="plain", dtype=dtype, device=device, cache=cache)
         self.draft: Model | None = None
         if draft_model is not None:
-            self.draft = load_draft_model(draft_model, self.plain.tokenizer, dtype, device)
+            self.draft = load_draft_model(draft_model, self.plain.tokenizer, dtype, device, cache)
 
     def using(self, method: str, measure: bool = True) -> "LanguageModel":
         """The target with this method; see ``LanguageModel.with_method``."""

@@ -75,6 +75,7 @@ def tune(
     model: str,
     draft_model: str | None,
     dtype: str | None,
+    cache: str | None,
     device: str | None,
     threads: int | None,
     seconds: float,
@@ -102,7 +103,7 @@ def tune(
                 "--phases measures the model alone; leave --method and --draft-model out"
             )
         with _threads(threads):
-            lm = options.LoadedModels(model, None, dtype, device).plain
+            lm = options.LoadedModels(model, None, dtype, device, cache).plain
             found = phases.measure(lm, sizes, seconds)
         if as_json:
             click.echo(json.dumps(phases.as_json(lm.name, found)))
@@ -111,11 +112,16 @@ def tune(
         return
     chosen = _methods(names, draft_model)
     with _threads(threads):
-        loaded = options.LoadedModels(model, draft_model, dtype, device)
+        loaded = options.LoadedModels(model, draft_model, dtype, device, cache)
         report = _tune(loaded, chosen, names is not None, seconds)
         report.store(
             _command(
-                model=model, draft_model=draft_model, dtype=dtype, device=device, threads=threads
+                model=model,
+                draft_model=draft_model,
+                dtype=dtype,
+                cache=cache,
+                device=device,
+                threads=threads,
             )
         )
     if as_json:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -18,16 +18,25 @@ from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.decoder import why_not_lean
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, Products, has_int8, require_int8
-from draftwood.native.library import CompilerError, available
+from draftwood.native.cache_types import CACHES, CacheType
+from draftwood.native.library import CompilerError, available, library
 from draftwood.storage.progress import progress, quiet_transformers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+CACHE_MARK = "-cache"
+"""Behind the type of a cache in ``LoadedModel.dtype``."""
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model with its tokenizer, the folder of its weights and how they are multiplied."""
+    """A model with its tokenizer, and the folder of its weights.
+
+    Attributes:
+        dtype: how weights are multiplied; with ``+int8-cache`` behind it where keys and values are
+            in 8 bits.
+    """
 
     model: Model
     tokenizer: PreTrainedTokenizerBase
@@ -36,7 +45,10 @@ class LoadedModel:
 
 
 def load_model(
-    name: str, dtype: str | torch.dtype | None = None, device: str | torch.device | None = None
+    name: str,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    cache: str | None = None,
 ) -> LoadedModel:
     """The model of this name, lean where it can be.
 
@@ -50,6 +62,7 @@ def load_model(
             CPUs; rows are rounded to 8 bits, or not at all. Other weights are packed in ``int8``
             and ``int4`` once, see ``packed``.
         device: None takes CUDA where there is one, else the CPU.
+        cache: ``int8`` stores keys and values in 8 bits, see ``NativeModel``; None in floats.
 
     Raises:
         ValueError: for unknown names and types, and for int8 and int4 where they cannot be had; the
@@ -57,26 +70,63 @@ def load_model(
         MemoryError: where the weights certainly do not fit into memory.
     """
     place, integers = hub.device_of(device), hub.integers_of(dtype)
+    stored = _cache_of(cache, place)
     if integers is not None:
         require_int8(place, integers)
-    in_place = _in_place(name, dtype, place)
+    in_place = _in_place(name, dtype, place, stored)
     if in_place is not None:
         return in_place
     folder = hub.folder_of(name, dtype)
     if integers is not None and (reason := packed.why_not_packed(folder)) is not None:
         raise ValueError(_on_native_path(integers, reason))
+    if stored is not None and (reason := packed.why_not_packed(folder)) is not None:
+        raise ValueError(_cache_on_native_path(stored, reason))
     usual = dtype is None and has_int8(place) and quantisation(folder) is not None
     if integers is None and usual and packed.why_not_packed(folder) is None:
         integers = "int8"
     if integers is not None:
-        return _packed(name, folder, integers)
+        return _packed(name, folder, integers, stored)
     hf_model = hub.read_folder(name, folder, dtype, place)
     label = str(hf_model.model.dtype).removeprefix("torch.")
-    return LoadedModel(model_for(hf_model.model), hf_model.tokenizer, folder, label)
+    model = model_for(hf_model.model, cache=stored)
+    return LoadedModel(model, hf_model.tokenizer, folder, _label(label, stored))
+
+
+def load_format(name: str, format: str, device: str | torch.device | None = None) -> LoadedModel:
+    """The model in a dtype, or in a dtype and a cache as ``LoadedModel.dtype`` tells them."""
+    dtype, plus, cache = format.partition("+")
+    if plus and not cache.endswith(CACHE_MARK):
+        raise ValueError(
+            f"{format!r} is no format; take a dtype, or a dtype with an 8-bit cache, for instance"
+            f" int8+int8{CACHE_MARK}"
+        )
+    return load_model(name, dtype, device, cache.removesuffix(CACHE_MARK) or None)
+
+
+def _cache_of(cache: str | None, place: torch.device) -> CacheType | None:
+    if cache is None:
+        return None
+    if cache not in CACHES:
+        raise ValueError(
+            f"cache is {' or '.join(CACHES)}, or left out for keys and values in floats, not"
+            f" {cache!r}"
+        )
+    found = cast(CacheType, cache)
+    if place.type != "cpu":
+        raise ValueError(_cache_on_native_path(found, f"that runs on CPUs, not on {place.type}"))
+    try:
+        library()
+    except CompilerError as error:
+        raise ValueError(_cache_on_native_path(found, f"here {error}")) from error
+    return found
+
+
+def _label(dtype: str, cache: CacheType | None) -> str:
+    return dtype if cache is None else f"{dtype}+{cache}{CACHE_MARK}"
 
 
 def _in_place(
-    name: str, dtype: str | torch.dtype | None, place: torch.device
+    name: str, dtype: str | torch.dtype | None, place: torch.device, cache: CacheType | None
 ) -> LoadedModel | None:
     """The model of a GGUF file with the blocks that the file has; None where that cannot be."""
     is_float = dtype in ("float32", torch.float32)
@@ -90,14 +140,14 @@ def _in_place(
     label, halves = ("float32", None) if is_float else ("int8", torch.bfloat16)
 
     def run() -> NativeModel:
-        model = NativeModel(open_blocks(folder), label, halves)
+        model = NativeModel(open_blocks(folder), label, halves, cache=cache)
         require_unchanged(folder)
         return model
 
-    return _opened(name, folder, folder, label, run)
+    return _opened(name, folder, folder, _label(label, cache), run)
 
 
-def _packed(name: str, folder: Path, products: Products) -> LoadedModel:
+def _packed(name: str, folder: Path, products: Products, cache: CacheType | None) -> LoadedModel:
     """The model in a folder with matrices that are packed once, if there is room for them."""
 
     def load() -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
@@ -106,9 +156,11 @@ def _packed(name: str, folder: Path, products: Products) -> LoadedModel:
 
     if packed.has_experts(folder) or packed.packed_size(folder, products) > packed.limit():
         hf_model, tokenizer = load()
-        return LoadedModel(NativeModel(hf_model, products), tokenizer, folder, products)
+        model = NativeModel(hf_model, products, cache=cache)
+        return LoadedModel(model, tokenizer, folder, _label(products, cache))
     kept = packed.packed_folder(folder, products, load)
-    return _opened(name, folder, kept, products, lambda: packed.open_packed(kept))
+    label = _label(products, cache)
+    return _opened(name, folder, kept, label, lambda: packed.open_packed(kept, cache))
 
 
 def _opened(
@@ -121,24 +173,28 @@ def _opened(
         return LoadedModel(run(), tokenizer.result(), folder, dtype)
 
 
-def model_for(hf_model: "PreTrainedModel", integers: Products | None = None) -> Model:
+def model_for(
+    hf_model: "PreTrainedModel", integers: Products | None = None, cache: CacheType | None = None
+) -> Model:
     """The fastest way to run a Transformers model.
 
     Those of the ``FAMILIES`` run in C++ on CPUs and lean elsewhere, others in the general way.
 
     Raises:
-        ValueError: for products of integers on other models or without a compiler, and for models
-            that cannot run trees.
+        ValueError: for products of integers and a cache in 8 bits on other models or without a
+            compiler, and for models that cannot run trees.
     """
     from draftwood.models.transformers import TransformersModel  # takes seconds to import
 
     reason = why_not_lean(hf_model)
     if reason is not None and integers is not None:
         raise ValueError(_on_native_path(integers, reason))
+    if reason is not None and cache is not None:
+        raise ValueError(_cache_on_native_path(cache, reason))
     if reason is not None:
         return TransformersModel(hf_model)
-    if integers is not None:
-        return NativeModel(hf_model, integers)
+    if integers is not None or cache is not None:
+        return NativeModel(hf_model, integers, cache=cache)
     if hf_model.device.type != "cpu":
         return LeanModel(hf_model)
     try:
@@ -152,3 +208,7 @@ def _on_native_path(products: Products, reason: str) -> str:
     return (
         f"{products} runs on the native path only, and {reason}; leave dtype out, or take bfloat16"
     )
+
+
+def _cache_on_native_path(cache: CacheType, reason: str) -> str:
+    return f"a cache in {cache} is for the native path, and {reason}; leave cache out"

@@ -25,6 +25,7 @@ from draftwood.loading.folders import check_folder, understood
 from draftwood.models.decoder import Projection, why_other_shape
 from draftwood.models.families import FAMILIES
 from draftwood.models.native import NativeModel, Products
+from draftwood.native.cache_types import CacheType
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
@@ -172,7 +173,7 @@ def write_packed(
     (folder / PLACES).write_text(json.dumps(places, indent=1) + "\n", encoding="utf-8")
 
 
-def open_packed(kept: Path) -> NativeModel:
+def open_packed(kept: Path, cache: CacheType | None = None) -> NativeModel:
     """The model whose matrices a folder keeps; they stay mapped from its file.
 
     Raises:
@@ -195,7 +196,7 @@ def open_packed(kept: Path) -> NativeModel:
             )
         return _matrix(file, each, part)
 
-    return NativeModel(model, places["made_from"]["products"], packer=take)
+    return NativeModel(model, places["made_from"]["products"], packer=take, cache=cache)
 
 
 def _mapped(kept: Path) -> np.ndarray:

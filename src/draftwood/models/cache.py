@@ -79,10 +79,9 @@ class CachePool:
         return sum(block.numel() * block.element_size() for block in self._blocks.values())
 
     @property
-    def address(self) -> int:
-        """Where the cache begins, if all keys and values are of one shape."""
-        (block,) = self._blocks.values()
-        return block.data_ptr()
+    def addresses(self) -> list[int]:
+        """Where the tensors of each shape begin, in the order in which shapes first came."""
+        return [block.data_ptr() for block in self._blocks.values()]
 
     @property
     def used(self) -> set[int]:

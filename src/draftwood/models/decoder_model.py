@@ -25,6 +25,8 @@ class DecoderModel(PoolOfSequences):
     Args:
         model: what was read of the model, which was in eval mode.
         cache: type of the keys and values.
+        cache_dims: numbers that keys or values of a head take, in one tensor or in several; None
+            takes the head's dimensions.
         dtype: of hidden states that are handed out; None takes the model's.
     """
 
@@ -33,16 +35,18 @@ class DecoderModel(PoolOfSequences):
         model: DescribedModel,
         cache: torch.dtype,
         dtype: torch.dtype | None = None,
+        cache_dims: Sequence[int] | None = None,
     ) -> None:
-        decoder = model.decoder
-        shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
-        pool = CachePool([LayerShape(shape, shape)] * len(decoder.layers), cache, model.device)
+        sizes, depth = model.decoder.sizes, len(model.decoder.layers)
+        shapes = [(sizes.num_kv_heads, dim) for dim in cache_dims or [sizes.head_dim]]
+        layers = [LayerShape(shape, shape) for shape in shapes for _ in range(depth)]
+        pool = CachePool(layers, cache, model.device)
         super().__init__(model.config, pool, {"hidden", "partial", "fork", "ends"})
-        self.sizes, self.scales = decoder.sizes, decoder.scales
+        self.sizes, self.scales = sizes, model.decoder.scales
         self.dtype, self.device = dtype or model.dtype, model.device
         self.end_tokens = model.end_tokens
-        self.depth = len(decoder.layers)
-        self.windows = list(dict.fromkeys(layer.window for layer in decoder.layers))
+        self.depth = depth
+        self.windows = list(dict.fromkeys(layer.window for layer in model.decoder.layers))
 
     @property
     def hidden_size(self) -> int:

@@ -16,6 +16,7 @@ from draftwood.models.ends import as_saved, beyond, require_part
 from draftwood.models.native_step import NativeStepper
 from draftwood.models.session import PackedInput, PooledSession
 from draftwood.native import library
+from draftwood.native.cache_types import CacheType, stored_as
 from draftwood.native.clock import PhaseClock
 from draftwood.native.matrix import Blocks, Matrix, fill
 from draftwood.native.threads import threads
@@ -65,6 +66,9 @@ class NativeModel(DecoderModel):
             on 16 even steps. Weights in the blocks of a GGUF file stay as they are; in ``float32``
             rows are not rounded either.
         dtype: of keys and values, and of what is handed out; None takes the model's.
+        cache: in ``int8`` keys and values are rounded to 8 bits, and those of a head and token
+            share a scale; they then take half of the memory that they take in bfloat16. None stores
+            them in ``dtype``.
         packer: where the matrices come from; None packs the model's weights. Of a model whose
             matrices were packed before only the shapes of weights are looked at.
 
@@ -82,6 +86,7 @@ class NativeModel(DecoderModel):
         products: Products | None = None,
         dtype: torch.dtype | None = None,
         packer: Packer | None = None,
+        cache: CacheType | None = None,
     ) -> None:
         if hf_model.device.type != "cpu":
             raise ValueError(
@@ -93,7 +98,9 @@ class NativeModel(DecoderModel):
         decoder, dtype = model.decoder, dtype or model.dtype
         self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
         half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
-        super().__init__(model, half_type, dtype)
+        self.cache: CacheType | None = cache
+        numbers, dims = stored_as(cache, half_type, decoder.sizes.head_dim)
+        super().__init__(model, numbers, dtype, dims)
         self.library = library.library()
         self.clock: PhaseClock | None = None
         self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
@@ -177,7 +184,8 @@ class NativeModel(DecoderModel):
 
     def prepare(self, run: library.CForwardInput) -> int:
         """Say where the cache is now, and the clock; gives the number of threads."""
-        run.cache, pool = self.pool.address, self.pool
+        pool = self.pool
+        run.cache, run.scales = pool.addresses[0], pool.addresses[-1]  # scales of bytes
         run.cache_slots, run.capacity = pool.slots, pool.capacity
         at_once = threads()
         if self.clock is not None:
@@ -205,6 +213,7 @@ class NativeModel(DecoderModel):
             vocabulary=self.vocab_size,
             encodings=self._encodings,
             is_bfloat16=half_type == torch.bfloat16,
+            has_byte_cache=self.cache == "int8",
             is_layer_norm=sizes.is_layer_norm,
             norms_whole_vectors=sizes.norms_whole_vectors,
             is_parallel=sizes.is_parallel,

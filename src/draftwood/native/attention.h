@@ -14,6 +14,7 @@
 namespace draftwood {
 
 constexpr size_t LINE = 64, PLACES_AHEAD = 12;
+constexpr int64_t NEAR = 64;  // places that are asked for ahead of reading
 
 // One head's keys and values in a slot of the cache.
 template <class Number>
@@ -136,6 +137,32 @@ inline void fetch(const Number* numbers, int count) {
         __builtin_prefetch((const char*)numbers + line, 0, CACHE);
 }
 
+// Asks the memory for lines of rows that are needed later, a few at a time, so that it and the
+// multipliers are at work together.
+struct Ahead {
+    const char *row = nullptr, *end = nullptr;  // the next, and behind the last
+    size_t stride = 0;                          // bytes
+    int lines = 1, line = 0;                    // of a row; the next
+
+    Ahead() = default;
+    template <class Number>
+    Ahead(const Number* first, int count, size_t stride, int width)
+        : row((const char*)first),
+          stride(stride * sizeof(Number)),
+          lines((int)((width * sizeof(Number) + LINE - 1) / LINE)) {
+        end = row + count * this->stride;
+    }
+
+    explicit operator bool() const { return row < end; }
+
+    void fetch(int count) {
+        for (; count > 0 && row < end; count--) {
+            __builtin_prefetch(row + line * LINE, 0, 2);
+            if (++line == lines) line = 0, row += stride;
+        }
+    }
+};
+
 template <class Number>
 inline Places<Number> places_of(const Visibility& visibility, const Together& some, int row,
                                 const Number* numbers, size_t stride) {
@@ -154,6 +181,10 @@ struct Bench {
     std::vector<Words> keys;
     std::vector<const uint32_t*> queries;
     std::vector<float*> sums;
+    // of bytes: turned; sums of each query's halves; what a step of its weights is worth
+    std::vector<Ints> values, halves;
+    std::vector<float> steps;
+    float key_scales[BLOCK], value_scales[BLOCK];
 
     static float* room(std::vector<Floats>& values, size_t floats) {
         if (values.size() * LANES < floats) values.resize((floats + LANES - 1) / LANES);

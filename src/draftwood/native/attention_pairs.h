@@ -5,6 +5,7 @@
 #pragma once
 
 #include "attention.h"
+#include "turning.h"
 
 namespace draftwood {
 
@@ -12,7 +13,6 @@ namespace draftwood {
 
 typedef uint16_t Pairs __attribute__((vector_size(64)));
 constexpr int TWICE = 2 * LANES;
-constexpr int64_t NEAR = 64;  // places that are asked for ahead of reading
 
 constexpr bool HAS_PAIRS = true;
 inline bool fits_pairs(int dim) { return dim % (2 * TWICE) == 0; }
@@ -38,54 +38,10 @@ inline void split_query(const float* query, int dim, bfloat16* split) {
     }
 }
 
-// Pairs of 32 dimensions of 16 places: `turned` [16][STEP] has one pair of all places side by side.
-template <int STEP, class At>
-inline void turn(At at, int64_t first, int from, Words* turned) {
-    __m512i rows[LANES], pairs[LANES];
-    for (int i = 0; i < LANES; i++)
-        rows[i] = _mm512_loadu_si512((const void*)(at(first + i) + from));
-    for (int i = 0; i < LANES; i += 2) {
-        pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-        pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-    }
-    for (int i = 0; i < LANES; i += 4) {
-        rows[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
-        rows[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
-        rows[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
-        rows[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
-    }
-    // rows[4 * i + j] has dimension pairs j, 4 + j, 8 + j, 12 + j of places 4 * i to 4 * i + 3
-    for (int j = 0; j < 4; j++) {
-        const __m512i low_even = _mm512_shuffle_i32x4(rows[j], rows[4 + j], 0x88),
-                      low_odd = _mm512_shuffle_i32x4(rows[j], rows[4 + j], 0xdd),
-                      high_even = _mm512_shuffle_i32x4(rows[8 + j], rows[12 + j], 0x88),
-                      high_odd = _mm512_shuffle_i32x4(rows[8 + j], rows[12 + j], 0xdd);
-        turned[j * STEP] = (Words)_mm512_shuffle_i32x4(low_even, high_even, 0x88);
-        turned[(4 + j) * STEP] = (Words)_mm512_shuffle_i32x4(low_odd, high_odd, 0x88);
-        turned[(8 + j) * STEP] = (Words)_mm512_shuffle_i32x4(low_even, high_even, 0xdd);
-        turned[(12 + j) * STEP] = (Words)_mm512_shuffle_i32x4(low_odd, high_odd, 0xdd);
-    }
-}
-
-// Asks the memory for lines of numbers that are needed later, a few at a time, so that it and the
-// multipliers are at work together.
-struct Ahead {
-    const bfloat16* numbers = nullptr;  // of the first place; null where there is nothing to fetch
-    size_t stride = 0;
-    int lines = 1;  // of a place
-
-    explicit operator bool() const { return numbers; }
-
-    void fetch(int line) const {
-        constexpr int WIDTH = LINE / sizeof(bfloat16);
-        __builtin_prefetch(numbers + line / lines * stride + line % lines * WIDTH, 0, 2);
-    }
-};
-
 // Scores [COUNT][BLOCK] of 16 * GROUPS places with turned keys [dim / 2][GROUPS].
 template <int COUNT, int GROUPS, bool FETCHES>
 inline void score_turned(const uint32_t* const* queries, const Words* keys, int pairs,
-                         float* scores, const Ahead& ahead) {
+                         float* scores, Ahead ahead) {
     Floats coarse[COUNT][GROUPS]{}, fine[COUNT][GROUPS]{};
     for (int pair = 0; pair < pairs; pair++, keys += GROUPS) {
         for (int i = 0; i < COUNT; i++)
@@ -94,7 +50,7 @@ inline void score_turned(const uint32_t* const* queries, const Words* keys, int 
                 coarse[i][group] = add_products(coarse[i][group], key, both(queries[i][pair]));
                 fine[i][group] = add_products(fine[i][group], key, both(queries[i][pairs + pair]));
             }
-        for (int group = 0; FETCHES && group < GROUPS; group++) ahead.fetch(pair * GROUPS + group);
+        if (FETCHES) ahead.fetch(GROUPS);
     }
     for (int i = 0; i < COUNT; i++)
         for (int group = 0; group < GROUPS; group++)
@@ -107,7 +63,8 @@ inline void score_places(const uint32_t* const* queries, int count, int dim, At 
                          Words* keys, float* scores, const Ahead& ahead = {}) {
     for (int group = 0; group < GROUPS; group++)
         for (int from = 0; from < dim; from += TWICE)
-            turn<GROUPS>(at, first + group * LANES, from, keys + from / 2 * GROUPS + group);
+            turn<GROUPS>([&](int i) { return at(first + group * LANES + i) + from; },
+                         keys + from / 2 * GROUPS + group);
     in_pieces(count, [&](auto number, int i) {
         constexpr int COUNT = decltype(number)::value;
         (i == 0 && ahead ? score_turned<COUNT, GROUPS, true>
@@ -120,7 +77,7 @@ inline void score_places(const uint32_t* const* queries, int count, int dim, At 
 // a time: the numbers of both stand side by side. Weights are pairs [COUNT][BLOCK].
 template <int COUNT, bool FETCHES, class At>
 inline void add_values(const uint32_t* weights, At at, int64_t first, int64_t last, int from,
-                       float* const* to, const Ahead& ahead) {
+                       float* const* to, Ahead ahead) {
     Floats sums[COUNT][4];
     for (int i = 0; i < COUNT; i++)
         for (int side = 0; side < 4; side++) sums[i][side] = load(to[i] + from + side * LANES);
@@ -138,27 +95,10 @@ inline void add_values(const uint32_t* weights, At at, int64_t first, int64_t la
             for (int side = 0; side < 4; side++)
                 sums[i][side] = add_products(sums[i][side], sides[side], weight);
         }
-        for (int line = 0; FETCHES && line < 2 * ahead.lines; line++)
-            ahead.fetch((int)(place - first) * ahead.lines + line);
+        if (FETCHES) ahead.fetch(2 * ahead.lines);
     }
     for (int i = 0; i < COUNT; i++)
         for (int side = 0; side < 4; side++) store(to[i] + from + side * LANES, sums[i][side]);
-}
-
-inline constexpr float LOG2_OF_E = 1.44269504f;
-
-// 2 to the power of values up to 0, and 0 far below; off by at most 4e-6 of the result, a 500th of
-// what is lost when that becomes a bfloat16.
-inline Floats power_of_two(Floats x) {
-    x = larger(x, all(-126.0f));
-    const Floats whole = (Floats)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT),
-                 rest = x - whole;
-    Floats power = all(9.67604e-3f);
-    power = fma(power, rest, all(5.592204e-2f));
-    power = fma(power, rest, all(2.4022021e-1f));
-    power = fma(power, rest, all(6.9312103e-1f));
-    power = fma(power, rest, all(1.0f));
-    return scaled(power, whole);
 }
 
 // As weigh(), for weights in bfloat16, which take the first half of the scores' room.
@@ -232,15 +172,15 @@ inline void attend_block_in_pairs(const Visibility& visibility, const Together& 
                    *values = cache.values + start * cache.stride;
     const auto shared_key = [&](int64_t i) { return keys + i * cache.stride; };
     const auto shared_value = [&](int64_t i) { return values + i * cache.stride; };
-    const int lines = dim * (int)sizeof(bfloat16) / (int)LINE;
-    const Ahead next_keys = start + 2 * BLOCK <= group.shared
-                                ? Ahead{shared_key(first + BLOCK), cache.stride, lines}
-                                : Ahead{};
+    const Ahead next_keys =
+        start + 2 * BLOCK <= group.shared
+            ? Ahead(shared_key(first + BLOCK), (int)(BLOCK - first), cache.stride, dim)
+            : Ahead();
     for (int64_t from = first, step; from < whole; from += step) {
         step = std::min<int64_t>(2 * LANES, whole - from);
         for (int64_t i = from + NEAR; i < std::min(whole, from + NEAR + step); i++)
             fetch<3>(shared_key(i), dim);
-        const Ahead ahead{shared_value(from), cache.stride, lines};
+        const Ahead ahead(shared_value(from), (int)step, cache.stride, dim);
         if (step == LANES)
             score_places<1>(bench.queries.data(), count, dim, shared_key, from, bench.keys.data(),
                             scores, ahead);

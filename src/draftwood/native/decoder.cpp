@@ -8,6 +8,7 @@
 #include "activations.h"
 #include "amx_products.h"
 #include "attention.h"
+#include "attention_bytes.h"
 #include "attention_pairs.h"
 #include "blocks.h"
 #include "clock.h"
@@ -39,9 +40,10 @@ struct Layer {
 struct Decoder {
     int32_t hidden, intermediate_size, heads, num_kv_heads, head_dim, rotary_dim, rotaries,
         vocabulary;
-    int32_t encodings;      // of rows, for all matrices
-    int32_t is_bfloat16;    // whether the cache and the embedding are in bfloat16, else in float32
-    int32_t is_layer_norm;  // whether norms take off the mean
+    int32_t encodings;       // of rows, for all matrices
+    int32_t is_bfloat16;     // whether the cache and the embedding are in bfloat16, else in float32
+    int32_t has_byte_cache;  // whether the cache is in bytes with scales instead
+    int32_t is_layer_norm;   // whether norms take off the mean
     int32_t norms_whole_vectors;  // whether queries and keys are normed across all heads
     int32_t is_parallel;  // whether the network reads what attention reads, not what it gave
     int32_t activation;
@@ -65,7 +67,8 @@ struct ForwardInput {
     const uint8_t *attention, *mlp;     // [layers]: whether they are run
     // [num_sequences], each [count][start + count - before]: whether a row sees a node of its tree
     const uint8_t* const* sees;
-    void* cache;  // [2 * layers][slots][capacity][num_kv_heads][head_dim]
+    void* cache;    // [2 * layers][slots][capacity][num_kv_heads][head_dim, or padded_dim() bytes]
+    float* scales;  // of bytes: [2 * layers][slots][capacity][num_kv_heads]
     int64_t cache_slots, capacity;
     float* logits;         // [rows or num_sequences][vocabulary]
     float* const* hidden;  // [layers + 1], each null or [rows][hidden]
@@ -110,12 +113,17 @@ void rotate(float* head, int dim, const float* cosines, const float* sines) {
     }
 }
 
+// Of a head's query as attention in pairs or in bytes reads it.
+int query_words(const Decoder& decoder) {
+    return decoder.has_byte_cache ? ByteQuery::size(decoder.head_dim) : decoder.head_dim;
+}
+
 // What phases hand to each other, kept from run to run.
 struct Scratch {
     std::vector<float> stream, branch, mixed, attended, gated, cosines, sines;
     Rows narrow, attention,
         wide;  // encoded rows of width hidden, heads * head_dim and intermediate_size
-    std::vector<uint32_t> split_queries;  // [rows][heads][head_dim], where pairs are multiplied
+    std::vector<uint32_t> encoded_queries;  // [rows][heads][query_words]
     Visibility visibility;
     std::vector<Floats> averages;        // [blocks][heads] of blocks that threads share
     size_t averages_size = 0;            // floats of each
@@ -140,8 +148,8 @@ struct Scratch {
         narrow.reserve(decoder.encodings, run.rows, decoder.hidden);
         attention.reserve(decoder.encodings, run.rows, decoder.heads * decoder.head_dim);
         wide.reserve(decoder.encodings, run.rows, decoder.intermediate_size);
-        if (split_queries.size() < (size_t)run.rows * decoder.heads * decoder.head_dim)
-            split_queries.resize((size_t)run.rows * decoder.heads * decoder.head_dim);
+        const size_t words = (size_t)run.rows * decoder.heads * query_words(decoder);
+        if (encoded_queries.size() < words) encoded_queries.resize(words);
         divide(decoder, run, threads);
         for (int layer = 0; layer < run.layers; layer++)
             reserve_experts(decoder.layers[layer].experts, decoder.hidden, run.rows);
@@ -241,7 +249,11 @@ private:
     // so that a head's results can be encoded by themselves
     const bool whole_heads = decoder.head_dim % GROUP == 0;
     static constexpr bool MAY_PAIR = HAS_PAIRS && std::is_same_v<Number, bfloat16>;
-    const bool in_pairs = MAY_PAIR && fits_pairs(decoder.head_dim);
+    const bool in_bytes = decoder.has_byte_cache,
+               in_pairs = MAY_PAIR && !in_bytes && fits_pairs(decoder.head_dim);
+    // of the cache, of one head and token
+    const size_t row_bytes =
+        in_bytes ? padded_dim(decoder.head_dim) : decoder.head_dim * sizeof(Number);
     std::vector<Phase> list;
 
     void plan() {
@@ -442,9 +454,10 @@ private:
         }
     }
 
-    Number* place(int index, bool value, int64_t slot, int64_t position) {
-        int64_t at = ((2 * index + value) * run.cache_slots + slot) * run.capacity + position;
-        return (Number*)run.cache + at * decoder.num_kv_heads * decoder.head_dim;
+    // Of a head's keys or values among all.
+    int64_t row_of(int index, bool value, int64_t slot, int64_t position, int head) {
+        const int64_t at = ((2 * index + value) * run.cache_slots + slot) * run.capacity + position;
+        return at * decoder.num_kv_heads + head;
     }
 
     void store_keys_and_values(Some rows, int index) {
@@ -464,16 +477,30 @@ private:
                 if (is_query)
                     for (int j = 0; j < dim; j++) head[j] *= decoder.attention_scale;
             }
-            if (in_pairs)
-                for (int i = 0; i < decoder.heads; i++)
-                    draftwood::split_query(&scratch.mixed[(size_t)row * mixed_width + i * dim], dim,
-                                           (bfloat16*)split_query(row, i));
-            const float* keys = head - decoder.num_kv_heads * dim;
-            Number* key_place = place(index, false, scratch.slots[row], scratch.places[row]);
-            Number* value_place = place(index, true, scratch.slots[row], scratch.places[row]);
-            for (int i = 0; i < decoder.num_kv_heads * dim; i++)
-                put(key_place + i, keys[i]), put(value_place + i, head[i]);
+            const float* queries = &scratch.mixed[(size_t)row * mixed_width];
+            for (int i = 0; (in_pairs || in_bytes) && i < decoder.heads; i++)
+                encode_query(queries + i * dim, encoded_query(row, i));
+            const float* keys = queries + decoder.heads * dim;
+            store_heads(keys, index, false, row);
+            store_heads(keys + decoder.num_kv_heads * dim, index, true, row);
         }
+    }
+
+    void encode_query(const float* query, uint32_t* encoded) {
+        if (in_bytes) encode_byte_query(query, decoder.head_dim, encoded);
+        else split_query(query, decoder.head_dim, (bfloat16*)encoded);
+    }
+
+    // Keys or values of a row.
+    void store_heads(const float* numbers, int index, bool value, int row) {
+        const int dim = decoder.head_dim;
+        const int64_t first = row_of(index, value, scratch.slots[row], scratch.places[row], 0);
+        uint8_t* to = (uint8_t*)run.cache + first * row_bytes;
+        for (int head = 0; in_bytes && head < decoder.num_kv_heads; head++)
+            run.scales[first + head] =
+                encode_row(numbers + head * dim, dim, value ? 0 : KEY_ZERO, to + head * row_bytes);
+        for (int i = 0; !in_bytes && i < decoder.num_kv_heads * dim; i++)
+            put((Number*)to + i, numbers[i]);
     }
 
     // Queries and keys of a row, each across all heads.
@@ -536,16 +563,26 @@ private:
         const int dim = decoder.head_dim;
         const Together some{unit.group,  (int)block, unit.heads,
                             unit.window, averages,   decoder.score_cap};
-        const KeysAndValues<Number> cache{
-            place(index, false, unit.group.slot, 0) + unit.shared * dim,
-            place(index, true, unit.group.slot, 0) + unit.shared * dim,
-            (size_t)decoder.num_kv_heads * dim, dim};
+        // rows of so many numbers
+        const auto stored = [&](const auto* numbers, int width) {
+            const auto at = [&](bool value) {
+                return numbers + row_of(index, value, unit.group.slot, 0, unit.shared) * width;
+            };
+            return KeysAndValues<std::decay_t<decltype(*numbers)>>{
+                at(false), at(true), (size_t)decoder.num_kv_heads * width, dim};
+        };
+        const auto encoded = [&](int row, int head) {
+            return encoded_query(row, unit.first_head + head);
+        };
+        if (in_bytes)
+            return attend_block_in_bytes(
+                scratch.visibility, some,
+                ByteCache{stored((const uint8_t*)run.cache, (int)row_bytes), stored(run.scales, 1)},
+                encoded, bench);
+        const auto cache = stored((const Number*)run.cache, dim);
         if constexpr (MAY_PAIR)
             if (in_pairs)
-                return attend_block_in_pairs(
-                    scratch.visibility, some, cache,
-                    [&](int row, int head) { return split_query(row, unit.first_head + head); },
-                    bench);
+                return attend_block_in_pairs(scratch.visibility, some, cache, encoded, bench);
         draftwood::attend_block(
             scratch.visibility, some, cache,
             [&](int row, int head) {
@@ -554,8 +591,9 @@ private:
             bench);
     }
 
-    uint32_t* split_query(int row, int head) {
-        return &scratch.split_queries[((size_t)row * decoder.heads + head) * decoder.head_dim];
+    uint32_t* encoded_query(int row, int head) {
+        return &scratch
+                    .encoded_queries[((size_t)row * decoder.heads + head) * query_words(decoder)];
     }
 
     void join(const AttentionUnit& unit, int64_t block, float* averages, float* joined) {
@@ -885,6 +923,9 @@ const char* draftwood_instructions(int32_t of_bytes) {
 
 // The bytes of a block in a GGUF file, 0 for floats.
 int32_t draftwood_block_bytes(int32_t format) { return draftwood::bytes_of_block(format); }
+
+// Bytes that keys or values of one head and token take in a cache of bytes, without their scale.
+int32_t draftwood_padded_dim(int32_t head_dim) { return draftwood::padded_dim(head_dim); }
 
 // Weights [count inputs] of some outputs.
 void draftwood_read_outputs(const draftwood::Matrix* matrix, const int64_t* outputs, int64_t count,

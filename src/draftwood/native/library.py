@@ -106,6 +106,7 @@ class CDecoder(Structure):
                 "vocabulary",
                 "encodings",
                 "is_bfloat16",
+                "has_byte_cache",
                 "is_layer_norm",
                 "norms_whole_vectors",
                 "is_parallel",
@@ -142,6 +143,7 @@ class CForwardInput(Structure):
         *((name, c_char_p) for name in ("attention", "mlp")),
         ("sees", POINTER(c_int64)),
         ("cache", c_void_p),
+        ("scales", c_void_p),
         ("cache_slots", c_int64),
         ("capacity", c_int64),
         ("logits", c_void_p),
@@ -203,6 +205,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         None,
         (POINTER(CMatrix), c_void_p, c_int64, c_void_p, c_int32),
     ),
+    "draftwood_padded_dim": (c_int32, (c_int32,)),
     "draftwood_logits": (
         None,
         (

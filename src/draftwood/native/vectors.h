@@ -120,7 +120,13 @@ inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 inline Floats absolute(Floats a) { return (Floats)((Words)a & 0x7fffffffu); }
 
 // Rounds to nearest; for less than 2^22.
-inline Floats rounded(Floats a) { return (a + 12582912.0f) - 12582912.0f; }
+inline Floats rounded(Floats a) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_roundscale_ps((__m512)a, _MM_FROUND_TO_NEAREST_INT);
+#else
+    return (a + 12582912.0f) - 12582912.0f;
+#endif
+}
 inline Ints nearest(Floats a) { return __builtin_convertvector(rounded(a), Ints); }
 
 // a times 2 to the power of whole numbers from -126 to 127.
@@ -192,6 +198,21 @@ inline Floats exponential(Floats x) {
     power = fma(power, rest, all(1.6666665459e-1f));
     power = fma(power, rest, all(5.0000001201e-1f));
     power = fma(power, rest * rest, rest + 1.0f);
+    return scaled(power, whole);
+}
+
+inline constexpr float LOG2_OF_E = 1.44269504f;
+
+// 2 to the power of values up to 0, and nearly 0 far below; off by at most 4e-6 of the result, a
+// 500th of what is lost when that becomes a bfloat16.
+inline Floats power_of_two(Floats x) {
+    x = larger(x, all(-126.0f));
+    const Floats whole = rounded(x), rest = x - whole;
+    Floats power = all(9.67604e-3f);
+    power = fma(power, rest, all(5.592204e-2f));
+    power = fma(power, rest, all(2.4022021e-1f));
+    power = fma(power, rest, all(6.9312103e-1f));
+    power = fma(power, rest, all(1.0f));
     return scaled(power, whole);
 }
 

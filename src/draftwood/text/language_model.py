@@ -250,6 +250,7 @@ def load(
     draft_model: "str | PreTrainedModel | Model | None" = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
+    cache: str | None = None,
     curve: Callable[[int], float] | None = None,
 ) -> LanguageModel:
     """A language model by name, or around a Transformers model already in memory.
@@ -262,6 +263,8 @@ def load(
         dtype: for instance ``float32``, ``int8`` or ``int4``; None takes int8 on CPUs for weights
             that were quantised before, else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
+        cache: ``int8`` rounds keys and values to 8 bits, on CPUs: less memory, and faster behind
+            long texts. None keeps them in floats.
         curve: seconds of a forward pass by number of nodes, for methods that choose the size of
             their trees by it, for instance a ``Curve`` of ``draftwood.costs.curve``. None takes the
             one that ``draftwood tune`` or an earlier load stored, or measures it, which takes at
@@ -272,10 +275,10 @@ def load(
         ValueError: for unknown names, unsupported architectures and mismatched vocabularies.
     """
     methods.require([method], draft_model is not None)  # before anything is loaded
-    plain = _plain(model, tokenizer, dtype, device, curve)
+    plain = _plain(model, tokenizer, dtype, device, cache, curve)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
-        draft = load_draft_model(draft_model, plain.tokenizer, dtype, device)
+        draft = load_draft_model(draft_model, plain.tokenizer, dtype, device, cache)
     elif draft_model is not None:
         draft = draft_model
     return plain.with_method(method, draft)
@@ -286,6 +289,7 @@ def load_draft_model(
     tokenizer: PreTrainedTokenizerBase,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
+    cache: str | None = None,
 ) -> Model:
     """A draft model for a target with this tokenizer.
 
@@ -293,8 +297,9 @@ def load_draft_model(
         ValueError: where its vocabulary differs, naming the first differing tokens.
     """
     if not isinstance(draft_model, str):
+        _require_name(cache)
         return _in_transformers(draft_model)
-    loaded = load_model(draft_model, dtype, device)
+    loaded = load_model(draft_model, dtype, device, cache)
     require_same_vocabulary(tokenizer, loaded.tokenizer)
     return loaded.model
 
@@ -304,10 +309,11 @@ def _plain(
     tokenizer: PreTrainedTokenizerBase | None,
     dtype: str | torch.dtype | None,
     device: str | torch.device | None,
+    cache: str | None,
     curve: Callable[[int], float] | None,
 ) -> LanguageModel:
     if isinstance(model, str):
-        loaded = load_model(model, dtype, device)
+        loaded = load_model(model, dtype, device, cache)
         target, tokenizer, name = loaded.model, tokenizer or loaded.tokenizer, model
         calibration = Calibration(target, loaded.folder, loaded.dtype, curve)
     elif tokenizer is None:
@@ -315,6 +321,7 @@ def _plain(
             "a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)"
         )
     else:
+        _require_name(cache)
         target, name = _in_transformers(model), model.config.name_or_path or type(model).__name__
         calibration = Calibration(target, curve=curve)
     assert tokenizer is not None  # loaded models bring theirs
@@ -325,6 +332,14 @@ def _in_transformers(hf_model: "PreTrainedModel") -> Model:
     from draftwood.models.transformers import TransformersModel  # takes seconds to import
 
     return TransformersModel(hf_model)
+
+
+def _require_name(cache: str | None) -> None:
+    if cache is not None:
+        raise ValueError(
+            f"cache={cache!r} is for models that draftwood loads itself; give the model by its name"
+            " or folder, or leave cache out"
+        )
 
 
 QUESTION, ANSWER = (

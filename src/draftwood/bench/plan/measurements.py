@@ -104,7 +104,8 @@ class FormatQuality:
     a folder later.
 
     Args:
-        formats: types as ``draftwood.load`` takes them.
+        formats: types as ``draftwood.load`` takes them, alone or with a cache as
+            ``int8+int8-cache``.
         text: see ``prompts.load_text``.
         window: tokens that are read at a time.
         windows: how many, spread evenly over the text.

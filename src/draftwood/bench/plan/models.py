@@ -13,6 +13,7 @@ class Models:
         dtype: None takes the default of ``draftwood.load``.
         device: likewise.
         threads: that PyTorch uses; None leaves it its own choice.
+        cache: as ``draftwood.load`` takes it.
     """
 
     model: str
@@ -20,3 +21,4 @@ class Models:
     dtype: str | None = None
     device: str | None = None
     threads: int | None = None
+    cache: str | None = None

@@ -18,7 +18,7 @@ from draftwood.bench.plan.measurements import REFERENCE, FormatQuality
 from draftwood.bench.records.files import Record
 from draftwood.bench.run.blank import blank
 from draftwood.interfaces.model import Model
-from draftwood.loading.models import LoadedModel, load_model
+from draftwood.loading.models import LoadedModel, load_format, load_model
 
 
 def described(asked: FormatQuality, text: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Formats:
         self._models = {REFERENCE: reference.model}
         for each in self.asked.formats:
             if each != REFERENCE:
-                self._models[each] = load_model(name, each, self.device).model
+                self._models[each] = load_format(name, each, self.device).model
         self._name = name
 
     def window(self, number: int) -> list[int]:

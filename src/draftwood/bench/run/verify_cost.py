@@ -11,7 +11,7 @@ from draftwood.bench.records.files import Record
 from draftwood.bench.run.blank import blank
 from draftwood.interfaces.model import Model, ModelSession
 from draftwood.loading.hub import load_pretrained
-from draftwood.loading.models import load_model
+from draftwood.loading.models import load_format
 from draftwood.models.native import NativeModel
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.transformers import TransformersModel
@@ -93,7 +93,7 @@ class ModelPaths:
             return TransformersModel(
                 load_pretrained(name, dtype="bfloat16", device=self.device).model
             )
-        return load_model(name, path, self.device).model
+        return load_format(name, path, self.device).model
 
     def _require_room(self, name: str, model: Model) -> None:
         most, room = max(self.asked.contexts) + max(self.asked.nodes), model.context_length

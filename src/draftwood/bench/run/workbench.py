@@ -64,7 +64,11 @@ class Workbench:
     def plain(self) -> LanguageModel:
         """The target, decoding plainly."""
         return load(
-            self.models.model, method=PLAIN, dtype=self.models.dtype, device=self.models.device
+            self.models.model,
+            method=PLAIN,
+            dtype=self.models.dtype,
+            device=self.models.device,
+            cache=self.models.cache,
         )
 
     @cached_property
@@ -72,7 +76,11 @@ class Workbench:
         """The draft model; that there is one was seen to before the run."""
         assert self.models.draft_model is not None
         return load_draft_model(
-            self.models.draft_model, self.plain.tokenizer, self.models.dtype, self.models.device
+            self.models.draft_model,
+            self.plain.tokenizer,
+            self.models.dtype,
+            self.models.device,
+            self.models.cache,
         )
 
     @property
@@ -88,7 +96,9 @@ class Workbench:
 
     @property
     def dtype(self) -> str:
-        """How the target's weights are multiplied."""
+        """How the target's weights are multiplied, and its cache is stored where that is not in
+        floats.
+        """
         key = self.plain.calibration.key
         return key.dtype if key is not None else "unknown"
 

@@ -1,0 +1,23 @@
+"""How the native path stores keys and values."""
+
+from typing import Literal
+
+import torch
+
+from draftwood.native import library
+
+CacheType = Literal["int8"]
+"""Other than in floats."""
+CACHES: tuple[CacheType, ...] = ("int8",)
+SCALE_BYTES = 4
+
+
+def stored_as(
+    cache: CacheType | None, floats: torch.dtype, head_dim: int
+) -> tuple[torch.dtype, tuple[int, ...]]:
+    """The type of keys and values, and how many numbers those of a head and token take: in bytes
+    the numbers themselves, and then their scale.
+    """
+    if cache is None:
+        return floats, (head_dim,)
+    return torch.uint8, (library.library().draftwood_padded_dim(head_dim), SCALE_BYTES)
