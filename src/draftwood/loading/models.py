@@ -60,13 +60,13 @@ def load_model(
     if in_place is not None:
         return in_place
     folder = hub.folder_of(name, dtype)
-    if integers is not None and (reason := packed.why_not_packed(folder)) is not None:
-        raise ValueError(_on_native_path(integers, reason))
     usual = dtype is None and has_int8(place) and quantisation(folder) is not None
-    if integers is None and usual and packed.why_not_packed(folder) is None:
-        integers = "int8"
-    if integers is not None:
-        return _packed(name, folder, integers)
+    if integers is not None or usual:
+        packing = packed.packing(folder)
+        if packing.why_not is None:
+            return _packed(name, folder, integers or "int8", packing)
+        if integers is not None:
+            raise ValueError(_on_native_path(integers, packing.why_not))
     hf_model = hub.read_folder(name, folder, dtype, place)
     label = str(hf_model.model.dtype).removeprefix("torch.")
     return LoadedModel(model_for(hf_model.model), hf_model.tokenizer, folder, label)
@@ -94,14 +94,14 @@ def _in_place(
     return _opened(name, folder, folder, label, run)
 
 
-def _packed(name: str, folder: Path, products: Products) -> LoadedModel:
+def _packed(name: str, folder: Path, products: Products, packing: packed.Packing) -> LoadedModel:
     """The model in a folder with matrices that are packed once, if there is room for them."""
 
     def load() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         loaded = hub.read_folder(name, folder, products, torch.device("cpu"))
         return loaded.model, loaded.tokenizer
 
-    if packed.has_experts(folder) or packed.packed_size(folder, products) > packed.limit():
+    if packing.has_experts or packing.size(products) > packed.limit():
         hf_model, tokenizer = load()
         return LoadedModel(NativeModel(hf_model, products), tokenizer, folder, products)
     kept = packed.packed_folder(folder, products, load)

@@ -56,30 +56,42 @@ class KeptMatrix:
     scales: int
 
 
-def why_not_packed(folder: Path) -> str | None:
-    """Why the native path does not run the model in a folder; None if it does.
+@dataclass(frozen=True)
+class Packing:
+    """What packing the matrices of a model comes to.
+
+    Attributes:
+        why_not: why the native path does not run the model; None if it does.
+        shapes: outputs and inputs of its matrices.
+        has_experts: whether it is a mixture of experts, whose matrices are packed at every load.
+    """
+
+    why_not: str | None
+    shapes: list[tuple[int, int]]
+    has_experts: bool
+
+    def size(self, products: Products) -> int:
+        """Most bytes that the packed matrices have."""
+        return sum(sum(Matrix.sizes(FROM_FLOATS[products], *shape)) for shape in self.shapes)
+
+
+def packing(folder: Path) -> Packing:
+    """What packing the model in a folder comes to; nothing of its weights is read.
 
     Raises:
         ValueError: for a configuration that Transformers does not understand.
     """
     with understood(folder):
-        return why_other_shape(skeleton.skeleton(AutoConfig.from_pretrained(folder)))
-
-
-def has_experts(folder: Path) -> bool:
-    """Whether it is a mixture of experts, whose matrices are packed at every load."""
-    model = skeleton.skeleton(AutoConfig.from_pretrained(folder))
+        model = skeleton.skeleton(AutoConfig.from_pretrained(folder))
     family = FAMILIES.get(type(model).__name__)
-    return family is not None and family.routing(model.config.get_text_config()) is not None
-
-
-def packed_size(folder: Path, products: Products) -> int:
-    """Most bytes that the packed matrices of the model in a folder have."""
-    model, format = skeleton.skeleton(AutoConfig.from_pretrained(folder)), FROM_FLOATS[products]
-    shapes = [model.get_submodule(name).weight.shape for name in skeleton.linear(model)]
+    modules = [model.get_submodule(name) for name in skeleton.linear(model)]
     if model.config.tie_word_embeddings:
-        shapes.append(model.get_input_embeddings().weight.shape)
-    return sum(sum(Matrix.sizes(format, *shape)) for shape in shapes)
+        modules.append(model.get_input_embeddings())
+    return Packing(
+        why_other_shape(model),
+        [tuple(module.weight.shape) for module in modules],
+        family is not None and family.routing(model.config.get_text_config()) is not None,
+    )
 
 
 def packed_folder(
