@@ -5,9 +5,8 @@ biases, and where in the file each matrix lies. Loading maps the file and hands 
 native path, which never makes floats of them.
 """
 
-import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.gguf_settings import configuration
 from draftwood.models.decoder import why_other_shape
 from draftwood.native.matrix import Blocks, Matrix, block_formats
-from draftwood.storage.atomic import Facts, publish, sha256
+from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_transformers
 
@@ -104,13 +103,13 @@ def describe(path: Path, folder: Path) -> Facts:
         model = skeleton.skeleton(config)
         _require_native(model, (each for reader in readers for each in reader.tensors))
         matrices, small = list[StoredMatrix](), dict[str, torch.Tensor]()
-        layout = Layout(metadata.architecture, model)
+        layout, shapes = Layout(metadata.architecture, model), skeleton.shapes_of(model)
         for part, tensor in (
             (part, each) for part, reader in enumerate(readers) for each in reader.tensors
         ):
             if tensor.name in FACTORS:
                 continue
-            _require_shape(model, layout, tensor)
+            _require_shape(shapes, layout, tensor)
             if len(tensor.shape) == 2:
                 module, order = _ordered(layout, model, tensor)
                 if module is not None:
@@ -145,14 +144,6 @@ def matrix_shapes(folder: Path) -> dict[str, tuple[int, int]]:
 def files_of(folder: Path) -> list[Path]:
     """The parts of the file that a folder describes."""
     return _read_places(folder)[0]
-
-
-def digest_of(folder: Path) -> str:
-    """The SHA-256 of the file that a folder describes; of several parts, that of theirs."""
-    digests = [sha256(file) for file in files_of(folder)]
-    return (
-        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    )
 
 
 def open_blocks(folder: Path) -> PreTrainedModel:
@@ -282,12 +273,14 @@ def _require_native(model: Any, tensors: Iterable["ReaderTensor"]) -> None:
         )
 
 
-def _require_shape(model: Any, layout: Layout, tensor: "ReaderTensor") -> None:
+def _require_shape(
+    shapes: Mapping[str, skeleton.Shape], layout: Layout, tensor: "ReaderTensor"
+) -> None:
     """Raise ValueError for a tensor of another shape than the model's.
 
     Those of more dimensions are laid out otherwise here and there.
     """
     name = layout.name_of(tensor.name)
     shape = tuple(int(size) for size in reversed(tensor.shape))
-    if name is not None and len(shape) <= 2:
-        skeleton.require_shapes(model, {name: shape}, {name: tensor.name})
+    if name is not None and name in shapes and len(shape) <= 2:
+        skeleton.require_shape(tensor.name, shape, shapes[name])

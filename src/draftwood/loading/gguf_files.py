@@ -14,6 +14,7 @@ import gguf
 import numpy as np
 import torch
 
+from draftwood.loading import skeleton
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.gguf_settings import ARCHITECTURES, configuration
 from draftwood.storage.atomic import Facts, publish, sha256
@@ -144,7 +145,7 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) 
             tokenizer = read_tokenizer(parts[0], readers[0], model.config.model_type)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        return {"quantisation": quantisation_of(readers), "weights": _digest(parts)}
+        return {"quantisation": quantisation_of(readers), "weights": digest(parts)}
 
 
 @contextmanager
@@ -192,7 +193,7 @@ def quantisation_of(readers: list[gguf.GGUFReader]) -> str | None:
     return None if most in FLOATS else most
 
 
-def _digest(parts: list[Path]) -> str:
+def digest(parts: list[Path]) -> str:
     """The SHA-256 of a file; of several, that of theirs."""
     digests = [sha256(part) for part in parts]
     return (
@@ -201,22 +202,18 @@ def _digest(parts: list[Path]) -> str:
 
 
 def _read_model(readers: list[gguf.GGUFReader], dtype: torch.dtype) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     metadata = read_metadata(readers)
-    settings = configuration(metadata)
-    config = AutoConfig.for_model(**settings)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model = skeleton.skeleton(AutoConfig.for_model(**configuration(metadata)), dtype)
     # from_pretrained(gguf_file=...) would keep the weights packed, which cannot be saved, and asks
     # for accelerate.
     model.load_state_dict(
         _weights(readers, metadata.architecture, model, dtype), strict=False, assign=True
     )
     model.tie_weights()
-    missing = [name for name, tensor in model.state_dict().items() if tensor.is_meta]
-    if missing:
-        raise ValueError(f"{len(missing)} tensors are missing, the first is {missing[0]}")
+    stored = [name for name, tensor in model.state_dict().items() if not tensor.is_meta]
+    skeleton.require_all(model, stored)
     return model
 
 

@@ -19,7 +19,7 @@ SMALL = "small.safetensors"
 Shape = tuple[int, ...]
 
 
-def skeleton(config: Any) -> Any:
+def skeleton(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     """The model of a configuration, with nothing in the place of weights.
 
     Its tables of rotary frequencies are there.
@@ -27,7 +27,7 @@ def skeleton(config: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
     _make_rotary(model)
     return model.eval()
 
@@ -74,7 +74,9 @@ def open_skeleton(
         matrices = {name: model.get_submodule(name).weight.detach() for name in linear(model)}
     shapes = {name: tuple(tensor.shape) for name, tensor in small.items()}
     shapes |= {f"{module}.weight": tuple(found.shape) for module, found in matrices.items()}
-    require_shapes(model, shapes)
+    wanted = shapes_of(model)
+    for name, shape in shapes.items():
+        require_shape(name, shape, wanted.get(name, shape))
     require_all(model, shapes)
     for name, found in matrices.items():
         _put(model.get_submodule(name), found)
@@ -111,20 +113,15 @@ def module_of(model: nn.Module, name: str) -> str | None:
     return module if kind == "weight" and is_matrix else None
 
 
-def require_shapes(
-    model: Any, shapes: Mapping[str, Shape], told: Mapping[str, str] | None = None
-) -> None:
-    """Raise ValueError for a tensor of another shape than the model's.
+def shapes_of(model: Any) -> dict[str, Shape]:
+    """The shapes of a model's tensors, by their names."""
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
-    Args:
-        shapes: by the model's names of the tensors.
-        told: what they are called in their file, where that is something else.
-    """
-    wanted = model.state_dict()
-    for name, shape in shapes.items():
-        if name in wanted and tuple(wanted[name].shape) != shape:
-            said = other_shape((told or {}).get(name, name), shape, wanted[name].shape)
-            raise ValueError(f"its tensor {said}")
+
+def require_shape(name: str, shape: Shape, wanted: Shape) -> None:
+    """Raise ValueError for a tensor of another shape than the model's."""
+    if shape != wanted:
+        raise ValueError(f"its tensor {other_shape(name, shape, wanted)}")
 
 
 def require_all(model: Any, names: Iterable[str]) -> None:
