@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from draftwood.models.decoder import BLOCKS, weights_of
+from draftwood.models.decoder import weights_of
+from draftwood.models.experts import BLOCKS
 from draftwood.native.matrix import Weights
 
 SMALL = "small.safetensors"

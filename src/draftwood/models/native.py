@@ -194,7 +194,12 @@ class NativeModel(DecoderModel):
             is_layer_norm=sizes.is_layer_norm,
             norms_whole_vectors=sizes.norms_whole_vectors,
             is_parallel=sizes.is_parallel,
-            activation=library.ACTIVATIONS[sizes.activation],
+            gating=library.CGating(
+                activation=library.ACTIVATIONS[sizes.activation],
+                slope=scales.gate_slope,
+                limit=scales.gate_limit or 0.0,
+                shift=scales.gated_shift,
+            ),
             epsilon=sizes.epsilon,
             embedding_scale=scales.embedding * scales.inputs,
             attention_scale=_usual_scale(sizes) if scales.attention is None else scales.attention,
@@ -222,6 +227,7 @@ class NativeModel(DecoderModel):
                 for name in MATRICES
             },
             experts=self._experts(index, layer.experts),
+            sinks=self._address(layer.sinks) if layer.sinks is not None else None,
             **{name: self._norm(getattr(layer, name)) for name in library.NORMS},
             window=layer.window or 0,
             rotary=-1 if layer.rotary is None else layer.rotary,
@@ -250,6 +256,9 @@ class NativeModel(DecoderModel):
             per_row=routing.per_row,
             shares_sum_to_one=routing.sums_to_one,
             router=self._address(experts.router),
+            router_bias=(
+                self._address(experts.router_bias) if experts.router_bias is not None else None
+            ),
             networks=networks,
         )
 

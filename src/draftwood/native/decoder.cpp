@@ -31,6 +31,8 @@ struct Layer {
     Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
     Matrix query, key, value, output, gate, up, down;  // the last three only without experts
     Experts experts;
+    // of each head: the score of something that is always seen and holds nothing; null for none
+    const float* sinks;
     int32_t window;  // tokens that a row sees, itself included; 0 for all
     int32_t rotary;  // which table of frequencies; -1 for none
 };
@@ -43,7 +45,7 @@ struct Decoder {
     int32_t is_layer_norm;  // whether norms take off the mean
     int32_t norms_whole_vectors;  // whether queries and keys are normed across all heads
     int32_t is_parallel;  // whether the network reads what attention reads, not what it gave
-    int32_t activation;
+    Gating gating;
     float epsilon;
     float embedding_scale, attention_scale, residual_scale, logit_scale;
     float score_cap, logit_cap;  // 0 for none
@@ -526,7 +528,7 @@ private:
                 for (int64_t block = unit.blocks.first; block < unit.blocks.last; block++)
                     join(unit, block, averages(block), joined);
             }
-            put_attended(unit, joined);
+            put_attended(unit, decoder.layers[index].sinks, joined);
         }
     }
 
@@ -569,14 +571,16 @@ private:
         }
     }
 
-    void put_attended(const AttentionUnit& unit, float* joined) {
+    void put_attended(const AttentionUnit& unit, const float* sinks, float* joined) {
         const int dim = decoder.head_dim;
         const Together all{unit.group, 0, unit.heads, unit.window, joined};
         for (int row = unit.group.first; row < unit.group.first + unit.group.count; row++)
             for (int head = 0; head < unit.heads; head++) {
                 const int from = (unit.first_head + head) * dim;
                 float* results = &scratch.attended[(size_t)row * decoder.heads * dim + from];
-                (in_pairs ? finish_pairs : finish)(all.average(row, head, dim), results);
+                const Average average = all.average(row, head, dim);
+                if (sinks) average.add_sink(sinks[unit.first_head + head]);
+                (in_pairs ? finish_pairs : finish)(average, results);
                 for (int i = 0; whole_heads && i < dim; i += GROUP)
                     scratch.attention.encode(row, from + i, results + i, GROUP);
             }
@@ -604,12 +608,12 @@ private:
         products(layer.gate, scratch.narrow, run.rows, first, last,
                  [&](int row, int tile, Floats values) {
                      store(gated + (size_t)row * padded + tile * LANES,
-                           activated(decoder.activation, values));
+                           decoder.gating.gate(values));
                  });
         products(layer.up, scratch.narrow, run.rows, first, last,
                  [&](int row, int tile, Floats values) {
                      float* to = gated + (size_t)row * padded + tile * LANES;
-                     store(to, load(to) * values);
+                     store(to, load(to) * decoder.gating.gated(values));
                  });
         for (int row = 0; row < run.rows; row++)
             for (int from = groups.first * GROUP; from < std::min(groups.last * GROUP, width);
@@ -673,11 +677,11 @@ private:
         };
         products(expert.gate, group.narrow, rows, first, last,
                  [&](int row, int tile, Floats values) {
-                     store(gated(row) + tile * LANES, activated(decoder.activation, values));
+                     store(gated(row) + tile * LANES, decoder.gating.gate(values));
                  });
         products(expert.up, group.narrow, rows, first, last, [&](int row, int tile, Floats values) {
             float* to = gated(row) + tile * LANES;
-            store(to, load(to) * values);
+            store(to, load(to) * decoder.gating.gated(values));
         });
         for (int row = 0; row < rows; row++)
             group.wide.encode(row, from, gated(row) + from, std::min(GROUP, width - from));

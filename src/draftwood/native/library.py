@@ -45,6 +45,15 @@ TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-mar
 ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 
 
+class CGating(Structure):
+    """See activations.h."""
+
+    _fields_ = (
+        ("activation", c_int32),
+        *((name, c_float) for name in ("slope", "limit", "shift")),
+    )
+
+
 class CMatrix(Structure):
     """See matrices.h."""
 
@@ -71,6 +80,7 @@ class CExperts(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("count", "per_row", "shares_sum_to_one")),
         ("router", c_void_p),
+        ("router_bias", c_void_p),
         ("networks", POINTER(CExpert)),
     )
 
@@ -86,6 +96,7 @@ class CLayer(Structure):
         *((name, CNorm) for name in NORMS),
         *((name, CMatrix) for name in ("query", "key", "value", "output", "gate", "up", "down")),
         ("experts", CExperts),
+        ("sinks", c_void_p),
         ("window", c_int32),
         ("rotary", c_int32),
     )
@@ -109,9 +120,9 @@ class CDecoder(Structure):
                 "is_layer_norm",
                 "norms_whole_vectors",
                 "is_parallel",
-                "activation",
             )
         ),
+        ("gating", CGating),
         *(
             (name, c_float)
             for name in (
