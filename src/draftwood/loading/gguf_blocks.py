@@ -8,6 +8,7 @@ native path, which never makes floats of them.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,8 @@ class StoredMatrix:
     """Where a matrix lies.
 
     Attributes:
-        module: of the Transformers model.
+        module: of the Transformers model, or one of the matrices of experts, all of them below each
+            other, as ``model.layers.0.mlp.experts.gate``.
         format: llama.cpp's name, such as Q4_K.
         part: number of the file.
         offset: bytes before it.
@@ -110,7 +112,10 @@ def describe(path: Path, folder: Path) -> Facts:
             if tensor.name in FACTORS:
                 continue
             _require_shape(shapes, layout, tensor)
-            if len(tensor.shape) == 2:
+            if len(tensor.shape) == 3 and (name := layout.name_of(tensor.name)) in shapes:
+                matrices.append(_stored(name.removesuffix(".weight"), tensor, part, False))
+                continue
+            if len(tensor.shape) == 2 and not layout.is_part(tensor.name):
                 module, order = _ordered(layout, model, tensor)
                 if module is not None:
                     matrices.append(_stored(module, tensor, part, order is not None))
@@ -118,9 +123,11 @@ def describe(path: Path, folder: Path) -> Facts:
                         small[ORDER + module] = order
                     continue
             name, values = layout.place(tensor.name, dequantize(tensor.data, tensor.tensor_type))
-            if name is None:
-                raise NotInBlocksError(f"its tensor {tensor.name} is not used as it is stored")
-            small[name] = torch.from_numpy(np.array(values, dtype=np.float32))
+            if name is not None:
+                small[name] = torch.from_numpy(np.array(values, dtype=np.float32))
+        for name, values in layout.joined.items():
+            skeleton.require_shape(name, tuple(values.shape), shapes[name])
+        small |= layout.joined
         tokenizer = read_tokenizer(parts[0], readers[0], config.model_type)
         skeleton.require_all(model, {*small, *(f"{each.module}.weight" for each in matrices)})
     skeleton.save(model, tokenizer, small, folder)
@@ -246,7 +253,7 @@ def _ordered(
 
 
 def _stored(module: str, tensor: "ReaderTensor", part: int, is_ordered: bool) -> StoredMatrix:
-    inputs, rows = (int(size) for size in tensor.shape)
+    inputs, rows = int(tensor.shape[0]), prod(int(size) for size in tensor.shape[1:])
     return StoredMatrix(
         module,
         tensor.tensor_type.name,
@@ -265,7 +272,7 @@ def _require_native(model: Any, tensors: Iterable["ReaderTensor"]) -> None:
     if reason is not None:
         raise NotInBlocksError(f"the native path does not run it: {reason}")
     readable_formats = {*block_formats(), *(name for name in FLOATS if name != "F64")}
-    formats = {each.tensor_type.name for each in tensors if len(each.shape) == 2}
+    formats = {each.tensor_type.name for each in tensors if len(each.shape) > 1}
     if strange := sorted(formats - readable_formats):
         raise NotInBlocksError(
             f"its matrices are stored as {', '.join(strange)}; used as they are"
@@ -276,11 +283,8 @@ def _require_native(model: Any, tensors: Iterable["ReaderTensor"]) -> None:
 def _require_shape(
     shapes: Mapping[str, skeleton.Shape], layout: Layout, tensor: "ReaderTensor"
 ) -> None:
-    """Raise ValueError for a tensor of another shape than the model's.
-
-    Those of more dimensions are laid out otherwise here and there.
-    """
+    """Raise ValueError for a tensor of another shape than the model's."""
     name = layout.name_of(tensor.name)
     shape = tuple(int(size) for size in reversed(tensor.shape))
-    if name is not None and name in shapes and len(shape) <= 2:
+    if name is not None and name in shapes:
         skeleton.require_shape(tensor.name, shape, shapes[name])

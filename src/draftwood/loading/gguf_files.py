@@ -17,6 +17,7 @@ import torch
 from draftwood.loading import skeleton
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.gguf_settings import ARCHITECTURES, configuration
+from draftwood.models import experts
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers
@@ -27,6 +28,10 @@ PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 UNKNOWN_TYPE = re.compile(r"(\d+)\)? is not a valid GGMLQuantizationType")
 FLOATS = ("F64", "F32", "F16", "BF16")
 # ways to split text, by llama.cpp's names, that Transformers would take for GPT-2's
+LAYER = re.compile(r"layers\.(\d+)\.")
+OF_EXPERTS = re.compile(
+    r"blk\.(?P<layer>\d+)\.ffn_(?P<part>gate|up|down)_exps\.(?P<kind>weight|bias)"
+)
 SINGLE_DIGITS = ("smollm", "refact", "command-r")
 # what the folder in bfloat16 is for; every other type gets the file's own numbers
 ROUNDED = (torch.bfloat16, "auto")
@@ -212,8 +217,8 @@ def _read_model(readers: list[gguf.GGUFReader], dtype: torch.dtype) -> Any:
         _weights(readers, metadata.architecture, model, dtype), strict=False, assign=True
     )
     model.tie_weights()
-    stored = [name for name, tensor in model.state_dict().items() if not tensor.is_meta]
-    skeleton.require_all(model, stored)
+    missing = [name for name, tensor in model.state_dict().items() if tensor.is_meta]
+    skeleton.require_none(missing)
     return model
 
 
@@ -246,26 +251,48 @@ class Layout:
         )
         self._model, self._processor = model, kind(config=model.config.to_dict())
         with _one_map_of_names():
-            names = transformers_gguf.get_gguf_hf_weights_map(model, self._processor)
-        # files have the two halves of it
-        for name in [name for name in names if "ffn_gate_up_exps" in name]:
-            names |= {name.replace("gate_up", half): names[name] for half in ("gate", "up")}
-        self._names = names
+            names = transformers_gguf.get_gguf_hf_weights_map(
+                model, self._processor, model_type=architecture
+            )
+        # files name the weights of all tensors so
+        plain = [name for name in names if not name.endswith((".weight", ".bias"))]
+        self._names = names | {f"{name}.weight": names[name] for name in plain}
         self._parts: dict[str, dict[str, torch.Tensor]] = {"tensors": {}}
+        self._mixtures = {
+            int(found[1]): (name, module)
+            for name, module in experts.mixtures(model).items()
+            if (found := LAYER.search(name))
+        }
+        self._halves: dict[str, dict[str, torch.Tensor]] = {}
 
     @property
     def joined(self) -> dict[str, torch.Tensor]:
         return self._parts["tensors"]
 
     def name_of(self, name: str) -> str | None:
-        """The model's name of a tensor; None for one that it has only as a part of another."""
-        return self._names.get(name)
+        """The model's name of a tensor, or what ``skeleton`` calls a part of experts' weights; None
+        for one that it has only as a part of another.
+        """
+        part = self._part_of_experts(name)
+        if part is None:
+            return self._names.get(name)
+        of, _, which, kind = part
+        if kind == "weight":
+            return f"{of}.{which}.weight"
+        return f"{of}.{experts.DOWN}_bias" if which == "down" else None
+
+    def is_part(self, name: str) -> bool:
+        """Whether a tensor belongs to experts."""
+        return self._part_of_experts(name) is not None
 
     def place(self, name: str, values: np.ndarray) -> tuple[str | None, np.ndarray]:
         """The model's name and the values in its layout; no name for what is ``joined``.
 
         Raises ValueError for a tensor that the model does not have.
         """
+        part = self._part_of_experts(name)
+        if part is not None:
+            return self._place_experts(*part, values)
         placed = self._processor.process(
             weights=values,
             name=name,
@@ -277,6 +304,29 @@ class Layout:
         if placed.name not in self._names:
             raise ValueError(f"its tensor {name} has no place in {type(self._model).__name__}")
         return self._names[placed.name], placed.weights
+
+    def _part_of_experts(self, name: str) -> tuple[str, Any, str, str] | None:
+        """Of a tensor of experts: the model's name of them, their module, which of their matrices
+        it is, and whether it is the weight or the bias.
+        """
+        found = OF_EXPERTS.fullmatch(name)
+        known = self._mixtures.get(int(found["layer"])) if found else None
+        return None if found is None or known is None else (*known, found["part"], found["kind"])
+
+    def _place_experts(
+        self, name: str, module: Any, which: str, kind: str, values: np.ndarray
+    ) -> tuple[str | None, np.ndarray]:
+        """Gates wait for what they gate, or the other way round."""
+        parts = {which: torch.from_numpy(np.array(values))}
+        ending = "_bias" if kind == "bias" else ""
+        if which == "down":
+            return f"{name}.{experts.DOWN}{ending}", experts.join(module, parts).numpy()
+        whole = f"{name}.{experts.GATE_UP}{ending}"
+        halves = self._halves.setdefault(whole, {})
+        halves |= parts
+        if len(halves) == 2:
+            self.joined[whole] = experts.join(module, self._halves.pop(whole))
+        return None, values
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from draftwood.models import experts
 from draftwood.models.decoder import weights_of
-from draftwood.models.experts import BLOCKS
 from draftwood.native.matrix import Weights
 
 SMALL = "small.safetensors"
@@ -60,8 +60,8 @@ def open_skeleton(
 
     Args:
         small: tensors by their names.
-        matrices: what linear layers and embeddings get in the place of weights, by their names.
-            None gives all linear layers their shapes alone.
+        matrices: what linear layers, embeddings and parts of experts get in the place of weights,
+            by their names. None gives all linear layers and experts their shapes alone.
 
     Raises:
         ValueError: for tensors of other shapes than the configuration asks for, and missing ones.
@@ -72,15 +72,20 @@ def open_skeleton(
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder)
     if matrices is None:
-        matrices = {name: model.get_submodule(name).weight.detach() for name in linear(model)}
+        matrices = large(model)
     shapes = {name: tuple(tensor.shape) for name, tensor in small.items()}
     shapes |= {f"{module}.weight": tuple(found.shape) for module, found in matrices.items()}
-    wanted = shapes_of(model)
+    wanted = {name: _flat(shape) for name, shape in shapes_of(model).items()}
     for name, shape in shapes.items():
-        require_shape(name, shape, wanted.get(name, shape))
+        require_shape(name, _flat(shape), wanted.get(name, _flat(shape)))
     require_all(model, shapes)
+    mixtures = experts.mixtures(model)
     for name, found in matrices.items():
-        _put(model.get_submodule(name), found)
+        parent, _, part = name.rpartition(".")
+        if parent in mixtures:
+            _put_part(mixtures[parent], part, found)
+        else:
+            _put(model.get_submodule(name), found)
     model.load_state_dict(small, strict=False, assign=True)
     if model.config.tie_word_embeddings:
         _put(model.get_output_embeddings(), weights_of(model.get_input_embeddings()))
@@ -95,6 +100,15 @@ def linear(model: Any) -> list[str]:
         for name, module in model.named_modules()
         if type(module) is nn.Linear and module is not tied
     ]
+
+
+def large(model: Any) -> dict[str, torch.Tensor]:
+    """The weights of linear layers by their names, and of experts for each of their parts."""
+    found = {name: model.get_submodule(name).weight.detach() for name in linear(model)}
+    for name, module in experts.mixtures(model).items():
+        for part, weights in experts.stacked(module).items():
+            found[f"{name}.{part}"] = weights
+    return found
 
 
 def tokenizer_of(folder: Path) -> Any:
@@ -115,8 +129,17 @@ def module_of(model: nn.Module, name: str) -> str | None:
 
 
 def shapes_of(model: Any) -> dict[str, Shape]:
-    """The shapes of a model's tensors, by their names."""
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    """The shapes of a model's tensors, by their names.
+
+    Weights of experts are told part by part, as ``model.layers.0.mlp.experts.gate.weight``.
+    """
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name, module in experts.mixtures(model).items():
+        for whole in (experts.GATE_UP, experts.DOWN):
+            del shapes[f"{name}.{whole}"]
+        for part, weights in experts.stacked(module).items():
+            shapes[f"{name}.{part}.weight"] = tuple(weights.shape)
+    return shapes
 
 
 def require_shape(name: str, shape: Shape, wanted: Shape) -> None:
@@ -129,7 +152,12 @@ def require_all(model: Any, names: Iterable[str]) -> None:
     """Raise ValueError where the model has tensors that are not among these."""
     tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set[str]()
     stored = {*names} | tied
-    missing = [name for name in model.state_dict() if name not in stored]
+    missing = [name for name in shapes_of(model) if name not in stored]
+    require_none(missing)
+
+
+def require_none(missing: Sequence[str]) -> None:
+    """Raise ValueError where tensors are missing."""
     if missing:
         raise ValueError(f"{len(missing)} tensors are missing, the first is {missing[0]}")
 
@@ -140,10 +168,23 @@ def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int
     return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
 
 
+def _flat(shape: Shape) -> Shape:
+    """That of several matrices below each other."""
+    return (shape[0] * shape[1], shape[2]) if len(shape) == 3 else shape
+
+
+def _put_part(module: Any, part: str, weights: Weights) -> None:
+    """As ``_put``, for one of the matrices of experts."""
+    module.gate_up_proj = module.down_proj = None
+    if not hasattr(module, experts.BLOCKS):
+        setattr(module, experts.BLOCKS, {})
+    getattr(module, experts.BLOCKS)[part] = weights
+
+
 def _put(module: Any, weights: Weights) -> None:
     """Weights that lie elsewhere take the place of a module's own."""
     module.weight = None
-    setattr(module, BLOCKS, weights)
+    setattr(module, experts.BLOCKS, weights)
 
 
 def _make_rotary(model: Any) -> None:
