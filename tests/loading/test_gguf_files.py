@@ -18,6 +18,7 @@ from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
 from draftwood.models.families import FAMILIES
 from draftwood.models.native import NativeModel
+from draftwood.native.library import available
 
 CONTEXT = 64
 SMALL = {
@@ -41,6 +42,7 @@ PAIRS = 4  # rotary frequencies of a head
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    available()  # else every worker would compile the library into a home of its own
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 

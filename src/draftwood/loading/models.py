@@ -101,7 +101,7 @@ def _packed(name: str, folder: Path, products: Products, packing: packed.Packing
         loaded = hub.read_folder(name, folder, products, torch.device("cpu"))
         return loaded.model, loaded.tokenizer
 
-    if packing.has_experts or packing.size(products) > packed.limit():
+    if packing.size(products) > packed.limit():
         hf_model, tokenizer = load()
         return LoadedModel(NativeModel(hf_model, products), tokenizer, folder, products)
     kept = packed.packed_folder(folder, products, load)

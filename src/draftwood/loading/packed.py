@@ -22,9 +22,8 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from draftwood.loading import skeleton
 from draftwood.loading.folders import check_folder, understood
 from draftwood.models.decoder import Projection, why_other_shape
-from draftwood.models.families import FAMILIES
 from draftwood.models.native import NativeModel, Products
-from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix
+from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory
@@ -63,12 +62,10 @@ class Packing:
     Attributes:
         why_not: why the native path does not run the model; None if it does.
         shapes: outputs and inputs of its matrices.
-        has_experts: whether it is a mixture of experts, whose matrices are packed at every load.
     """
 
     why_not: str | None
     shapes: list[tuple[int, int]]
-    has_experts: bool
 
     def size(self, products: Products) -> int:
         """Most bytes that the packed matrices have."""
@@ -83,15 +80,16 @@ def packing(folder: Path) -> Packing:
     """
     with understood(folder):
         model = skeleton.skeleton(AutoConfig.from_pretrained(folder))
-    family = FAMILIES.get(type(model).__name__)
-    modules = [model.get_submodule(name) for name in skeleton.linear(model)]
+    if (reason := why_other_shape(model)) is not None:
+        return Packing(reason, [])
+    weights = list(skeleton.large(model).values())
     if model.config.tie_word_embeddings:
-        modules.append(model.get_input_embeddings())
-    return Packing(
-        why_other_shape(model),
-        [tuple(module.weight.shape) for module in modules],
-        family is not None and family.routing(model.config.get_text_config()) is not None,
-    )
+        weights.append(model.get_input_embeddings().weight)
+    shapes = list[tuple[int, int]]()
+    for each in weights:
+        count = len(each) if each.ndim == 3 else 1
+        shapes += [(each.shape[-2], each.shape[-1])] * count
+    return Packing(None, shapes)
 
 
 def packed_folder(
@@ -149,6 +147,7 @@ def write_packed(
 ) -> None:
     """Pack a model's matrices into a folder, with all else that running it takes."""
     matrices = dict[str, KeptMatrix]()
+    nowhere = np.broadcast_to(aligned(1), 1 << 62)
     with (folder / MATRICES).open("wb") as file:
 
         def pack(place: str, part: Projection) -> Matrix:
@@ -161,16 +160,15 @@ def write_packed(
                 structure.factor,
                 *(_append(file, content) for content in matrix.memory),
             )
-            file.flush()
             matrices[place] = each
-            return _matrix(_mapped(folder), each, part)  # no memory of its own
+            return _matrix(nowhere, each, part)  # no memory of its own; it is never multiplied
 
         NativeModel(model, products, packer=pack)
-    large = {f"{name}.weight" for name in skeleton.linear(model)}
-    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set[str]()
-    small = {
-        name: tensor for name, tensor in model.state_dict().items() if name not in large | tied
-    }
+    left_out = {f"{name}.weight" for name in skeleton.large(model)}
+    if model.config.tie_word_embeddings:
+        left_out.add("lm_head.weight")
+    names = skeleton.shapes_of(model).keys() - left_out
+    small = {name: tensor for name, tensor in model.state_dict().items() if name in names}
     skeleton.save(model, tokenizer, small, folder)
     places = {
         "made_from": made_from,

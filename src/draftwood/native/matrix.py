@@ -136,7 +136,7 @@ class Matrix:
             bias=None if self.bias is None else self.bias.data_ptr(),
         )
         sizes = self.sizes(format, outputs, inputs)
-        self.memory = [_aligned(size) for size in sizes] if memory is None else list(memory)
+        self.memory = [aligned(size) for size in sizes] if memory is None else list(memory)
         begins = [part.ctypes.data for part in self.memory]
         if any(begin % ALIGNMENT for begin in begins):
             raise ValueError(f"matrices begin at multiples of {ALIGNMENT} bytes")
@@ -224,7 +224,7 @@ class Matrix:
         return self.outputs(torch.arange(self.structure.outputs))
 
 
-def _aligned(size: int) -> np.ndarray:
+def aligned(size: int) -> np.ndarray:
     """So many bytes that begin at a line of the caches."""
     part = torch.empty(size + ALIGNMENT, dtype=torch.uint8).numpy()
     begin = -part.ctypes.data % ALIGNMENT
