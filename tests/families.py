@@ -165,6 +165,7 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
         "GptOssConfig",
         {
             **MIXED,
+            "intermediate_size": 64,
             "num_local_experts": 4,
             "num_experts_per_tok": 2,
             "swiglu_limit": 0.7,  # both are often beyond it

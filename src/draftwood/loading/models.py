@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from draftwood.interfaces.model import Model
-from draftwood.loading import hub, packed
+from draftwood.loading import hub, mxfp4, packed
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
 from draftwood.loading.origin import quantisation
 from draftwood.loading.skeleton import tokenizer_of
@@ -42,10 +42,11 @@ def load_model(
     Args:
         name: see ``hub.resolve``.
         dtype: ``int8``, ``int4`` or a type of floats; None takes int8 on CPUs for weights that come
-            from a quantised GGUF file, as llama.cpp does in effect, else the type the weights were
-            saved in. In ``int8`` and ``float32`` the weights of such a file stay what they are on
-            CPUs; rows are rounded to 8 bits, or not at all. Other weights are packed in ``int8``
-            and ``int4`` once, see ``packed``.
+            from a quantised GGUF file, as llama.cpp does in effect, and for models whose experts
+            are in MXFP4, which they stay in; else the type the weights were saved in. In ``int8``
+            and ``float32`` the weights of such a file stay what they are on CPUs; rows are rounded
+            to 8 bits, or not at all. Other weights are packed in ``int8`` and ``int4`` once, see
+            ``packed``.
         device: None takes CUDA where there is one, else the CPU.
 
     Raises:
@@ -60,7 +61,8 @@ def load_model(
     if in_place is not None:
         return in_place
     folder = hub.folder_of(name, dtype)
-    usual = dtype is None and has_int8(place) and quantisation(folder) is not None
+    quantised = mxfp4.is_mxfp4(folder) or quantisation(folder) is not None
+    usual = dtype is None and has_int8(place) and quantised
     if integers is not None or usual:
         packing = packed.packing(folder)
         if packing.why_not is None:
@@ -98,6 +100,9 @@ def _packed(name: str, folder: Path, products: Products, packing: packed.Packing
     """The model in a folder with matrices that are packed once, if there is room for them."""
 
     def load() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        if mxfp4.is_mxfp4(folder):
+            with progress(f"loading {name}"), quiet_transformers():
+                return mxfp4.open_mxfp4(folder), tokenizer_of(folder)
         loaded = hub.read_folder(name, folder, products, torch.device("cpu"))
         return loaded.model, loaded.tokenizer
 

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numpy as np
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from draftwood.loading import skeleton
+from draftwood.loading import mxfp4, skeleton
 from draftwood.loading.folders import check_folder, understood
 from draftwood.models.decoder import Projection, why_other_shape
 from draftwood.models.native import NativeModel, Products
@@ -61,15 +61,20 @@ class Packing:
 
     Attributes:
         why_not: why the native path does not run the model; None if it does.
-        shapes: outputs and inputs of its matrices.
+        shapes: outputs and inputs of its matrices, for each of the formats that those have which
+            are stored in blocks; None for the others.
     """
 
     why_not: str | None
-    shapes: list[tuple[int, int]]
+    shapes: dict[str | None, list[tuple[int, int]]]
 
     def size(self, products: Products) -> int:
         """Most bytes that the packed matrices have."""
-        return sum(sum(Matrix.sizes(FROM_FLOATS[products], *shape)) for shape in self.shapes)
+        return sum(
+            sum(Matrix.sizes(format or FROM_FLOATS[products], *shape))
+            for format, shapes in self.shapes.items()
+            for shape in shapes
+        )
 
 
 def packing(folder: Path) -> Packing:
@@ -81,14 +86,17 @@ def packing(folder: Path) -> Packing:
     with understood(folder):
         model = skeleton.skeleton(AutoConfig.from_pretrained(folder))
     if (reason := why_other_shape(model)) is not None:
-        return Packing(reason, [])
+        return Packing(reason, {})
     weights = list(skeleton.large(model).values())
     if model.config.tie_word_embeddings:
         weights.append(model.get_input_embeddings().weight)
-    shapes = list[tuple[int, int]]()
+    format = mxfp4.FORMAT if mxfp4.is_mxfp4(folder) else None
+    shapes: dict[str | None, list[tuple[int, int]]] = {None: []}
     for each in weights:
-        count = len(each) if each.ndim == 3 else 1
-        shapes += [(each.shape[-2], each.shape[-1])] * count
+        if each.ndim == 2:
+            shapes[None].append((each.shape[0], each.shape[1]))
+        else:
+            shapes.setdefault(format, []).extend([(each.shape[1], each.shape[2])] * len(each))
     return Packing(None, shapes)
 
 

@@ -71,8 +71,16 @@ def open_skeleton(
     model = skeleton(AutoConfig.from_pretrained(folder))
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder)
-    if matrices is None:
-        matrices = large(model)
+    fill(model, small, large(model) if matrices is None else matrices)
+    return model
+
+
+def fill(model: Any, small: Mapping[str, torch.Tensor], matrices: Mapping[str, Weights]) -> None:
+    """Give a skeleton its tensors, and its modules matrices in the place of weights.
+
+    Raises:
+        ValueError: for tensors of other shapes than the configuration asks for, and missing ones.
+    """
     shapes = {name: tuple(tensor.shape) for name, tensor in small.items()}
     shapes |= {f"{module}.weight": tuple(found.shape) for module, found in matrices.items()}
     wanted = {name: _flat(shape) for name, shape in shapes_of(model).items()}
@@ -89,7 +97,6 @@ def open_skeleton(
     model.load_state_dict(small, strict=False, assign=True)
     if model.config.tie_word_embeddings:
         _put(model.get_output_embeddings(), weights_of(model.get_input_embeddings()))
-    return model
 
 
 def linear(model: Any) -> list[str]:

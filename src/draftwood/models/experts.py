@@ -26,17 +26,21 @@ Bias = Float[Tensor, " outputs"] | None
 
 def is_mixture(module: nn.Module) -> bool:
     """Whether a module holds the matrices of experts, unquantised."""
-    tensor = getattr(module, GATE_UP, None)
-    return hasattr(module, BLOCKS) or (isinstance(tensor, Tensor) and tensor.ndim == 3)
+    return hasattr(module, BLOCKS) or _has_weights(module)
 
 
 def mixtures(model: nn.Module) -> dict[str, Any]:
-    """The modules of experts, by name."""
+    """The modules of experts that have weights of their own, by name."""
     return {
         name: module
         for name, module in model.named_modules()
-        if name.endswith(".experts") and is_mixture(module)
+        if name.endswith(".experts") and _has_weights(module)
     }
+
+
+def _has_weights(module: nn.Module) -> bool:
+    tensor = getattr(module, GATE_UP, None)
+    return isinstance(tensor, Tensor) and tensor.ndim == 3
 
 
 def stacked(experts: Any) -> dict[str, Float[Tensor, "experts outputs inputs"]]:

@@ -85,6 +85,10 @@ class Blocks:
         if count > 0:
             mapped.base.madvise(mmap.MADV_DONTNEED, begin, count)
 
+    def read(self) -> np.ndarray:
+        """The stored rows, one behind the other."""
+        return np.ascontiguousarray(self.stored)
+
     def rows(self) -> Int[Tensor, " outputs"]:
         """The stored row of each output."""
         return torch.arange(self.shape[0]) if self.order is None else self.order
@@ -93,7 +97,7 @@ class Blocks:
         """The file's own numbers, in float32."""
         from gguf import GGMLQuantizationType, dequantize
 
-        values = dequantize(np.ascontiguousarray(self.stored), GGMLQuantizationType[self.format])
+        values = dequantize(self.read(), GGMLQuantizationType[self.format])
         found = torch.from_numpy(np.array(values, dtype=np.float32)).reshape(-1, self.inputs)
         return found if self.order is None else found[self.order]
 
@@ -190,7 +194,7 @@ class Matrix:
             return cls.pack(blocks.floats(), bias, products)
         matrix = cls(blocks.format, *blocks.shape, bias, encoding)
         grid, signs = _code_books(blocks.format)
-        stored = np.ascontiguousarray(blocks.stored)
+        stored = blocks.read()
         order = blocks.rows().to(torch.int64).contiguous()
         library().draftwood_pack_blocks(
             stored.ctypes.data,
