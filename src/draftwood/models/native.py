@@ -14,6 +14,7 @@ from draftwood.interfaces.model import EndWeights, Keep, Output
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes, read_decoder
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.ends import as_saved, require_part
+from draftwood.models.families import Scales
 from draftwood.models.session import PackedInput
 from draftwood.native import library
 from draftwood.native.clock import PhaseClock
@@ -133,10 +134,8 @@ class NativeModel(DecoderModel):
         }
         wanted = len(parts) if keep == "last" else sum(counts)
         logits = torch.empty(wanted, self.vocab_size, dtype=torch.float32)
-        tokens, positions = (
-            _joined([part.tokens for part in parts]),
-            _joined([part.positions for part in parts]),
-        )
+        tokens = _joined([part.tokens for part in parts])
+        positions = _joined([part.positions for part in parts])
         numbers = [
             number
             for part, place in zip(parts, places, strict=True)
@@ -194,12 +193,7 @@ class NativeModel(DecoderModel):
             is_layer_norm=sizes.is_layer_norm,
             norms_whole_vectors=sizes.norms_whole_vectors,
             is_parallel=sizes.is_parallel,
-            gating=library.CGating(
-                activation=library.ACTIVATIONS[sizes.activation],
-                slope=scales.gate_slope,
-                limit=scales.gate_limit or 0.0,
-                shift=scales.gated_shift,
-            ),
+            gating=_gating(sizes, scales),
             epsilon=sizes.epsilon,
             embedding_scale=scales.embedding * scales.inputs,
             attention_scale=_usual_scale(sizes) if scales.attention is None else scales.attention,
@@ -227,7 +221,7 @@ class NativeModel(DecoderModel):
                 for name in MATRICES
             },
             experts=self._experts(index, layer.experts),
-            sinks=self._address(layer.sinks) if layer.sinks is not None else None,
+            sinks=self._address(layer.sinks),
             **{name: self._norm(getattr(layer, name)) for name in library.NORMS},
             window=layer.window or 0,
             rotary=-1 if layer.rotary is None else layer.rotary,
@@ -256,18 +250,14 @@ class NativeModel(DecoderModel):
             per_row=routing.per_row,
             shares_sum_to_one=routing.sums_to_one,
             router=self._address(experts.router),
-            router_bias=(
-                self._address(experts.router_bias) if experts.router_bias is not None else None
-            ),
+            router_bias=self._address(experts.router_bias),
             networks=networks,
         )
 
     def _norm(self, norm: Norm | None) -> library.CNorm:
         if norm is None:
             return library.CNorm()
-        return library.CNorm(
-            self._address(norm.weight), None if norm.bias is None else self._address(norm.bias)
-        )
+        return library.CNorm(self._address(norm.weight), self._address(norm.bias))
 
     def _structure_of(self, place: str, part: Projection | None) -> library.CMatrix:
         return library.CMatrix() if part is None else self._packed(place, part).structure
@@ -296,8 +286,10 @@ class NativeModel(DecoderModel):
         self.weight_bytes = bytes_of_products  # products read none of it
         return embedding
 
-    def _address(self, tensor: Tensor) -> int:
-        """Where a tensor lies, which from now on stays in memory."""
+    def _address(self, tensor: Tensor | None) -> int | None:
+        """Where a tensor lies, which from now on stays in memory; None for none."""
+        if tensor is None:
+            return None
         tensor = tensor.contiguous()
         self._memory.append(tensor)
         return tensor.data_ptr()
@@ -370,6 +362,12 @@ class NativeEnds:
 def _usual_scale(sizes: Sizes) -> float:
     """One by the root of a head's dimensions, in float32."""
     return float(torch.tensor(sizes.head_dim, dtype=torch.float32).sqrt().reciprocal())
+
+
+def _gating(sizes: Sizes, scales: Scales) -> library.CGating:
+    activation = library.ACTIVATIONS[sizes.activation]
+    limit = scales.gate_limit or 0.0
+    return library.CGating(activation, scales.gate_slope, limit, scales.gated_shift)
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
