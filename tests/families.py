@@ -166,8 +166,8 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
         {
             **MIXED,
             "intermediate_size": 64,
-            "num_local_experts": 4,
-            "num_experts_per_tok": 2,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
             "swiglu_limit": 0.7,  # both are often beyond it
             "swiglu_alpha": 3.0,
             "rope_parameters": {
@@ -247,8 +247,8 @@ def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
     with torch.no_grad():  # new norms are all alike, and a norm done twice would not be noticed
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1 or name.endswith("_bias"):
                 parameter += torch.rand(parameter.shape) - 0.5
     return model
 

@@ -53,8 +53,10 @@ def build(model_type: str, **more: Any) -> PreTrainedModel:
         model_type, **{**SMALL, "rope_parameters": dict(FREQUENCY), **more}
     )
     model = AutoModelForCausalLM.from_config(config).eval()
-    for parameter in model.parameters():
-        if parameter.ndim == 1:  # norms and biases too must come out where they were put in
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1 or name.endswith(
+            "_bias"
+        ):  # norms and biases too must come out where they were put in
             parameter.data += 0.2 * torch.randn_like(parameter)
     return model
 
