@@ -970,8 +970,8 @@ void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t 
 // the last.
 int64_t draftwood_structure_size(int32_t index) {
     using namespace draftwood;
-    const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm),    sizeof(Expert),      sizeof(Experts),
-                             sizeof(Layer),  sizeof(Decoder), sizeof(ForwardInput)};
+    const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm),   sizeof(Expert),  sizeof(Experts),
+                             sizeof(Layer),  sizeof(Gating), sizeof(Decoder), sizeof(ForwardInput)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

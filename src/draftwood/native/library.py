@@ -163,7 +163,7 @@ class CForwardInput(Structure):
 
 STRUCTURES: tuple[type[Structure], ...] = (
     *(CMatrix, CNorm, CExpert, CExperts),
-    *(CLayer, CDecoder, CForwardInput),
+    *(CLayer, CGating, CDecoder, CForwardInput),
 )
 """In the order of ``draftwood_structure_size``."""
 
