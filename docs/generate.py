@@ -68,6 +68,8 @@ def models_page() -> str:
     files: dict[str, list[str]] = {}
     for name, known in ARCHITECTURES.items():
         files.setdefault(CLASSES[known.model_type], []).append(f"`{name}`")
+        if known.of_experts is not None:
+            files.setdefault(CLASSES[known.of_experts], []).append(f"`{name}`")
     own = [
         (family.title, f"`{name}`", ", ".join(files.get(name, ())))
         for name, family in FAMILIES.items()

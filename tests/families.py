@@ -161,7 +161,24 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
         {**GROUPED, **EXPERTS, "num_experts": 4, "norm_topk_prob": True},
     ),
     "olmoe": ("OlmoeConfig", {**GROUPED, "num_experts": 6, "num_experts_per_tok": 2}),
-    "gpt-oss": ("GptOssConfig", {**MIXED, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "gpt-oss": (
+        "GptOssConfig",
+        {
+            **MIXED,
+            "intermediate_size": 64,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "swiglu_limit": 0.7,  # both are often beyond it
+            "swiglu_alpha": 3.0,
+            "rope_parameters": {
+                **TURNED,
+                "rope_type": "yarn",
+                "factor": 8.0,
+                "original_max_position_embeddings": 16,
+                "truncate": False,
+            },
+        },
+    ),
     "gemma": ("GemmaConfig", {**GROUPED, "head_dim": 8}),
     "granite": (
         "GraniteConfig",
@@ -199,7 +216,7 @@ LEAN = (
     "cohere",
     "cohere2",
 )
-ROUTED = ("mixtral", "qwen3-experts", "qwen3-experts-to-one", "olmoe")  # to experts
+ROUTED = ("mixtral", "qwen3-experts", "qwen3-experts-to-one", "olmoe", "gpt-oss")  # to experts
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
 LEAN_PATHS += [f"{family}/{path}" for family in ROUTED for path in ("lean", "native")]
 FAST = (
@@ -230,8 +247,8 @@ def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
     with torch.no_grad():  # new norms are all alike, and a norm done twice would not be noticed
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1 or name.endswith("_bias"):
                 parameter += torch.rand(parameter.shape) - 0.5
     return model
 

@@ -49,7 +49,7 @@ def write_gguf(
     _add_tokenizer(writer, pre, merges)
     for name, values in (converted(model, architecture) | dict(tensors or {})).items():
         own = kind if kind is None or isinstance(kind, gguf.GGMLQuantizationType) else kind(name)
-        if own is not None and values.ndim > 1:
+        if own is not None and values.ndim > 1 and not name.endswith(".bias"):
             blocks = encode(values) if encode else gguf.quantize(values, own)
             writer.add_tensor(name, blocks, raw_dtype=own)
         else:
@@ -107,17 +107,32 @@ def converted(model: PreTrainedModel, architecture: str) -> dict[str, np.ndarray
         values = tensor.float().numpy()
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        if name.endswith("experts.gate_up_proj"):
-            layer, half = name.split(".")[2], values.shape[1] // 2
-            found[f"blk.{layer}.ffn_gate_exps.weight"] = values[:, :half]
-            found[f"blk.{layer}.ffn_up_exps.weight"] = values[:, half:]
-        elif name.endswith("experts.down_proj"):
-            found[f"blk.{name.split('.')[2]}.ffn_down_exps.weight"] = values
+        if ".experts." in name:
+            found |= _experts(name, values, architecture)
+        elif name.endswith(".sinks"):
+            found[f"blk.{name.split('.')[2]}.attn_sinks.weight"] = values
         else:
             told = names.get_name(name, try_suffixes=(".weight", ".bias"))
             assert told is not None, name
             found[told] = _laid_out(name, values, architecture, config)
     return found
+
+
+def _experts(name: str, values: np.ndarray, architecture: str) -> dict[str, np.ndarray]:
+    """Gates and what they gate apart; in GPT-OSS they take turns, and inputs come first."""
+    before, which = f"blk.{name.split('.')[2]}.ffn_", name.split(".")[-1]
+    kind = "bias" if which.endswith("_bias") else "weight"
+    if architecture == "gpt-oss" and kind == "weight":
+        values = values.swapaxes(1, 2)
+    if which.startswith("down_proj"):
+        return {f"{before}down_exps.{kind}": values}
+    half = values.shape[1] // 2
+    gate, up = (
+        (values[:, ::2], values[:, 1::2])
+        if architecture == "gpt-oss"
+        else (values[:, :half], values[:, half:])
+    )
+    return {f"{before}gate_exps.{kind}": gate, f"{before}up_exps.{kind}": up}
 
 
 def _laid_out(name: str, values: np.ndarray, architecture: str, config: Any) -> np.ndarray:

@@ -20,7 +20,7 @@ from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
 from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.native import NativeModel
-from draftwood.native.matrix import block_formats
+from draftwood.native.matrix import block_formats, formats
 from draftwood.storage import memory
 from draftwood.storage.atomic import sha256
 from native.test_blocks import random_blocks
@@ -33,19 +33,34 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {}),
     "stablelm": ("stablelm", {"use_qkv_bias": True}),
 }
+MIXTURES: dict[str, dict[str, Any]] = {
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 256},
+    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
+}
 
 
 def written(path: Path, family: str, format: str) -> Path:
     """A file whose matrices hold random blocks of this format, as large as usual weights."""
-    architecture, more = FAMILIES[family]
-    model = build(architecture, **WIDE, **more)
+    kind, more = FAMILIES[family] if family in FAMILIES else (family, MIXTURES[family])
+    model = build(kind, **WIDE, **more)
+    architecture = {"mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}.get(
+        kind, kind
+    )
+    settings = {"expert_count": 4, "expert_used_count": 2} if family in MIXTURES else {}
+    if family == "gpt_oss":
+        settings["attention.sliding_window"] = 8
 
     def encode(values: np.ndarray) -> np.ndarray:
-        usual = random_blocks(format, *values.shape, seed=values.size)
+        shape = (values.size // values.shape[-1], values.shape[-1])
+        usual = random_blocks(format, *shape, seed=values.size)
         spread = 0.01 * 0.06 / float(usual.floats().std())
-        return random_blocks(format, *values.shape, seed=values.size, spread=spread).stored
+        stored = random_blocks(format, *shape, seed=values.size, spread=spread).stored
+        return stored.reshape(*values.shape[:-1], -1)
 
-    write_gguf(path, model, architecture, kind=gguf.GGMLQuantizationType[format], encode=encode)
+    form = gguf.GGMLQuantizationType[format]
+    write_gguf(path, model, architecture, settings, kind=form, encode=encode)
     return path
 
 
@@ -71,6 +86,47 @@ def test_the_model_is_the_one_of_the_files_own_numbers(
     rounded = native_logits(path, None)
     assert (rounded - said).abs().max() < 0.2 * size
     assert (rounded - said).abs().max() > 1e-4 * size  # rows were rounded, and only there
+
+
+@pytest.mark.parametrize("format", ["Q4_K", "Q8_0", "MXFP4"])
+@pytest.mark.parametrize("family", MIXTURES)
+def test_experts_are_those_of_the_files_own_numbers(
+    tmp_path: Path, family: str, format: str
+) -> None:
+    path = written(tmp_path / "m.gguf", family, format)
+    folder = blocks_folder(path)
+    kept = sum(file.stat().st_size for file in folder.iterdir())
+    assert kept - (folder / "tokenizer.json").stat().st_size < 0.1 * path.stat().st_size
+    said = logits(load_pretrained(str(path), dtype="float32", device="cpu").model)[0]
+    model = load_model(str(path), "float32", "cpu").model
+    assert isinstance(model, NativeModel)
+    layers: Any = model.structure.layers
+    of_experts = [layers[0].experts.networks[i].up for i in range(4)]
+    names = list(formats())
+    assert {names[each.format] for each in of_experts} == {format}
+    size = said.abs().max()
+    assert (native_logits(path, "float32") - said).abs().max() < 1e-4 * max(1.0, float(size))
+    off = (native_logits(path, None) - said).norm(dim=1) / said.norm(dim=1)
+    assert 1e-4 < off.median() < 0.2  # rows between two experts may go to another one
+
+
+def test_of_experts_too_every_tensor_must_fit(tmp_path: Path) -> None:
+    model, path = build("gpt_oss", **WIDE, **MIXTURES["gpt_oss"]), tmp_path / "m.gguf"
+    settings = {"expert_count": 4, "expert_used_count": 2, "attention.sliding_window": 8}
+    own = converted(model, "gpt-oss")
+    for name, shape, by_configuration in (
+        ("blk.1.ffn_up_exps.weight", (3, 512, 256), "4 x 512 x 256"),
+        ("blk.2.ffn_down_exps.weight", (4, 256, 480), "4 x 256 x 512"),
+        ("blk.2.ffn_down_exps.bias", (4, 128), "4 x 256"),
+        ("blk.0.attn_sinks.weight", (3,), "4"),
+    ):
+        assert own[name].shape != shape
+        wrong = {name: np.ones(shape, np.float32)}
+        kind = gguf.GGMLQuantizationType.Q8_0
+        write_gguf(path, model, "gpt-oss", settings, tensors=wrong, kind=kind)
+        stored = " x ".join(map(str, shape))
+        with pytest.raises(ValueError, match=rf"{name} is {stored}, and {by_configuration} by"):
+            blocks_folder(path)
 
 
 def test_nothing_is_copied_and_the_name_says_nothing(tmp_path: Path) -> None:

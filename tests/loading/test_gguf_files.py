@@ -18,6 +18,7 @@ from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
 from draftwood.models.families import FAMILIES
 from draftwood.models.native import NativeModel
+from draftwood.native.library import available
 
 CONTEXT = 64
 SMALL = {
@@ -41,6 +42,7 @@ PAIRS = 4  # rotary frequencies of a head
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    available()  # else every worker would compile the library into a home of its own
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
@@ -51,8 +53,10 @@ def build(model_type: str, **more: Any) -> PreTrainedModel:
         model_type, **{**SMALL, "rope_parameters": dict(FREQUENCY), **more}
     )
     model = AutoModelForCausalLM.from_config(config).eval()
-    for parameter in model.parameters():
-        if parameter.ndim == 1:  # norms and biases too must come out where they were put in
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1 or name.endswith(
+            "_bias"
+        ):  # norms and biases too must come out where they were put in
             parameter.data += 0.2 * torch.randn_like(parameter)
     return model
 
@@ -257,6 +261,32 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**EXPERT_SETTINGS, "expert_shared_feed_forward_length": 24},
     ),
     "qwen3moe": ("qwen3_moe", {**EXPERTS, "norm_topk_prob": True}, EXPERT_SETTINGS),
+    "llama, experts": (
+        "mixtral",
+        {"num_local_experts": 4, "num_experts_per_tok": 2},
+        {"expert_count": 4, "expert_used_count": 2},
+    ),
+    "olmoe": (
+        "olmoe",
+        {"num_experts": 4, "num_experts_per_tok": 2},
+        {"expert_count": 4, "expert_used_count": 2},
+    ),
+    "gpt-oss": (
+        "gpt_oss",
+        {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 8,
+            "rope_parameters": {**YARN, "truncate": False},
+        },
+        {
+            **YARN_SETTINGS,
+            "expert_count": 4,
+            "expert_used_count": 2,
+            "expert_feed_forward_length": 64,
+            "attention.sliding_window": 8,
+        },
+    ),
     "gemma2": (
         "gemma2",
         {"sliding_window": 8, "query_pre_attn_scalar": 8, "final_logit_softcapping": 3.0},
@@ -338,10 +368,11 @@ def test_every_architecture_is_the_model_that_was_written(tmp_path: Path, kind: 
         assert_same_in_cpp(path, model)
 
 
-@pytest.mark.parametrize("kind", ["gemma3", "granite"])
+@pytest.mark.parametrize("kind", ["gemma3", "granite", "llama, experts", "gpt-oss"])
 def test_files_of_families_run_in_cpp(tmp_path: Path, kind: str) -> None:
     model_type, more, settings = ARCHITECTURES[kind]
-    (path,) = write_gguf(tmp_path / "tiny.gguf", model := build(model_type, **more), kind, settings)
+    model, architecture = build(model_type, **more), kind.split(",")[0]
+    (path,) = write_gguf(tmp_path / "tiny.gguf", model, architecture, settings)
     assert_same_in_cpp(path, model)
 
 
@@ -374,7 +405,8 @@ def test_digits_stand_alone_where_the_file_says_so(
         ({"embedding_scale": 12.0}, r"llama\.embedding_scale"),
         ({"final_logit_softcapping": 30.0}, r"llama\.final_logit_softcapping"),
         ({"attention.sliding_window": 8}, r"llama\.attention\.sliding_window = 8"),
-        ({"expert_count": 8, "expert_used_count": 2}, r"llama\.expert_count = 8"),
+        ({"expert_count": 8, "expert_used_count": 2}, r"ffn_gate\.weight has no place in Mixtral"),
+        ({"expert_count": 8}, r"llama\.expert_used_count is missing"),
         ({"something.new": [1, 2]}, r"llama\.something\.new"),
         ({"rope.dimension_count": 4}, "it rotates 4 of 8 dimensions per head"),
         ({"attention.value_length": 16}, "its values have 16 dimensions per head"),

@@ -60,8 +60,9 @@ def kept_in(home: Path) -> list[Path]:
     return sorted(path for path in (home / "packed").glob("[!.]*") if path.is_dir())
 
 
-# tied, with biases, with fused layers, with reordered outputs, with several tables of frequencies
-FAMILIES = ["llama-scaled", "llama-biased", "phi3", "cohere2", "gemma3"]
+# tied, with biases, with fused layers, with reordered outputs, with several tables of frequencies,
+# with experts, in two layouts
+FAMILIES = ["llama-scaled", "llama-biased", "phi3", "cohere2", "gemma3", "qwen3-experts", "gpt-oss"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -89,6 +90,13 @@ def _ends(model: object) -> list[torch.Tensor]:
     ends = model.ends.weights()
     assert ends.norm is not None
     return [ends.embedding, ends.norm]
+
+
+def test_of_experts_nothing_is_kept_twice(tmp_path: Path, own_home: Path) -> None:
+    load(saved(tmp_path / "m", "gpt-oss"), "int8")
+    small = safetensors.torch.load_file(kept_in(own_home)[0] / "small.safetensors")
+    of_experts = {name.split(".")[-1] for name in small if ".experts." in name}
+    assert of_experts == {"gate_up_proj_bias", "down_proj_bias"}
 
 
 def test_four_bits_are_half_of_eight_and_another_model(tmp_path: Path) -> None:

@@ -58,21 +58,23 @@ HALVES = {
 class Silent(nn.Module):
     """In the place of a part whose result is added to the stream: it adds nothing."""
 
-    def __init__(self, attention: bool) -> None:
+    def __init__(self, gives_pair: bool) -> None:
         super().__init__()
-        self.attention = attention
+        self.gives_pair = gives_pair
 
     def forward(self, hidden_states: Tensor, *args: object, **kwargs: object) -> Any:
         nothing = torch.zeros_like(hidden_states)
-        return (nothing, None) if self.attention else nothing
+        return (nothing, None) if self.gives_pair else nothing
 
 
 def silenced(model: PreTrainedModel, layers: Layers) -> PreTrainedModel:
     quiet: Any = copy.deepcopy(model)
     for index in layers.without_attention:
-        quiet.model.layers[index].self_attn = Silent(attention=True)
+        quiet.model.layers[index].self_attn = Silent(gives_pair=True)
     for index in layers.without_mlp:
-        quiet.model.layers[index].mlp = Silent(attention=False)
+        # GPT-OSS's network gives the experts' shares too
+        pair = type(model).__name__ == "GptOssForCausalLM"
+        quiet.model.layers[index].mlp = Silent(gives_pair=pair)
     return quiet
 
 

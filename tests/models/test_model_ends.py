@@ -141,7 +141,7 @@ def test_weights_are_as_loaded(path: Any, family: str, dtype: torch.dtype) -> No
         norm = copy.deepcopy(norm)
         del hf
         gc.collect()
-        assert model._module is None or model._module() is None  # type: ignore[union-attr]
+        assert model.head_module is None or model.head_module() is None  # type: ignore[union-attr]
     weights = model.ends.weights()
     assert torch.equal(weights.embedding, embedding)
     assert weights.norm is not None
@@ -180,7 +180,7 @@ def test_a_native_head_in_four_bits_is_what_it_was() -> None:
     head[:, :2] = torch.tensor([-1.0, 0.875])  # the whole range in every row
     hf.lm_head.weight.data = head.clone()
     model = NativeModel(hf, "int8")
-    assert model._lm_head.format == "Q4_1"
+    assert model.lm_head.format == "Q4_1"
     del hf
     gc.collect()
     assert (model.ends.weights().head - head).abs().max() < 1e-3

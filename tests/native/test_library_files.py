@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.native import compiler, library
+from draftwood.native import compiler, library, structures
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,7 @@ def test_the_package_ships_all_files() -> None:
 class CNorm(Structure):
     """With a field that C++ does not know."""
 
-    _fields_ = (*library.CNorm._fields_, ("scale", c_void_p))
+    _fields_ = (*structures.CNorm._fields_, ("scale", c_void_p))
 
 
 needs_compiler = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
@@ -57,14 +57,16 @@ needs_compiler = pytest.mark.skipif(not library.available(), reason="no C++ comp
 def test_a_structure_of_another_size_than_in_cpp_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    load, structures = library.library.__wrapped__, library.STRUCTURES
+    load, known = library.library.__wrapped__, structures.STRUCTURES
     load()
-    for place, wrong in enumerate((CNorm, library.CLayer)):
-        planted = [*structures[:place], wrong, *structures[place + 1 :]]
+    for place, wrong in enumerate((CNorm, structures.CLayer)):
+        planted = [*known[:place], wrong, *known[place + 1 :]]
         monkeypatch.setattr(library, "STRUCTURES", tuple(planted))
-        with pytest.raises(RuntimeError, match=rf"{wrong.__name__} of library\.py must have \d+"):
+        with pytest.raises(
+            RuntimeError, match=rf"{wrong.__name__} of structures\.py must have \d+"
+        ):
             load()
-    monkeypatch.setattr(library, "STRUCTURES", structures[:-1])
+    monkeypatch.setattr(library, "STRUCTURES", known[:-1])
     with pytest.raises(RuntimeError, match="must name all"):
         load()
 
@@ -72,7 +74,7 @@ def test_a_structure_of_another_size_than_in_cpp_is_refused(
 def test_all_structures_of_the_library_are_checked() -> None:
     found = {
         each
-        for each in vars(library).values()
+        for each in vars(structures).values()
         if isinstance(each, type) and issubclass(each, Structure) and each is not Structure
     }
-    assert found == set(library.STRUCTURES)
+    assert found == set(structures.STRUCTURES)

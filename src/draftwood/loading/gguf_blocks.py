@@ -5,10 +5,10 @@ biases, and where in the file each matrix lies. Loading maps the file and hands 
 native path, which never makes floats of them.
 """
 
-import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from draftwood.loading.kept_decoder import keep, read_kept
 from draftwood.models.decoder import why_other_shape
 from draftwood.models.described import DescribedModel
 from draftwood.native.matrix import Blocks, Matrix, block_formats
-from draftwood.storage.atomic import Facts, publish, sha256
+from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_transformers
 
@@ -50,7 +50,8 @@ class StoredMatrix:
     """Where a matrix lies.
 
     Attributes:
-        module: of the Transformers model.
+        module: of the Transformers model, or one of the matrices of experts, all of them below each
+            other, as ``model.layers.0.mlp.experts.gate``.
         format: llama.cpp's name, such as Q4_K.
         part: number of the file.
         offset: bytes before it.
@@ -105,14 +106,17 @@ def describe(path: Path, folder: Path) -> Facts:
         model = skeleton.skeleton(config)
         _require_native(model, (each for reader in readers for each in reader.tensors))
         matrices, small = list[StoredMatrix](), dict[str, torch.Tensor]()
-        layout = Layout(metadata.architecture, model)
+        layout, shapes = Layout(metadata.architecture, model), skeleton.shapes_of(model)
         for part, tensor in (
             (part, each) for part, reader in enumerate(readers) for each in reader.tensors
         ):
             if tensor.name in FACTORS:
                 continue
-            _require_shape(model, layout, tensor)
-            if len(tensor.shape) == 2:
+            _require_shape(shapes, layout, tensor)
+            if len(tensor.shape) == 3 and (name := layout.name_of(tensor.name)) in shapes:
+                matrices.append(_stored(name.removesuffix(".weight"), tensor, part, False))
+                continue
+            if len(tensor.shape) == 2 and not layout.is_part(tensor.name):
                 module, order = _ordered(layout, model, tensor)
                 if module is not None:
                     matrices.append(_stored(module, tensor, part, order is not None))
@@ -120,9 +124,11 @@ def describe(path: Path, folder: Path) -> Facts:
                         small[ORDER + module] = order
                     continue
             name, values = layout.place(tensor.name, dequantize(tensor.data, tensor.tensor_type))
-            if name is None:
-                raise NotInBlocksError(f"its tensor {tensor.name} is not used as it is stored")
-            small[name] = torch.from_numpy(np.array(values, dtype=np.float32))
+            if name is not None:
+                small[name] = torch.from_numpy(np.array(values, dtype=np.float32))
+        for name, values in layout.joined.items():
+            skeleton.require_shape(name, tuple(values.shape), shapes[name])
+        small |= layout.joined
         tokenizer = read_tokenizer(parts[0], readers[0], config.model_type)
         skeleton.require_all(model, {*small, *(f"{each.module}.weight" for each in matrices)})
     skeleton.save(model, tokenizer, small, folder)
@@ -146,14 +152,6 @@ def matrix_shapes(folder: Path) -> dict[str, tuple[int, int]]:
 def files_of(folder: Path) -> list[Path]:
     """The parts of the file that a folder describes."""
     return _read_places(folder)[0]
-
-
-def digest_of(folder: Path) -> str:
-    """The SHA-256 of the file that a folder describes; of several parts, that of theirs."""
-    digests = [sha256(file) for file in files_of(folder)]
-    return (
-        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    )
 
 
 def open_blocks(folder: Path) -> DescribedModel:
@@ -261,7 +259,7 @@ def _ordered(
 
 
 def _stored(module: str, tensor: "ReaderTensor", part: int, is_ordered: bool) -> StoredMatrix:
-    inputs, rows = (int(size) for size in tensor.shape)
+    inputs, rows = int(tensor.shape[0]), prod(int(size) for size in tensor.shape[1:])
     return StoredMatrix(
         module,
         tensor.tensor_type.name,
@@ -280,7 +278,7 @@ def _require_native(model: Any, tensors: Iterable["ReaderTensor"]) -> None:
     if reason is not None:
         raise NotInBlocksError(f"the native path does not run it: {reason}")
     readable_formats = {*block_formats(), *(name for name in FLOATS if name != "F64")}
-    formats = {each.tensor_type.name for each in tensors if len(each.shape) == 2}
+    formats = {each.tensor_type.name for each in tensors if len(each.shape) > 1}
     if strange := sorted(formats - readable_formats):
         raise NotInBlocksError(
             f"its matrices are stored as {', '.join(strange)}; used as they are"
@@ -288,12 +286,11 @@ def _require_native(model: Any, tensors: Iterable["ReaderTensor"]) -> None:
         )
 
 
-def _require_shape(model: Any, layout: Layout, tensor: "ReaderTensor") -> None:
-    """Raise ValueError for a tensor of another shape than the model's.
-
-    Those of more dimensions are laid out otherwise here and there.
-    """
+def _require_shape(
+    shapes: Mapping[str, skeleton.Shape], layout: Layout, tensor: "ReaderTensor"
+) -> None:
+    """Raise ValueError for a tensor of another shape than the model's."""
     name = layout.name_of(tensor.name)
     shape = tuple(int(size) for size in reversed(tensor.shape))
-    if name is not None and len(shape) <= 2:
-        skeleton.require_shapes(model, {name: shape}, {name: tensor.name})
+    if name is not None and name in shapes:
+        skeleton.require_shape(tensor.name, shape, shapes[name])

@@ -14,8 +14,10 @@ import gguf
 import numpy as np
 import torch
 
+from draftwood.loading import skeleton
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.gguf_settings import ARCHITECTURES, configuration
+from draftwood.models import experts
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers
@@ -26,6 +28,10 @@ PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 UNKNOWN_TYPE = re.compile(r"(\d+)\)? is not a valid GGMLQuantizationType")
 FLOATS = ("F64", "F32", "F16", "BF16")
 # ways to split text, by llama.cpp's names, that Transformers would take for GPT-2's
+LAYER = re.compile(r"layers\.(\d+)\.")
+OF_EXPERTS = re.compile(
+    r"blk\.(?P<layer>\d+)\.ffn_(?P<part>gate|up|down)_exps\.(?P<kind>weight|bias)"
+)
 SINGLE_DIGITS = ("smollm", "refact", "command-r")
 # what the folder in bfloat16 is for; every other type gets the file's own numbers
 ROUNDED = (torch.bfloat16, "auto")
@@ -144,7 +150,7 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) 
             tokenizer = read_tokenizer(parts[0], readers[0], model.config.model_type)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        return {"quantisation": quantisation_of(readers), "weights": _digest(parts)}
+        return {"quantisation": quantisation_of(readers), "weights": digest(parts)}
 
 
 @contextmanager
@@ -192,7 +198,7 @@ def quantisation_of(readers: list[gguf.GGUFReader]) -> str | None:
     return None if most in FLOATS else most
 
 
-def _digest(parts: list[Path]) -> str:
+def digest(parts: list[Path]) -> str:
     """The SHA-256 of a file; of several, that of theirs."""
     digests = [sha256(part) for part in parts]
     return (
@@ -201,13 +207,10 @@ def _digest(parts: list[Path]) -> str:
 
 
 def _read_model(readers: list[gguf.GGUFReader], dtype: torch.dtype) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     metadata = read_metadata(readers)
-    settings = configuration(metadata)
-    config = AutoConfig.for_model(**settings)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model = skeleton.skeleton(AutoConfig.for_model(**configuration(metadata)), dtype)
     # from_pretrained(gguf_file=...) would keep the weights packed, which cannot be saved, and asks
     # for accelerate.
     model.load_state_dict(
@@ -215,8 +218,7 @@ def _read_model(readers: list[gguf.GGUFReader], dtype: torch.dtype) -> Any:
     )
     model.tie_weights()
     missing = [name for name, tensor in model.state_dict().items() if tensor.is_meta]
-    if missing:
-        raise ValueError(f"{len(missing)} tensors are missing, the first is {missing[0]}")
+    skeleton.require_none(missing)
     return model
 
 
@@ -249,26 +251,48 @@ class Layout:
         )
         self._model, self._processor = model, kind(config=model.config.to_dict())
         with _one_map_of_names():
-            names = transformers_gguf.get_gguf_hf_weights_map(model, self._processor)
-        # files have the two halves of it
-        for name in [name for name in names if "ffn_gate_up_exps" in name]:
-            names |= {name.replace("gate_up", half): names[name] for half in ("gate", "up")}
-        self._names = names
+            names = transformers_gguf.get_gguf_hf_weights_map(
+                model, self._processor, model_type=architecture
+            )
+        # files name the weights of all tensors so
+        plain = [name for name in names if not name.endswith((".weight", ".bias"))]
+        self._names = names | {f"{name}.weight": names[name] for name in plain}
         self._parts: dict[str, dict[str, torch.Tensor]] = {"tensors": {}}
+        self._mixtures = {
+            int(found[1]): (name, module)
+            for name, module in experts.mixtures(model).items()
+            if (found := LAYER.search(name))
+        }
+        self._halves: dict[str, dict[str, torch.Tensor]] = {}
 
     @property
     def joined(self) -> dict[str, torch.Tensor]:
         return self._parts["tensors"]
 
     def name_of(self, name: str) -> str | None:
-        """The model's name of a tensor; None for one that it has only as a part of another."""
-        return self._names.get(name)
+        """The model's name of a tensor, or what ``skeleton`` calls a part of experts' weights; None
+        for one that it has only as a part of another.
+        """
+        part = self._part_of_experts(name)
+        if part is None:
+            return self._names.get(name)
+        of, _, which, kind = part
+        if kind == "weight":
+            return f"{of}.{which}.weight"
+        return f"{of}.{experts.DOWN}_bias" if which == "down" else None
+
+    def is_part(self, name: str) -> bool:
+        """Whether a tensor belongs to experts."""
+        return self._part_of_experts(name) is not None
 
     def place(self, name: str, values: np.ndarray) -> tuple[str | None, np.ndarray]:
         """The model's name and the values in its layout; no name for what is ``joined``.
 
         Raises ValueError for a tensor that the model does not have.
         """
+        part = self._part_of_experts(name)
+        if part is not None:
+            return self._place_experts(*part, values)
         placed = self._processor.process(
             weights=values,
             name=name,
@@ -280,6 +304,29 @@ class Layout:
         if placed.name not in self._names:
             raise ValueError(f"its tensor {name} has no place in {type(self._model).__name__}")
         return self._names[placed.name], placed.weights
+
+    def _part_of_experts(self, name: str) -> tuple[str, Any, str, str] | None:
+        """Of a tensor of experts: the model's name of them, their module, which of their matrices
+        it is, and whether it is the weight or the bias.
+        """
+        found = OF_EXPERTS.fullmatch(name)
+        known = self._mixtures.get(int(found["layer"])) if found else None
+        return None if found is None or known is None else (*known, found["part"], found["kind"])
+
+    def _place_experts(
+        self, name: str, module: Any, which: str, kind: str, values: np.ndarray
+    ) -> tuple[str | None, np.ndarray]:
+        """Gates wait for what they gate, or the other way round."""
+        parts = {which: torch.from_numpy(np.array(values))}
+        ending = "_bias" if kind == "bias" else ""
+        if which == "down":
+            return f"{name}.{experts.DOWN}{ending}", experts.join(module, parts).numpy()
+        whole = f"{name}.{experts.GATE_UP}{ending}"
+        halves = self._halves.setdefault(whole, {})
+        halves |= parts
+        if len(halves) == 2:
+            self.joined[whole] = experts.join(module, self._halves.pop(whole))
+        return None, values
 
 
 @contextmanager

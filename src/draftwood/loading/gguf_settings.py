@@ -31,6 +31,7 @@ class Architecture:
         partial_rotary: whether the class can rotate a part of each head.
         more: what is special, from the file's settings and the configuration so far.
         layout: the architecture whose weights are laid out alike, where that is another.
+        of_experts: the model type of files with experts, where that is another.
     """
 
     model_type: str
@@ -38,6 +39,7 @@ class Architecture:
     partial_rotary: bool = False
     more: Callable[[Metadata, dict[str, Any]], dict[str, Any]] = lambda metadata, common: {}
     layout: str | None = None
+    of_experts: str | None = None
 
 
 def configuration(metadata: Metadata) -> dict[str, Any]:
@@ -53,8 +55,9 @@ def configuration(metadata: Metadata) -> dict[str, Any]:
         )
     found = _gpt2(metadata) if metadata.architecture == "gpt2" else _rotary(metadata, known)
     key, name = known.epsilon
+    has_experts = bool(metadata.values.get("expert_count"))
     found |= {
-        "model_type": known.model_type,
+        "model_type": (known.of_experts if has_experts else None) or known.model_type,
         name: metadata.need(key),
         "vocab_size": _vocabulary(metadata),
     }
@@ -179,6 +182,45 @@ def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _llama(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """Mixtral's files are of this architecture too."""
+    if not metadata.values.get("expert_count"):
+        return _attention_bias(metadata, common)
+    if not metadata.take("expert_weights_norm", True):
+        raise ValueError("its shares of experts do not sum to one, as Mixtral's do")
+    return _local_experts(metadata, common)
+
+
+def _local_experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "num_local_experts": metadata.need("expert_count"),
+        "num_experts_per_tok": metadata.need("expert_used_count"),
+        "intermediate_size": metadata.take(
+            "expert_feed_forward_length", common["intermediate_size"]
+        ),
+    }
+
+
+def _olmoe(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    found = _experts(metadata, common)
+    found["intermediate_size"] = found.pop("moe_intermediate_size")
+    return found | {"clip_qkv": metadata.take("attention.clamp_kqv") or None}
+
+
+def _gpt_oss(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    softmax_of_chosen = 3  # llama.cpp's number of it
+    if metadata.take("expert_gating_func", softmax_of_chosen) != softmax_of_chosen:
+        raise ValueError("its experts are weighed otherwise than by the softmax of those chosen")
+    # llama.cpp rounds the bounds between which YaRN stretches, the model's own code does not
+    rope = common["rope_parameters"] | {"truncate": False}
+    found = {
+        "attention_bias": "blk.0.attn_q.bias" in metadata.shapes,
+        "sliding_window": metadata.need("attention.sliding_window"),
+        "rope_parameters": rope if rope["rope_type"] == "yarn" else common["rope_parameters"],
+    }
+    return found | _local_experts(metadata, common) | _pattern(metadata, common, every=2)
+
+
 def _phi3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     rope = common["rope_parameters"]
     before = rope.get("original_max_position_embeddings", common["max_position_embeddings"])
@@ -237,11 +279,13 @@ GRANITE_SCALES = {
 }
 USUAL = (RMS, "rms_norm_eps")
 ARCHITECTURES = {
-    "llama": Architecture("llama", USUAL, more=_attention_bias),
+    "llama": Architecture("llama", USUAL, more=_llama, of_experts="mixtral"),
     "qwen2": Architecture("qwen2", USUAL),
     "qwen2moe": Architecture("qwen2_moe", USUAL, more=_experts),
     "qwen3": Architecture("qwen3", USUAL),
     "qwen3moe": Architecture("qwen3_moe", USUAL, more=_experts),
+    "olmoe": Architecture("olmoe", USUAL, more=_olmoe),
+    "gpt-oss": Architecture("gpt_oss", USUAL, more=_gpt_oss),
     "gemma": Architecture("gemma", USUAL, layout="gemma2"),
     "gemma2": Architecture("gemma2", USUAL, more=_gemma2),
     "gemma3": Architecture("gemma3_text", USUAL, more=_gemma3),

@@ -25,6 +25,7 @@ from draftwood.loading.gguf_files import (
     parts_of,
     stored_dtype,
 )
+from draftwood.loading.mxfp4 import is_mxfp4
 from draftwood.loading.packages import builtins, fetch, fetch_blocks
 from draftwood.loading.skeleton import other_shape
 from draftwood.models.native import INTEGERS, Products
@@ -191,10 +192,15 @@ def read_folder(
     require_memory(weight_bytes(folder, wanted if isinstance(wanted, torch.dtype) else None), name)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    more: dict[str, Any] = {}
+    if place.type == "cpu" and is_mxfp4(folder):
+        from transformers.utils.quantization_config import Mxfp4Config
+
+        more["quantization_config"] = Mxfp4Config(dequantize=True)
     with progress(f"loading {name}"), quiet_transformers(), understood(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         answer: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=wanted, output_loading_info=True, ignore_mismatched_sizes=True
+            folder, dtype=wanted, output_loading_info=True, ignore_mismatched_sizes=True, **more
         )
     model, report = answer
     for name, stored, by_configuration in sorted(report["mismatched_keys"]):

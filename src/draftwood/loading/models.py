@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from draftwood.interfaces.model import Model
-from draftwood.loading import hub, packed
+from draftwood.loading import hub, mxfp4, packed
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
 from draftwood.loading.origin import quantisation
 from draftwood.loading.skeleton import tokenizer_of
@@ -57,10 +57,11 @@ def load_model(
     Args:
         name: see ``hub.resolve``.
         dtype: ``int8``, ``int4`` or a type of floats; None takes int8 on CPUs for weights that come
-            from a quantised GGUF file, as llama.cpp does in effect, else the type the weights were
-            saved in. In ``int8`` and ``float32`` the weights of such a file stay what they are on
-            CPUs; rows are rounded to 8 bits, or not at all. Other weights are packed in ``int8``
-            and ``int4`` once, see ``packed``.
+            from a quantised GGUF file, as llama.cpp does in effect, and for models whose experts
+            are in MXFP4, which they stay in; else the type the weights were saved in. In ``int8``
+            and ``float32`` the weights of such a file stay what they are on CPUs; rows are rounded
+            to 8 bits, or not at all. Other weights are packed in ``int8`` and ``int4`` once, see
+            ``packed``.
         device: None takes CUDA where there is one, else the CPU.
         cache: ``int8`` stores keys and values in 8 bits, see ``NativeModel``; None in floats.
 
@@ -77,15 +78,16 @@ def load_model(
     if in_place is not None:
         return in_place
     folder = hub.folder_of(name, dtype)
-    if integers is not None and (reason := packed.why_not_packed(folder)) is not None:
-        raise ValueError(_on_native_path(integers, reason))
-    if stored is not None and (reason := packed.why_not_packed(folder)) is not None:
-        raise ValueError(_cache_on_native_path(stored, reason))
-    usual = dtype is None and has_int8(place) and quantisation(folder) is not None
-    if integers is None and usual and packed.why_not_packed(folder) is None:
-        integers = "int8"
-    if integers is not None:
-        return _packed(name, folder, integers, stored)
+    quantised = mxfp4.is_mxfp4(folder) or quantisation(folder) is not None
+    usual = dtype is None and has_int8(place) and quantised
+    if integers is not None or stored is not None or usual:
+        packing = packed.packing(folder)
+        if packing.why_not is None and (integers is not None or usual):
+            return _packed(name, folder, integers or "int8", stored, packing)
+        if integers is not None and packing.why_not is not None:
+            raise ValueError(_on_native_path(integers, packing.why_not))
+        if stored is not None and packing.why_not is not None:
+            raise ValueError(_cache_on_native_path(stored, packing.why_not))
     hf_model = hub.read_folder(name, folder, dtype, place)
     label = str(hf_model.model.dtype).removeprefix("torch.")
     model = model_for(hf_model.model, cache=stored)
@@ -147,14 +149,23 @@ def _in_place(
     return _opened(name, folder, folder, _label(label, cache), run)
 
 
-def _packed(name: str, folder: Path, products: Products, cache: CacheType | None) -> LoadedModel:
+def _packed(
+    name: str,
+    folder: Path,
+    products: Products,
+    cache: CacheType | None,
+    packing: packed.Packing,
+) -> LoadedModel:
     """The model in a folder with matrices that are packed once, if there is room for them."""
 
     def load() -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+        if mxfp4.is_mxfp4(folder):
+            with progress(f"loading {name}"), quiet_transformers():
+                return mxfp4.open_mxfp4(folder), tokenizer_of(folder)
         loaded = hub.read_folder(name, folder, products, torch.device("cpu"))
         return loaded.model, loaded.tokenizer
 
-    if packed.has_experts(folder) or packed.packed_size(folder, products) > packed.limit():
+    if packing.size(products) > packed.limit():
         hf_model, tokenizer = load()
         model = NativeModel(hf_model, products, cache=cache)
         return LoadedModel(model, tokenizer, folder, _label(products, cache))

@@ -7,7 +7,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from draftwood.loading.gguf_blocks import digest_of, is_blocks_folder
+from draftwood.loading.gguf_blocks import files_of, is_blocks_folder
+from draftwood.loading.gguf_files import digest
 from draftwood.loading.packages import builtins
 from draftwood.storage.atomic import MANIFEST, Facts, sha256
 from draftwood.storage.weights import WEIGHTS
@@ -29,7 +30,7 @@ def weights_digest(folder: Path) -> str | None:
     """
     known = _facts(folder).get("weights")
     if known is None and is_blocks_folder(folder):
-        return digest_of(folder)
+        return digest(files_of(folder))
     files = sorted(path for pattern in WEIGHTS for path in folder.glob(pattern))
     if known is not None or not files:
         return known

@@ -20,13 +20,12 @@ import numpy as np
 import transformers
 from transformers import PreTrainedTokenizerBase
 
-from draftwood.loading import skeleton
+from draftwood.loading import mxfp4, skeleton
 from draftwood.loading.folders import check_folder, understood
 from draftwood.models.decoder import Projection, why_other_shape
-from draftwood.models.families import FAMILIES
 from draftwood.models.native import NativeModel, Products
 from draftwood.native.cache_types import CacheType
-from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix
+from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory
@@ -61,31 +60,49 @@ class KeptMatrix:
     scales: int
 
 
-def why_not_packed(folder: Path) -> str | None:
-    """Why the native path does not run the model in a folder; None if it does.
+@dataclass(frozen=True)
+class Packing:
+    """What packing the matrices of a model comes to.
+
+    Attributes:
+        why_not: why the native path does not run the model; None if it does.
+        shapes: outputs and inputs of its matrices, for each of the formats that those have which
+            are stored in blocks; None for the others.
+    """
+
+    why_not: str | None
+    shapes: dict[str | None, list[tuple[int, int]]]
+
+    def size(self, products: Products) -> int:
+        """Most bytes that the packed matrices have."""
+        return sum(
+            sum(Matrix.sizes(format or FROM_FLOATS[products], *shape))
+            for format, shapes in self.shapes.items()
+            for shape in shapes
+        )
+
+
+def packing(folder: Path) -> Packing:
+    """What packing the model in a folder comes to; nothing of its weights is read.
 
     Raises:
         ValueError: for a configuration that Transformers does not understand.
     """
     with understood(folder):
-        return why_other_shape(skeleton.skeleton(transformers.AutoConfig.from_pretrained(folder)))
-
-
-def has_experts(folder: Path) -> bool:
-    """Whether it is a mixture of experts, whose matrices are packed at every load."""
-    model = skeleton.skeleton(transformers.AutoConfig.from_pretrained(folder))
-    family = FAMILIES.get(type(model).__name__)
-    return family is not None and family.routing(model.config.get_text_config()) is not None
-
-
-def packed_size(folder: Path, products: Products) -> int:
-    """Most bytes that the packed matrices of the model in a folder have."""
-    config, format = transformers.AutoConfig.from_pretrained(folder), FROM_FLOATS[products]
-    model = skeleton.skeleton(config)
-    shapes = [model.get_submodule(name).weight.shape for name in skeleton.linear(model)]
+        model = skeleton.skeleton(transformers.AutoConfig.from_pretrained(folder))
+    if (reason := why_other_shape(model)) is not None:
+        return Packing(reason, {})
+    weights = list(skeleton.large(model).values())
     if model.config.tie_word_embeddings:
-        shapes.append(model.get_input_embeddings().weight.shape)
-    return sum(sum(Matrix.sizes(format, *shape)) for shape in shapes)
+        weights.append(model.get_input_embeddings().weight)
+    format = mxfp4.FORMAT if mxfp4.is_mxfp4(folder) else None
+    shapes: dict[str | None, list[tuple[int, int]]] = {None: []}
+    for each in weights:
+        if each.ndim == 2:
+            shapes[None].append((each.shape[0], each.shape[1]))
+        else:
+            shapes.setdefault(format, []).extend([(each.shape[1], each.shape[2])] * len(each))
+    return Packing(None, shapes)
 
 
 def packed_folder(
@@ -143,6 +160,7 @@ def write_packed(
 ) -> None:
     """Pack a model's matrices into a folder, with all else that running it takes."""
     matrices = dict[str, KeptMatrix]()
+    nowhere = np.broadcast_to(aligned(1), 1 << 62)
     with (folder / MATRICES).open("wb") as file:
 
         def pack(place: str, part: Projection) -> Matrix:
@@ -155,16 +173,15 @@ def write_packed(
                 structure.factor,
                 *(_append(file, content) for content in matrix.memory),
             )
-            file.flush()
             matrices[place] = each
-            return _matrix(_mapped(folder), each, part)  # no memory of its own
+            return _matrix(nowhere, each, part)  # no memory of its own; it is never multiplied
 
         NativeModel(model, products, packer=pack)
-    large = {f"{name}.weight" for name in skeleton.linear(model)}
-    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set[str]()
-    small = {
-        name: tensor for name, tensor in model.state_dict().items() if name not in large | tied
-    }
+    left_out = {f"{name}.weight" for name in skeleton.large(model)}
+    if model.config.tie_word_embeddings:
+        left_out.add("lm_head.weight")
+    names = skeleton.shapes_of(model).keys() - left_out
+    small = {name: tensor for name, tensor in model.state_dict().items() if name in names}
     skeleton.save(model, tokenizer, small, folder)
     places = {
         "made_from": made_from,

@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from draftwood.models.decoder import BLOCKS, weights_of
+from draftwood.models import experts
+from draftwood.models.decoder import weights_of
 from draftwood.native.matrix import Weights
 
 SMALL = "small.safetensors"
 Shape = tuple[int, ...]
 
 
-def skeleton(config: Any) -> Any:
+def skeleton(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     """The model of a configuration, with nothing in the place of weights.
 
     Its tables of rotary frequencies are there.
@@ -27,7 +28,7 @@ def skeleton(config: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
     _make_rotary(model)
     return model.eval()
 
@@ -59,8 +60,8 @@ def open_skeleton(
 
     Args:
         small: tensors by their names.
-        matrices: what linear layers and embeddings get in the place of weights, by their names.
-            None gives all linear layers their shapes alone.
+        matrices: what linear layers, embeddings and parts of experts get in the place of weights,
+            by their names. None gives all linear layers and experts their shapes alone.
 
     Raises:
         ValueError: for tensors of other shapes than the configuration asks for, and missing ones.
@@ -70,18 +71,32 @@ def open_skeleton(
     model = skeleton(AutoConfig.from_pretrained(folder))
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder)
-    if matrices is None:
-        matrices = {name: model.get_submodule(name).weight.detach() for name in linear(model)}
+    fill(model, small, large(model) if matrices is None else matrices)
+    return model
+
+
+def fill(model: Any, small: Mapping[str, torch.Tensor], matrices: Mapping[str, Weights]) -> None:
+    """Give a skeleton its tensors, and its modules matrices in the place of weights.
+
+    Raises:
+        ValueError: for tensors of other shapes than the configuration asks for, and missing ones.
+    """
     shapes = {name: tuple(tensor.shape) for name, tensor in small.items()}
     shapes |= {f"{module}.weight": tuple(found.shape) for module, found in matrices.items()}
-    require_shapes(model, shapes)
+    wanted = {name: _flat(shape) for name, shape in shapes_of(model).items()}
+    for name, shape in shapes.items():
+        require_shape(name, _flat(shape), wanted.get(name, _flat(shape)))
     require_all(model, shapes)
+    mixtures = experts.mixtures(model)
     for name, found in matrices.items():
-        _put(model.get_submodule(name), found)
+        parent, _, part = name.rpartition(".")
+        if parent in mixtures:
+            _put_part(mixtures[parent], part, found)
+        else:
+            _put(model.get_submodule(name), found)
     model.load_state_dict(small, strict=False, assign=True)
     if model.config.tie_word_embeddings:
         _put(model.get_output_embeddings(), weights_of(model.get_input_embeddings()))
-    return model
 
 
 def linear(model: Any) -> list[str]:
@@ -92,6 +107,15 @@ def linear(model: Any) -> list[str]:
         for name, module in model.named_modules()
         if type(module) is nn.Linear and module is not tied
     ]
+
+
+def large(model: Any) -> dict[str, torch.Tensor]:
+    """The weights of linear layers by their names, and of experts for each of their parts."""
+    found = {name: model.get_submodule(name).weight.detach() for name in linear(model)}
+    for name, module in experts.mixtures(model).items():
+        for part, weights in experts.stacked(module).items():
+            found[f"{name}.{part}"] = weights
+    return found
 
 
 def tokenizer_of(folder: Path) -> Any:
@@ -111,27 +135,36 @@ def module_of(model: nn.Module, name: str) -> str | None:
     return module if kind == "weight" and is_matrix else None
 
 
-def require_shapes(
-    model: Any, shapes: Mapping[str, Shape], told: Mapping[str, str] | None = None
-) -> None:
-    """Raise ValueError for a tensor of another shape than the model's.
+def shapes_of(model: Any) -> dict[str, Shape]:
+    """The shapes of a model's tensors, by their names.
 
-    Args:
-        shapes: by the model's names of the tensors.
-        told: what they are called in their file, where that is something else.
+    Weights of experts are told part by part, as ``model.layers.0.mlp.experts.gate.weight``.
     """
-    wanted = model.state_dict()
-    for name, shape in shapes.items():
-        if name in wanted and tuple(wanted[name].shape) != shape:
-            said = other_shape((told or {}).get(name, name), shape, wanted[name].shape)
-            raise ValueError(f"its tensor {said}")
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name, module in experts.mixtures(model).items():
+        for whole in (experts.GATE_UP, experts.DOWN):
+            del shapes[f"{name}.{whole}"]
+        for part, weights in experts.stacked(module).items():
+            shapes[f"{name}.{part}.weight"] = tuple(weights.shape)
+    return shapes
+
+
+def require_shape(name: str, shape: Shape, wanted: Shape) -> None:
+    """Raise ValueError for a tensor of another shape than the model's."""
+    if shape != wanted:
+        raise ValueError(f"its tensor {other_shape(name, shape, wanted)}")
 
 
 def require_all(model: Any, names: Iterable[str]) -> None:
     """Raise ValueError where the model has tensors that are not among these."""
     tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set[str]()
     stored = {*names} | tied
-    missing = [name for name in model.state_dict() if name not in stored]
+    missing = [name for name in shapes_of(model) if name not in stored]
+    require_none(missing)
+
+
+def require_none(missing: Sequence[str]) -> None:
+    """Raise ValueError where tensors are missing."""
     if missing:
         raise ValueError(f"{len(missing)} tensors are missing, the first is {missing[0]}")
 
@@ -142,10 +175,23 @@ def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int
     return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
 
 
+def _flat(shape: Shape) -> Shape:
+    """That of several matrices below each other."""
+    return (shape[0] * shape[1], shape[2]) if len(shape) == 3 else shape
+
+
+def _put_part(module: Any, part: str, weights: Weights) -> None:
+    """As ``_put``, for one of the matrices of experts."""
+    module.gate_up_proj = module.down_proj = None
+    if not hasattr(module, experts.BLOCKS):
+        setattr(module, experts.BLOCKS, {})
+    getattr(module, experts.BLOCKS)[part] = weights
+
+
 def _put(module: Any, weights: Weights) -> None:
     """Weights that lie elsewhere take the place of a module's own."""
     module.weight = None
-    setattr(module, BLOCKS, weights)
+    setattr(module, experts.BLOCKS, weights)
 
 
 def _make_rotary(model: Any) -> None:

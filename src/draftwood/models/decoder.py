@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from draftwood.models.experts import BLOCKS, is_mixture, matrices
 from draftwood.models.families import FAMILIES, Family, Routing, Scales
 from draftwood.models.support import layer_windows
 from draftwood.native.matrix import Blocks, Weights
@@ -118,11 +119,12 @@ class Experts:
     """A mixture of experts: each row goes to a few of them.
 
     Attributes:
-        router: in float32; its products are the logits of the experts.
+        router, router_bias: in float32; products with it are the logits of the experts.
         routing: how they are chosen.
     """
 
     router: Float[Tensor, "experts hidden"]
+    router_bias: Float[Tensor, " experts"] | None
     networks: tuple[Expert, ...]
     routing: Routing
 
@@ -130,7 +132,7 @@ class Experts:
         self, rows: Float[Tensor, "rows hidden"]
     ) -> tuple[Float[Tensor, "rows chosen"], Int[Tensor, "rows chosen"]]:
         """Shares and numbers of each row's experts."""
-        shares = functional.linear(rows, self.router).softmax(-1)
+        shares = functional.linear(rows, self.router, self.router_bias).softmax(-1)
         kept, chosen = shares.topk(self.routing.per_row)
         return (kept / kept.sum(-1, keepdim=True) if self.routing.sums_to_one else kept), chosen
 
@@ -144,6 +146,8 @@ class Layer:
     Attributes:
         query_norm, key_norm: norms of queries and keys, where the model has them (Qwen3).
         after_attention_norm, after_mlp_norm: of what is added, where the model has them (Gemma 2).
+        sinks: scores, one for each head, that take part in the softmax of attention and stand for
+            nothing, in float32; None for none (GPT-OSS).
         window: positions attention reaches back, itself included; None for all.
         rotary: which of the decoder's tables queries and keys are turned by; None for none.
     """
@@ -162,6 +166,7 @@ class Layer:
     down: Projection | None
     experts: Experts | None
     after_mlp_norm: Norm | None
+    sinks: Float[Tensor, " heads"] | None
     window: int | None
     rotary: int | None
 
@@ -209,14 +214,6 @@ class Decoder:
         return embedded if self.scales.embedding == 1.0 else embedded * self.scales.embedding
 
 
-BLOCKS = "blocks"
-"""Attribute of modules whose weights lie in a file; they have no ``weight``.
-
-Of a GGUF file these are its blocks, of a file of packed matrices only their shape, on PyTorch's
-``meta`` device.
-"""
-
-
 def weights_of(module: nn.Module) -> Weights:
     """What a linear layer or an embedding is made of."""
     blocks: Blocks | None = getattr(module, BLOCKS, None)
@@ -255,9 +252,13 @@ def why_other_shape(hf_model: "PreTrainedModel") -> str | None:
         return "it has no table of rotary frequencies"
     if hf_model.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return f"its weights are {hf_model.dtype}"
-    modules = hf_model.get_decoder().named_modules()
-    if any(name.endswith("_proj") and type(each) is not nn.Linear for name, each in modules):
+    modules = dict(hf_model.get_decoder().named_modules())
+    if any(
+        name.endswith("_proj") and type(each) is not nn.Linear for name, each in modules.items()
+    ):
         return "its linear layers are quantised or adapted"
+    if any(name.endswith(".experts") and not is_mixture(each) for name, each in modules.items()):
+        return "its experts are quantised or adapted"
     return None
 
 
@@ -366,6 +367,7 @@ class _Reader:
             down=down,
             experts=experts,
             after_mlp_norm=self._norm_of(layer, names.after_mlp),
+            sinks=_float(getattr(attention, "sinks", None)),
             window=window,
             rotary=None if rotary is None else rotaries.index(rotary),
         )
@@ -414,13 +416,18 @@ class _Reader:
     def _experts(self, network: Any) -> Experts:
         routing = self.family.routing(self.config)
         assert routing is not None  # or the table lacks an entry
-        halves = network.experts.gate_up_proj.detach().chunk(2, dim=1)
-        downs = network.experts.down_proj.detach()
+        router = getattr(network, self.family.router)
+        weight = router.weight.detach().float()
         return Experts(
-            router=network.gate.weight.detach().float(),
+            router=weight,
+            router_bias=_float(getattr(router, "bias", None)),
             networks=tuple(
-                Expert(*(Projection(weight, None) for weight in weights))
-                for weights in zip(*halves, downs, strict=True)
+                Expert(*(Projection(*part) for part in parts))
+                for parts in matrices(network.experts, len(weight))
             ),
             routing=routing,
         )
+
+
+def _float(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach().float()

@@ -57,21 +57,28 @@ class DecoderModel(PoolOfSequences):
         return self.depth
 
 
-def capped_attention(
+def scored_attention(
     query: Float[Tensor, "heads rows dim"],
     keys: Float[Tensor, "heads context dim"],
     values: Float[Tensor, "heads context dim"],
     bias: Float[Tensor, "rows context"],
-    cap: float,
+    cap: float | None = None,
+    sinks: Float[Tensor, "heads rows"] | None = None,
 ) -> Float[Tensor, "heads rows dim"]:
-    """Attention with scores that stay within ``cap`` (Gemma Team 2024, arXiv:2408.00118).
+    """Attention with scores that stay within ``cap`` (Gemma Team 2024, arXiv:2408.00118), or with
+    a score for something that holds nothing (OpenAI 2025, arXiv:2508.10925).
 
-    No fused attention of PyTorch has such a bound, so this goes through all scores, in the types in
-    which Transformers does.
+    No fused attention of PyTorch has these, so this goes through all scores, in the types in which
+    Transformers does.
     """
     scores = query @ keys.transpose(1, 2) * query.shape[-1] ** -0.5
-    scores = cap * torch.tanh(scores / cap) + bias
-    return scores.softmax(-1, dtype=torch.float32).to(values.dtype) @ values
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
+    scores = scores + bias
+    if sinks is not None:
+        scores = torch.cat([scores, sinks[..., None].to(scores.dtype)], dim=-1)
+    weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
+    return weights[..., : values.shape[1]] @ values
 
 
 def outputs(

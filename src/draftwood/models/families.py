@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Scales:
-    """What a model multiplies with, and what it bounds.
+    """What a model multiplies with or adds, and what it bounds.
 
     Attributes:
         embedding: of what the embedding gives, as part of it.
@@ -21,6 +21,9 @@ class Scales:
         logits: of the logits.
         score_cap: scores stay within it through its hyperbolic tangent; None for no bound.
         logit_cap: logits likewise.
+        gate_slope: of gates within the sigmoid of their activation.
+        gate_limit: most that gates may be, and what they gate in size; None for no bound.
+        gated_shift: what is added to what is gated.
     """
 
     embedding: float = 1.0
@@ -30,6 +33,9 @@ class Scales:
     logits: float = 1.0
     score_cap: float | None = None
     logit_cap: float | None = None
+    gate_slope: float = 1.0
+    gate_limit: float | None = None
+    gated_shift: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,7 @@ class Family:
         is_layer_norm: whether norms take off the mean.
         activation: what the configuration calls the network's activation.
         query_key_value, gate_up: what the modules are called; one that holds several comes alone.
+        router: what the module is called that chooses experts.
         is_interleaved: whether rotary positions turn neighbours, not a head's two halves.
         is_parallel: whether attention and network read the same norm and are added together.
         rotary: which table of rotary frequencies a layer goes by, as its name begins; None for
@@ -89,6 +96,7 @@ class Family:
     activation: str = "hidden_act"
     query_key_value: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
+    router: str = "gate"
     is_interleaved: bool = False
     is_parallel: Callable[[Any], bool] = lambda config: False
     rotary: Callable[[Any, int], str | None] = lambda config, layer: ""
@@ -115,6 +123,14 @@ def _granite(config: Any) -> Scales:
         attention=config.attention_multiplier,
         residual=config.residual_multiplier,
         logits=1 / config.logits_scaling,
+    )
+
+
+def _gpt_oss(config: Any) -> Scales:
+    return Scales(
+        gate_slope=getattr(config, "swiglu_alpha", 1.702),
+        gate_limit=getattr(config, "swiglu_limit", 7.0),
+        gated_shift=1.0,
     )
 
 
@@ -202,6 +218,13 @@ FAMILIES: dict[str, Family] = {
         why_not=lambda config: (
             None if config.clip_qkv is None else "it clips queries, keys and values"
         ),
+    ),
+    "GptOssForCausalLM": Family(
+        "GPT-OSS",
+        router="router",
+        # the softmax of the largest is that of all, scaled to sum to one
+        routing=lambda config: Routing(config.num_experts_per_tok, True),
+        scales=_gpt_oss,
     ),
     "GraniteForCausalLM": Family("Granite", scales=_granite),
     "CohereForCausalLM": _cohere("Cohere (Command R)", lambda config, layer: ""),

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftwood.interfaces.model import Layers
-from draftwood.models.decoder_model import DecoderModel, capped_attention
+from draftwood.models.decoder_model import DecoderModel, scored_attention
 from draftwood.models.session import PackedInput
 
 MOST_ROWS = 128
@@ -296,7 +296,7 @@ class _FixedAttention:
         keys, values = (cache[: self.context] for cache in self.caches[index])
         if self.cap is not None:
             keys, values = keys.transpose(0, 1), values.transpose(0, 1)
-            return capped_attention(query, keys, values, self.biases[window], self.cap)
+            return scored_attention(query, keys, values, self.biases[window], self.cap)
         return attention(query, keys, values, self.biases[window])
 
     def _bias(self, numbers: _Numbers, window: int | None) -> Float[Tensor, "stacked context"]:

@@ -13,9 +13,10 @@ from torch.nn import functional
 
 from draftwood.interfaces.model import Keep, Layers, Output
 from draftwood.models.decoder import Expert, Experts, Layer, Norm, Projection
-from draftwood.models.decoder_model import DecoderModel, capped_attention, outputs
+from draftwood.models.decoder_model import DecoderModel, outputs, scored_attention
 from draftwood.models.described import DescribedModel
 from draftwood.models.ends import LeanEnds
+from draftwood.models.families import Scales
 from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Decoded, Graphs
 from draftwood.models.session import PackedInput
 
@@ -58,15 +59,16 @@ class LeanModel(DecoderModel):
         super().__init__(model, cache=hf_model.dtype)
         prepacked = _can_prepack(self.device, self.dtype)
         self.products = [
-            _products(layer, self.sizes.activation, prepacked) for layer in self.decoder.layers
+            _products(layer, self.sizes.activation, self.scales, prepacked)
+            for layer in self.decoder.layers
         ]
         self.lm_head = _product(self.decoder.lm_head, prepacked)
         # attention itself divides scores by the root of a head's dimensions
         scale = self.scales.attention
         self.query_scale = 1.0 if scale is None else scale * self.sizes.head_dim**0.5
         self.padded = prepacked
-        # which experts are run is known only when the rows are there
-        fixed = all(layer.experts is None for layer in self.decoder.layers)
+        # which experts are run is known only when the rows are there; sinks come with experts
+        fixed = all(layer.experts is None and layer.sinks is None for layer in self.decoder.layers)
         self.graphs = (
             Graphs(CudaRecord(self.device)) if fixed and self.device.type == "cuda" else None
         )
@@ -224,17 +226,19 @@ class _Gated:
     gate_up: _Linear
     down: _Linear
     activation: Callable[[Tensor], Tensor]
-
-    @classmethod
-    def of(
-        cls, gate: Projection, up: Projection, down: Projection, activation: str, prepacked: bool
-    ) -> "_Gated":
-        both = _product(Projection.joined([gate, up]), prepacked)
-        return cls(both, _product(down, prepacked), _ACTIVATIONS[activation])
+    scales: Scales
 
     def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
         gate, up = self.gate_up(rows).chunk(2, dim=-1)
-        return self.down(self.activation(gate) * up)
+        slope, limit, shift = (
+            self.scales.gate_slope,
+            self.scales.gate_limit,
+            self.scales.gated_shift,
+        )
+        if limit is not None:
+            gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+        gate = self.activation(gate) if slope == 1.0 else self.activation(gate * slope) / slope
+        return self.down(gate * (up if shift == 0.0 else up + shift))
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,13 +266,18 @@ class _Products:
     network: _Gated | _Mixture
 
 
-def _products(layer: Layer, activation: str, prepacked: bool) -> _Products:
+def _products(layer: Layer, activation: str, scales: Scales, prepacked: bool) -> _Products:
     def gated(network: Layer | Expert) -> _Gated:
         gate, up, down = network.gate, network.up, network.down
         assert gate is not None
         assert up is not None
         assert down is not None
-        return _Gated.of(gate, up, down, activation, prepacked)
+        return _Gated(
+            _product(Projection.joined([gate, up]), prepacked),
+            _product(down, prepacked),
+            _ACTIVATIONS[activation],
+            scales,
+        )
 
     experts = layer.experts
     return _Products(
@@ -333,7 +342,8 @@ class _Span:
             for window in model.windows
         }
         self.masks = {window: mask.repeat_interleave(group, 0) for window, mask in masks.items()}
-        self.cap = model.scales.score_cap
+        self.cap, self.group = model.scales.score_cap, group
+        self.sinks = [layer.sinks for layer in model.decoder.layers]
 
     def __call__(
         self, index: int, window: int | None, query: Tensor, key: Tensor, value: Tensor
@@ -341,9 +351,12 @@ class _Span:
         for place, new in zip(self.places[index], (key, value), strict=True):
             place.copy_(new)
         keys, values = (part.transpose(0, 1) for part in self.visible[index])
-        if self.cap is not None:
+        sinks = self.sinks[index]
+        if self.cap is not None or sinks is not None:
             bias = torch.where(self.masks[window], 0.0, -torch.inf)
-            return capped_attention(query, keys, values, bias, self.cap)
+            if sinks is not None:
+                sinks = sinks.unflatten(0, (-1, self.group)).repeat(1, len(bias) // self.group)
+            return scored_attention(query, keys, values, bias, self.cap, sinks)
         return functional.scaled_dot_product_attention(
             query[None], keys[None], values[None], attn_mask=self.masks[window]
         )[0]

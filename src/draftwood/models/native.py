@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
-from draftwood.interfaces.model import EndWeights, Keep, Output
+from draftwood.interfaces.model import Keep, Output
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.described import DescribedModel
-from draftwood.models.ends import as_saved, beyond, require_part
+from draftwood.models.ends import beyond
+from draftwood.models.families import Scales
+from draftwood.models.native_ends import NativeEnds
 from draftwood.models.native_step import NativeStepper
 from draftwood.models.session import PackedInput, PooledSession
-from draftwood.native import library
+from draftwood.native import library, structures
 from draftwood.native.cache_types import CacheType, stored_as
 from draftwood.native.clock import PhaseClock
 from draftwood.native.matrix import Blocks, Matrix, fill
@@ -109,10 +109,10 @@ class NativeModel(DecoderModel):
         self._shared: dict[Blocks, Matrix] = {}
         self._packer = packer or self._pack
         self._unfilled: list[tuple[Matrix, Blocks]] = []
-        self._norms, self._head_bias = decoder.norm, decoder.lm_head.bias
-        self._lm_head = self._packed("lm_head", decoder.lm_head)
-        self._embedding = self._embedding_of(decoder, half_type)
-        self._embedding_scale = decoder.scales.embedding
+        self.norms, self.head_bias = decoder.norm, decoder.lm_head.bias
+        self.lm_head = self._packed("lm_head", decoder.lm_head)
+        self.embedding = self._embedding_of(decoder, half_type)
+        self.embedding_scale = decoder.scales.embedding
         self.structure = self._decoder(decoder, half_type)
         fill(self._unfilled)
         self._unfilled.clear()
@@ -123,7 +123,7 @@ class NativeModel(DecoderModel):
             and isinstance(decoder.lm_head.weight, Tensor)
             and decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
         )
-        self._is_tied, self._module = tied, model.head
+        self.is_tied, self.head_module = tied, model.head
 
     @property
     def instructions(self) -> str:
@@ -131,7 +131,7 @@ class NativeModel(DecoderModel):
         return library.instructions(self.products == "int8") or "plain loops"
 
     @property
-    def ends(self) -> "NativeEnds":
+    def ends(self) -> NativeEnds:
         return NativeEnds(self)
 
     def compute(
@@ -146,16 +146,14 @@ class NativeModel(DecoderModel):
         }
         wanted = len(parts) if keep == "last" else sum(counts)
         logits = torch.empty(wanted, self.vocab_size, dtype=torch.float32)
-        tokens, positions = (
-            _joined([part.tokens for part in parts]),
-            _joined([part.positions for part in parts]),
-        )
+        tokens = _joined([part.tokens for part in parts])
+        positions = _joined([part.positions for part in parts])
         numbers = [
             number
             for part, place in zip(parts, places, strict=True)
             for number in (place.slot, place.start, place.count, part.before)
         ]
-        run = library.CForwardInput(
+        run = structures.CForwardInput(
             sequences=library.integers(numbers),
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
@@ -182,7 +180,7 @@ class NativeModel(DecoderModel):
         """Implements ``interfaces.step.StepModel``."""
         return NativeStepper(self, session, key, temperature)
 
-    def prepare(self, run: library.CForwardInput) -> int:
+    def prepare(self, run: structures.CForwardInput) -> int:
         """Say where the cache is now, and the clock; gives the number of threads."""
         pool = self.pool
         run.cache, run.scales = pool.addresses[0], pool.addresses[-1]  # scales of bytes
@@ -196,13 +194,13 @@ class NativeModel(DecoderModel):
         """For each layer 1, or 0 where it is left out."""
         return bytes(index not in left_out for index in range(self.depth))
 
-    def _decoder(self, decoder: Decoder, half_type: torch.dtype) -> library.CDecoder:
-        sizes, embedding = self.sizes, self._embedding
+    def _decoder(self, decoder: Decoder, half_type: torch.dtype) -> structures.CDecoder:
+        sizes, embedding = self.sizes, self.embedding
         scales, rotaries = self.scales, decoder.rotaries
-        layers = (library.CLayer * self.depth)(
+        layers = (structures.CLayer * self.depth)(
             *(self._layer(index, layer) for index, layer in enumerate(decoder.layers))
         )
-        return library.CDecoder(
+        return structures.CDecoder(
             hidden=sizes.hidden,
             intermediate_size=sizes.intermediate_size,
             heads=sizes.heads,
@@ -217,7 +215,7 @@ class NativeModel(DecoderModel):
             is_layer_norm=sizes.is_layer_norm,
             norms_whole_vectors=sizes.norms_whole_vectors,
             is_parallel=sizes.is_parallel,
-            activation=library.ACTIVATIONS[sizes.activation],
+            gating=_gating(sizes, scales),
             epsilon=sizes.epsilon,
             embedding_scale=scales.embedding * scales.inputs,
             attention_scale=_usual_scale(sizes) if scales.attention is None else scales.attention,
@@ -231,32 +229,33 @@ class NativeModel(DecoderModel):
             frequencies=self._address(torch.stack([rotary.frequencies for rotary in rotaries])),
             embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
             embedding_codes=(
-                embedding.structure if isinstance(embedding, Matrix) else library.CMatrix()
+                embedding.structure if isinstance(embedding, Matrix) else structures.CMatrix()
             ),
             norm=self._norm(decoder.norm),
-            lm_head=self._lm_head.structure,
+            lm_head=self.lm_head.structure,
             layers=layers,
         )
 
-    def _layer(self, index: int, layer: Layer) -> library.CLayer:
-        return library.CLayer(
+    def _layer(self, index: int, layer: Layer) -> structures.CLayer:
+        return structures.CLayer(
             **{
                 name: self._structure_of(f"{index}.{name}", getattr(layer, name))
                 for name in MATRICES
             },
             experts=self._experts(index, layer.experts),
-            **{name: self._norm(getattr(layer, name)) for name in library.NORMS},
+            sinks=self._address(layer.sinks),
+            **{name: self._norm(getattr(layer, name)) for name in structures.NORMS},
             window=layer.window or 0,
             rotary=-1 if layer.rotary is None else layer.rotary,
         )
 
-    def _experts(self, index: int, experts: Experts | None) -> library.CExperts:
+    def _experts(self, index: int, experts: Experts | None) -> structures.CExperts:
         if experts is None:
-            return library.CExperts()
+            return structures.CExperts()
         before, routing = self.weight_bytes, experts.routing
-        networks = (library.CExpert * len(experts.networks))(
+        networks = (structures.CExpert * len(experts.networks))(
             *(
-                library.CExpert(
+                structures.CExpert(
                     *(
                         self._structure_of(f"{index}.{number}.{name}", getattr(expert, name))
                         for name in ("gate", "up", "down")
@@ -268,26 +267,25 @@ class NativeModel(DecoderModel):
         self._memory.append(networks)
         read = (self.weight_bytes - before) * routing.per_row // len(networks)
         self.weight_bytes = before + read
-        return library.CExperts(
+        return structures.CExperts(
             count=len(networks),
             per_row=routing.per_row,
             shares_sum_to_one=routing.sums_to_one,
             router=self._address(experts.router),
+            router_bias=self._address(experts.router_bias),
             networks=networks,
         )
 
-    def _norm(self, norm: Norm | None) -> library.CNorm:
+    def _norm(self, norm: Norm | None) -> structures.CNorm:
         if norm is None:
-            return library.CNorm()
-        return library.CNorm(
-            self._address(norm.weight), None if norm.bias is None else self._address(norm.bias)
-        )
+            return structures.CNorm()
+        return structures.CNorm(self._address(norm.weight), self._address(norm.bias))
 
-    def _structure_of(self, place: str, part: Projection | None) -> library.CMatrix:
-        return library.CMatrix() if part is None else self._packed(place, part).structure
+    def _structure_of(self, place: str, part: Projection | None) -> structures.CMatrix:
+        return structures.CMatrix() if part is None else self._packed(place, part).structure
 
     def _pack(self, place: str, part: Projection) -> Matrix:
-        if isinstance(part.weight, Tensor):
+        if type(part.weight) is not Blocks:  # others are not read as they lie in the file
             return Matrix.pack(part.weight, part.bias, self.products)
         matrix, unfilled = Matrix.of_blocks(part.weight, part.bias, self.products)
         self._unfilled += unfilled
@@ -314,80 +312,24 @@ class NativeModel(DecoderModel):
         self.weight_bytes = bytes_of_products  # products read none of it
         return embedding
 
-    def _address(self, tensor: Tensor) -> int:
-        """Where a tensor lies, which from now on stays in memory."""
+    def _address(self, tensor: Tensor | None) -> int | None:
+        """Where a tensor lies, which from now on stays in memory; None for none."""
+        if tensor is None:
+            return None
         tensor = tensor.contiguous()
         self._memory.append(tensor)
         return tensor.data_ptr()
 
 
-class NativeEnds:
-    """The ends of a ``NativeModel``.
-
-    A part of the vocabulary costs 16 products for each of its tokens that has no other of its 16
-    neighbours in the part.
-    """
-
-    def __init__(self, model: NativeModel) -> None:
-        self.model = model
-
-    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
-        require_part(tokens, self.model.vocab_size)
-        embedding = self.model._embedding
-        embedded = (
-            embedding.outputs(tokens)
-            if isinstance(embedding, Matrix)
-            else functional.embedding(tokens, embedding)
-        )
-        return embedded.to(self.model.dtype) * self.model._embedding_scale
-
-    def logits(
-        self,
-        hidden: Float[Tensor, "rows dim"],
-        tokens: Int[Tensor, " part"] | None = None,
-        normed: bool = False,
-    ) -> Float[Tensor, "rows part"]:
-        model = self.model
-        tokens = torch.arange(model.vocab_size) if tokens is None else tokens
-        require_part(tokens, model.vocab_size)
-        rows, part = hidden.float().contiguous(), tokens.to(torch.int64).contiguous()
-        logits = torch.empty(len(rows), len(part), dtype=torch.float32)
-        model.library.draftwood_logits(
-            model.structure,
-            rows.data_ptr(),
-            len(rows),
-            not normed,
-            part.data_ptr(),
-            len(part),
-            logits.data_ptr(),
-            threads(),
-        )
-        return logits
-
-    def weights(self) -> EndWeights:
-        """The weights of both ends; embedding, norms and a tied head are kept.
-
-        Another head is read from the Transformers model while that is in use elsewhere; afterwards
-        it is made again of what products read, which takes as long as one copy and as much memory
-        as in float32. What was rounded to 8 bits then stays rounded.
-        """
-        model = self.model
-        own = model._embedding
-        embedding = (own.floats() if isinstance(own, Matrix) else own).to(model.dtype)
-        norm, norm_bias = as_saved(model._norms, model.dtype)
-        head = embedding if model._is_tied else self._untied(model._module())
-        return EndWeights(embedding, norm, norm_bias, head, model._head_bias)
-
-    def _untied(self, module: nn.Module | None) -> Tensor:
-        weight = None if module is None else module.weight
-        if isinstance(weight, Tensor):
-            return weight.detach()
-        return self.model._lm_head.floats().to(self.model.dtype)
-
-
 def _usual_scale(sizes: Sizes) -> float:
     """One by the root of a head's dimensions, in float32."""
     return float(torch.tensor(sizes.head_dim, dtype=torch.float32).sqrt().reciprocal())
+
+
+def _gating(sizes: Sizes, scales: Scales) -> structures.CGating:
+    activation = structures.ACTIVATIONS[sizes.activation]
+    limit = scales.gate_limit or 0.0
+    return structures.CGating(activation, scales.gate_slope, limit, scales.gated_shift)
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:

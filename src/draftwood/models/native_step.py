@@ -6,7 +6,7 @@ import torch
 
 from draftwood.models.ends import beyond
 from draftwood.models.session import PooledSession
-from draftwood.native import library
+from draftwood.native import library, structures
 from draftwood.native.step import NativeDraft, NativeStep, StepCaller
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class NativeStepper:
         self.model, self.session = model, session
         every = bytes([1]) * model.depth
         hidden = library.integers([0] * (model.depth + 1))
-        self._run = library.CForwardInput(
+        self._run = structures.CForwardInput(
             attention=every, mlp=every, hidden=hidden, layers=model.depth
         )
         self._call = StepCaller(key, temperature)

@@ -42,8 +42,26 @@ inline Floats gelu_tanh(Floats x) {
     return x * 0.5f * (1.0f + hyperbolic_tangent(inner));
 }
 
-inline Floats activated(int32_t activation, Floats values) {
-    return activation == GELU_TANH ? gelu_tanh(values) : silu(values);
-}
+// How a network gates: what is gated, plus a shift, times an activation of its gate, of which only
+// the inner part is steeper; both are bounded first, gates only from above. With a slope, a limit
+// and a shift it is GPT-OSS's (OpenAI 2025, arXiv:2508.10925).
+struct Gating {
+    int32_t activation;
+    float slope, limit, shift;  // limit 0 for none
+
+    Floats gate(Floats values) const {
+        if (limit != 0) values = values > limit ? all(limit) : values;
+        if (activation == GELU_TANH) return gelu_tanh(values);
+        return slope == 1 ? silu(values) : silu(values * slope) / slope;
+    }
+
+    Floats gated(Floats values) const {
+        if (limit != 0) {
+            values = values > limit ? all(limit) : values;
+            values = values < -limit ? all(-limit) : values;
+        }
+        return values + shift;
+    }
+};
 
 }  // namespace draftwood

@@ -45,6 +45,10 @@ struct Average {
         total() = total() * old[0] + block.total() * young[0];
         most() = top;
     }
+
+    // Something with this score that holds nothing was seen too (Xiao et al. 2023,
+    // arXiv:2309.17453).
+    void add_sink(float score) const { total() += std::exp(score - most()); }
 };
 
 // Rows times heads that go over a block together, first all heads of the first row.

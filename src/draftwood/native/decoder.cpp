@@ -33,6 +33,8 @@ struct Layer {
     Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
     Matrix query, key, value, output, gate, up, down;  // the last three only without experts
     Experts experts;
+    // of each head: the score of something that is always seen and holds nothing; null for none
+    const float* sinks;
     int32_t window;  // tokens that a row sees, itself included; 0 for all
     int32_t rotary;  // which table of frequencies; -1 for none
 };
@@ -46,7 +48,7 @@ struct Decoder {
     int32_t is_layer_norm;   // whether norms take off the mean
     int32_t norms_whole_vectors;  // whether queries and keys are normed across all heads
     int32_t is_parallel;  // whether the network reads what attention reads, not what it gave
-    int32_t activation;
+    Gating gating;
     float epsilon;
     float embedding_scale, attention_scale, residual_scale, logit_scale;
     float score_cap, logit_cap;  // 0 for none
@@ -554,7 +556,7 @@ private:
                 for (int64_t block = unit.blocks.first; block < unit.blocks.last; block++)
                     join(unit, block, averages(block), joined);
             }
-            put_attended(unit, joined);
+            put_attended(unit, decoder.layers[index].sinks, joined);
         }
     }
 
@@ -608,14 +610,16 @@ private:
         }
     }
 
-    void put_attended(const AttentionUnit& unit, float* joined) {
+    void put_attended(const AttentionUnit& unit, const float* sinks, float* joined) {
         const int dim = decoder.head_dim;
         const Together all{unit.group, 0, unit.heads, unit.window, joined};
         for (int row = unit.group.first; row < unit.group.first + unit.group.count; row++)
             for (int head = 0; head < unit.heads; head++) {
                 const int from = (unit.first_head + head) * dim;
                 float* results = &scratch.attended[(size_t)row * decoder.heads * dim + from];
-                (in_pairs ? finish_pairs : finish)(all.average(row, head, dim), results);
+                const Average average = all.average(row, head, dim);
+                if (sinks) average.add_sink(sinks[unit.first_head + head]);
+                (in_pairs ? finish_pairs : finish)(average, results);
                 for (int i = 0; whole_heads && i < dim; i += GROUP)
                     scratch.attention.encode(row, from + i, results + i, GROUP);
             }
@@ -643,12 +647,12 @@ private:
         products(layer.gate, scratch.narrow, run.rows, first, last,
                  [&](int row, int tile, Floats values) {
                      store(gated + (size_t)row * padded + tile * LANES,
-                           activated(decoder.activation, values));
+                           decoder.gating.gate(values));
                  });
         products(layer.up, scratch.narrow, run.rows, first, last,
                  [&](int row, int tile, Floats values) {
                      float* to = gated + (size_t)row * padded + tile * LANES;
-                     store(to, load(to) * values);
+                     store(to, load(to) * decoder.gating.gated(values));
                  });
         for (int row = 0; row < run.rows; row++)
             for (int from = groups.first * GROUP; from < std::min(groups.last * GROUP, width);
@@ -712,11 +716,11 @@ private:
         };
         products(expert.gate, group.narrow, rows, first, last,
                  [&](int row, int tile, Floats values) {
-                     store(gated(row) + tile * LANES, activated(decoder.activation, values));
+                     store(gated(row) + tile * LANES, decoder.gating.gate(values));
                  });
         products(expert.up, group.narrow, rows, first, last, [&](int row, int tile, Floats values) {
             float* to = gated(row) + tile * LANES;
-            store(to, load(to) * values);
+            store(to, load(to) * decoder.gating.gated(values));
         });
         for (int row = 0; row < rows; row++)
             group.wide.encode(row, from, gated(row) + from, std::min(GROUP, width - from));
@@ -1043,13 +1047,14 @@ void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t 
     }
 }
 
-// Bytes of a structure that Python hands over, in the order of STRUCTURES in library.py; 0 behind
+// Bytes of a structure that Python hands over, in the order of STRUCTURES in structures.py; 0 behind
 // the last.
 int64_t draftwood_structure_size(int32_t index) {
     using namespace draftwood;
-    const int64_t sizes[] = {sizeof(Matrix),       sizeof(Norm),         sizeof(Expert),
-                             sizeof(Experts),      sizeof(Layer),        sizeof(Decoder),
-                             sizeof(ForwardInput), sizeof(StoredBlocks), sizeof(Step)};
+    const int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Expert),
+                             sizeof(Experts), sizeof(Layer),        sizeof(Gating),
+                             sizeof(Decoder), sizeof(ForwardInput), sizeof(StoredBlocks),
+                             sizeof(Step)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

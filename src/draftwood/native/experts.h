@@ -19,6 +19,7 @@ struct Experts {
     int32_t count, per_row;     // no count: the layer has one network for all rows
     int32_t shares_sum_to_one;  // whether the shares of a row's experts are scaled to do so
     const float* router;        // [count][hidden]
+    const float* router_bias;   // [count], or null
     const Expert* networks;     // [count]
 };
 
@@ -48,8 +49,10 @@ inline float dot(const float* a, const float* b, int count) {
 inline void choose_experts(const Experts& experts, const float* row, int width, Choice* choices) {
     static thread_local std::vector<float> shares;
     shares.resize(experts.count);
-    for (int expert = 0; expert < experts.count; expert++)
+    for (int expert = 0; expert < experts.count; expert++) {
         shares[expert] = dot(experts.router + (size_t)expert * width, row, width);
+        if (experts.router_bias) shares[expert] += experts.router_bias[expert];
+    }
     const float most = *std::max_element(shares.begin(), shares.end());
     float total = 0, kept = 0;
     for (float& share : shares) total += share = std::exp(share - most);

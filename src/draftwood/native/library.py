@@ -1,5 +1,5 @@
-"""The C++ library: compiled once per kind of CPU and kept on disk, or prebuilt; its types and
-functions as Python sees them.
+"""The C++ library: compiled once per kind of CPU and kept on disk, or prebuilt; its functions as
+Python sees them.
 """
 
 import ctypes
@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Sequence
 from ctypes import (
     POINTER,
-    Structure,
     c_char_p,
     c_double,
     c_float,
@@ -35,154 +34,20 @@ from draftwood.native.compiler import (
     processor,
     source_files,
 )
+from draftwood.native.structures import (
+    STRUCTURES,
+    CDecoder,
+    CForwardInput,
+    CMatrix,
+    CStep,
+    CStoredBlocks,
+)
 from draftwood.storage.atomic import publish
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress
 
 MOST_KEPT = 8
 TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
-
-ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
-
-
-class CMatrix(Structure):
-    """See matrices.h."""
-
-    _fields_ = (
-        *((name, c_int32) for name in ("format", "outputs", "inputs", "encoding")),
-        ("factor", c_float),
-        *((name, c_void_p) for name in ("weights", "scales", "bias")),
-    )
-
-
-class CNorm(Structure):
-    """See decoder.cpp, also for what follows."""
-
-    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
-
-
-class CExpert(Structure):
-    """See experts.h, also for what follows."""
-
-    _fields_ = tuple((name, CMatrix) for name in ("gate", "up", "down"))
-
-
-class CExperts(Structure):
-    _fields_ = (
-        *((name, c_int32) for name in ("count", "per_row", "shares_sum_to_one")),
-        ("router", c_void_p),
-        ("networks", POINTER(CExpert)),
-    )
-
-
-NORMS = (
-    *("attention_norm", "mlp_norm", "query_norm", "key_norm"),
-    *("after_attention_norm", "after_mlp_norm"),
-)
-
-
-class CLayer(Structure):
-    _fields_ = (
-        *((name, CNorm) for name in NORMS),
-        *((name, CMatrix) for name in ("query", "key", "value", "output", "gate", "up", "down")),
-        ("experts", CExperts),
-        ("window", c_int32),
-        ("rotary", c_int32),
-    )
-
-
-class CDecoder(Structure):
-    _fields_ = (
-        *(
-            (name, c_int32)
-            for name in (
-                "hidden",
-                "intermediate_size",
-                "heads",
-                "num_kv_heads",
-                "head_dim",
-                "rotary_dim",
-                "rotaries",
-                "vocabulary",
-                "encodings",
-                "is_bfloat16",
-                "has_byte_cache",
-                "is_layer_norm",
-                "norms_whole_vectors",
-                "is_parallel",
-                "activation",
-            )
-        ),
-        *(
-            (name, c_float)
-            for name in (
-                "epsilon",
-                "embedding_scale",
-                "attention_scale",
-                "residual_scale",
-                "logit_scale",
-                "score_cap",
-                "logit_cap",
-            )
-        ),
-        ("rotary_scales", c_void_p),
-        ("frequencies", c_void_p),
-        ("embedding", c_void_p),
-        ("embedding_codes", CMatrix),
-        ("norm", CNorm),
-        ("lm_head", CMatrix),
-        ("layers", POINTER(CLayer)),
-    )
-
-
-class CForwardInput(Structure):
-    _fields_ = (
-        *((name, c_int32) for name in ("num_sequences", "rows", "layers", "last_only")),
-        ("sequences", POINTER(c_int64)),
-        *((name, c_void_p) for name in ("tokens", "positions")),
-        *((name, c_char_p) for name in ("attention", "mlp")),
-        ("sees", POINTER(c_int64)),
-        ("cache", c_void_p),
-        ("scales", c_void_p),
-        ("cache_slots", c_int64),
-        ("capacity", c_int64),
-        ("logits", c_void_p),
-        ("hidden", POINTER(c_int64)),
-        ("seconds", c_void_p),
-    )
-
-
-class CStoredBlocks(Structure):
-    """See blocks.h."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("rows", "order", "grid", "signs")),
-        ("matrix", POINTER(CMatrix)),
-    )
-
-
-class CStep(Structure):
-    """See step.h."""
-
-    _fields_ = (
-        ("drafting", c_void_p),
-        *((name, c_void_p) for name in ("costs", "slopes")),
-        *((name, c_int64) for name in ("room", "root", "most", "ranks")),
-        *((name, c_uint64) for name in ("key", "place")),
-        ("is_drawn", c_int32),
-        *((name, c_float) for name in ("temperature", "temperature_of_ranks")),
-        *((name, c_void_p) for name in ("tokens", "parents", "path", "chances", "proposers")),
-        *((name, c_int64) for name in ("nodes", "kept", "next_token")),
-        ("broken", c_void_p),
-        *((name, c_double) for name in ("draft_seconds", "target_seconds", "verify_seconds")),
-    )
-
-
-STRUCTURES: tuple[type[Structure], ...] = (
-    *(CMatrix, CNorm, CExpert, CExperts),
-    *(CLayer, CDecoder, CForwardInput, CStoredBlocks, CStep),
-)
-"""In the order of ``draftwood_structure_size``."""
 
 ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and width
 
@@ -333,12 +198,12 @@ def _check_structures(compiled: ctypes.CDLL) -> None:
         size = compiled.draftwood_structure_size(number)
         if size != ctypes.sizeof(structure):
             raise RuntimeError(
-                f"{structure.__name__} of library.py must have {size} bytes, as"
+                f"{structure.__name__} of structures.py must have {size} bytes, as"
                 f" {structure.__name__[1:]} has in C++, but it has {ctypes.sizeof(structure)}; give"
                 " both the same fields in the same order"
             )
     if compiled.draftwood_structure_size(len(STRUCTURES)):
-        raise RuntimeError("STRUCTURES of library.py must name all of draftwood_structure_size")
+        raise RuntimeError("STRUCTURES of structures.py must name all of draftwood_structure_size")
 
 
 @functools.cache

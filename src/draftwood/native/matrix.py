@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.native.library import CMatrix, CStoredBlocks, integers, library
+from draftwood.native.library import integers, library
+from draftwood.native.structures import CMatrix, CStoredBlocks
 from draftwood.native.threads import threads
 
 # How rows are encoded for a product; a matrix asks for one of them.
@@ -86,6 +87,10 @@ class Blocks:
         if count > 0:
             mapped.base.madvise(mmap.MADV_DONTNEED, begin, count)
 
+    def read(self) -> np.ndarray:
+        """The stored rows, one behind the other."""
+        return np.ascontiguousarray(self.stored)
+
     def rows(self) -> Int[Tensor, " outputs"]:
         """The stored row of each output."""
         return torch.arange(self.shape[0]) if self.order is None else self.order
@@ -94,7 +99,7 @@ class Blocks:
         """The file's own numbers, in float32."""
         from gguf import GGMLQuantizationType, dequantize
 
-        values = dequantize(np.ascontiguousarray(self.stored), GGMLQuantizationType[self.format])
+        values = dequantize(self.read(), GGMLQuantizationType[self.format])
         found = torch.from_numpy(np.array(values, dtype=np.float32)).reshape(-1, self.inputs)
         return found if self.order is None else found[self.order]
 
@@ -137,7 +142,7 @@ class Matrix:
             bias=None if self.bias is None else self.bias.data_ptr(),
         )
         sizes = self.sizes(format, outputs, inputs)
-        self.memory = [_aligned(size) for size in sizes] if memory is None else list(memory)
+        self.memory = [aligned(size) for size in sizes] if memory is None else list(memory)
         begins = [part.ctypes.data for part in self.memory]
         if any(begin % ALIGNMENT for begin in begins):
             raise ValueError(f"matrices begin at multiples of {ALIGNMENT} bytes")
@@ -224,7 +229,7 @@ def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
     """Lay blocks out in their matrices, all in one call, beside which Python may go on."""
     kept, stored = list[object](), (CStoredBlocks * len(matrices))()
     for place, (matrix, blocks) in enumerate(matrices):
-        rows = np.ascontiguousarray(blocks.stored)
+        rows = blocks.read()
         order = blocks.rows().to(torch.int64).contiguous()
         grid, signs = _code_books(blocks.format)
         kept += rows, order, grid, signs
@@ -235,7 +240,7 @@ def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
         blocks.let_go()
 
 
-def _aligned(size: int) -> np.ndarray:
+def aligned(size: int) -> np.ndarray:
     """So many bytes that begin at a line of the caches."""
     part = torch.empty(size + ALIGNMENT, dtype=torch.uint8).numpy()
     begin = -part.ctypes.data % ALIGNMENT

@@ -9,7 +9,7 @@
 
 namespace draftwood {
 
-// CStep of library.py.
+// CStep of structures.py.
 struct Step {
     Drafting* drafting;             // null drafts nothing and learns nothing
     const double *costs, *slopes;   // of a step with 0, 1, 2, ... draft tokens, as for `grow`

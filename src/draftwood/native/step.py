@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.native import library
+from draftwood.native import library, structures
 from draftwood.native.drafting import Costs, Drafting
 
 
@@ -74,13 +74,13 @@ class StepCaller:
 
     def __init__(self, key: int, temperature: float) -> None:
         self._call = library.library().draftwood_step
-        self._step = library.CStep(key=key, is_drawn=temperature > 0.0, temperature=temperature)
+        self._step = structures.CStep(key=key, is_drawn=temperature > 0.0, temperature=temperature)
         self._alone = Costs([1.0], [math.inf])  # a root without draft tokens
         self._costs: Costs | None = None  # that the structure points to
 
     def __call__(
         self,
-        run: tuple[library.CDecoder, library.CForwardInput],
+        run: tuple[structures.CDecoder, structures.CForwardInput],
         sequence: tuple[int, int],
         draft: NativeDraft,
         root: int,

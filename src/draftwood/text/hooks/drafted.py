@@ -55,18 +55,16 @@ class Rows:
         self.scores = Scores(call.input_ids, call.processors)
         self.greedy = not call.config.do_sample
         wanted = call.config.return_dict_in_generate
-        self.scored, self.logged = (
-            (wanted and call.config.output_scores),
-            (wanted and call.config.output_logits),
-        )
+        self.scored = wanted and call.config.output_scores
+        self.logged = wanted and call.config.output_logits
         self.width = call.past + call.new  # columns of the cache once the prompts are run
         self.steps: list[list[Step]] = [[] for _ in call.input_ids]
         self.counts = [0] * len(call.input_ids)  # tokens that each row has got
         self.rest = Rest(LEAST_KEPT)
-        same_draws = self.greedy or follows_draws(method.verifier)  # whatever was drafted
         # tokens that the drafters do not know of yet
         self.late: list[list[int]] = [[] for _ in call.input_ids]
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
+        same_draws = self.greedy or follows_draws(method.verifier)  # whatever was drafted
         self.may_rest = same_draws and len(call.input_ids) > 1
         self.rows: list[Decoding] = []
         self.sessions: list[PooledSession] = []

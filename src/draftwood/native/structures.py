@@ -1,0 +1,166 @@
+"""Structures that Python hands to the library, field by field as C++ has them."""
+
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int32,
+    c_int64,
+    c_uint64,
+    c_void_p,
+)
+
+ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
+
+
+class CGating(Structure):
+    """See activations.h."""
+
+    _fields_ = (
+        ("activation", c_int32),
+        *((name, c_float) for name in ("slope", "limit", "shift")),
+    )
+
+
+class CMatrix(Structure):
+    """See matrices.h."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("format", "outputs", "inputs", "encoding")),
+        ("factor", c_float),
+        *((name, c_void_p) for name in ("weights", "scales", "bias")),
+    )
+
+
+class CNorm(Structure):
+    """See decoder.cpp, also for what follows."""
+
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
+
+
+class CExpert(Structure):
+    """See experts.h, also for what follows."""
+
+    _fields_ = tuple((name, CMatrix) for name in ("gate", "up", "down"))
+
+
+class CExperts(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("count", "per_row", "shares_sum_to_one")),
+        ("router", c_void_p),
+        ("router_bias", c_void_p),
+        ("networks", POINTER(CExpert)),
+    )
+
+
+NORMS = (
+    *("attention_norm", "mlp_norm", "query_norm", "key_norm"),
+    *("after_attention_norm", "after_mlp_norm"),
+)
+
+
+class CLayer(Structure):
+    _fields_ = (
+        *((name, CNorm) for name in NORMS),
+        *((name, CMatrix) for name in ("query", "key", "value", "output", "gate", "up", "down")),
+        ("experts", CExperts),
+        ("sinks", c_void_p),
+        ("window", c_int32),
+        ("rotary", c_int32),
+    )
+
+
+class CDecoder(Structure):
+    _fields_ = (
+        *(
+            (name, c_int32)
+            for name in (
+                "hidden",
+                "intermediate_size",
+                "heads",
+                "num_kv_heads",
+                "head_dim",
+                "rotary_dim",
+                "rotaries",
+                "vocabulary",
+                "encodings",
+                "is_bfloat16",
+                "has_byte_cache",
+                "is_layer_norm",
+                "norms_whole_vectors",
+                "is_parallel",
+            )
+        ),
+        ("gating", CGating),
+        *(
+            (name, c_float)
+            for name in (
+                "epsilon",
+                "embedding_scale",
+                "attention_scale",
+                "residual_scale",
+                "logit_scale",
+                "score_cap",
+                "logit_cap",
+            )
+        ),
+        ("rotary_scales", c_void_p),
+        ("frequencies", c_void_p),
+        ("embedding", c_void_p),
+        ("embedding_codes", CMatrix),
+        ("norm", CNorm),
+        ("lm_head", CMatrix),
+        ("layers", POINTER(CLayer)),
+    )
+
+
+class CForwardInput(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("num_sequences", "rows", "layers", "last_only")),
+        ("sequences", POINTER(c_int64)),
+        *((name, c_void_p) for name in ("tokens", "positions")),
+        *((name, c_char_p) for name in ("attention", "mlp")),
+        ("sees", POINTER(c_int64)),
+        ("cache", c_void_p),
+        ("scales", c_void_p),
+        ("cache_slots", c_int64),
+        ("capacity", c_int64),
+        ("logits", c_void_p),
+        ("hidden", POINTER(c_int64)),
+        ("seconds", c_void_p),
+    )
+
+
+class CStoredBlocks(Structure):
+    """See blocks.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("rows", "order", "grid", "signs")),
+        ("matrix", POINTER(CMatrix)),
+    )
+
+
+class CStep(Structure):
+    """See step.h."""
+
+    _fields_ = (
+        ("drafting", c_void_p),
+        *((name, c_void_p) for name in ("costs", "slopes")),
+        *((name, c_int64) for name in ("room", "root", "most", "ranks")),
+        *((name, c_uint64) for name in ("key", "place")),
+        ("is_drawn", c_int32),
+        *((name, c_float) for name in ("temperature", "temperature_of_ranks")),
+        *((name, c_void_p) for name in ("tokens", "parents", "path", "chances", "proposers")),
+        *((name, c_int64) for name in ("nodes", "kept", "next_token")),
+        ("broken", c_void_p),
+        *((name, c_double) for name in ("draft_seconds", "target_seconds", "verify_seconds")),
+    )
+
+
+STRUCTURES: tuple[type[Structure], ...] = (
+    *(CMatrix, CNorm, CExpert, CExperts),
+    *(CLayer, CGating, CDecoder, CForwardInput, CStoredBlocks, CStep),
+)
+"""In the order of ``draftwood_structure_size``."""
