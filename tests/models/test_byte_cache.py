@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerFast
 
 import draftwood
+import families
 from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.loading.models import load_format, load_model, model_for
 from draftwood.models import native
@@ -46,6 +47,17 @@ def test_logits_are_close_to_those_of_a_float_cache(head_dim: int, window: int |
             assert not torch.equal(own, other)
             assert (own - other).abs().max() < 0.15 * other.std()
             assert (own - other).square().mean().sqrt() < 0.02 * other.std()
+
+
+@pytest.mark.parametrize("family", ["gpt-oss", "gemma2"])  # sinks, and capped scores
+def test_what_families_do_to_scores_is_done_to_bytes_too(family: str) -> None:
+    tokens, hf = families.some_tokens(40, seed=1), families.hf_model(family).float()
+    floats, in_bytes = (
+        NativeModel(hf, "float32", cache=cache).start().extend(tokens).logits
+        for cache in (None, "int8")
+    )
+    assert not torch.equal(floats, in_bytes)
+    assert (floats - in_bytes).square().mean().sqrt() < 0.05 * floats.std()
 
 
 @pytest.mark.parametrize(("head_dim", "window"), [(8, None), (64, 40), (80, None), (64, None)])
