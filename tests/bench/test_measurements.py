@@ -102,7 +102,7 @@ def window_of(model: torch.nn.Module, tokens: list[int]) -> float:
 class Loaded:
     """What ``load_model`` gives, of a tiny model and a text of numbers."""
 
-    def __init__(self, name: str, dtype: str, device: str | None) -> None:
+    def __init__(self, name: str, dtype: str = "float32", device: str | None = None) -> None:
         whole = tiny_llama(0, vocab=50)
         self.model = NativeModel(whole, "int8" if dtype == "int8" else None)
         self.tokenizer = lambda text: {"input_ids": [int(word) for word in text.split()]}
@@ -111,7 +111,8 @@ class Loaded:
 def test_quality_is_transformers_perplexity_and_the_divergence_of_whole_distributions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(format_quality, "load_model", Loaded)
+    for name in ("load_model", "load_format"):
+        monkeypatch.setattr(format_quality, name, Loaded)
     tokens = torch.randint(50, (80,), generator=torch.Generator().manual_seed(1)).tolist()
     asked = FormatQuality(("int8",), window=16, windows=4)
     formats = format_quality.Formats(asked, None, " ".join(map(str, tokens)))

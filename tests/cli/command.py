@@ -1,10 +1,23 @@
 """Commands run as a user would type them."""
 
+import os
 import signal
+from pathlib import Path
 
 from click.testing import CliRunner, Result
 
 from draftwood.cli.main import main
+from draftwood.native import library
+
+
+def with_library(home: Path) -> dict[str, str]:
+    """An environment with this home, where the library is compiled already."""
+    if library.available():
+        compiled = Path(library.library()._name).parent
+        (home / "kernels").mkdir(parents=True, exist_ok=True)
+        if not (home / "kernels" / compiled.name).exists():
+            (home / "kernels" / compiled.name).symlink_to(compiled)
+    return {**os.environ, "DRAFTWOOD_HOME": str(home)}
 
 
 def run(*arguments: str, given: str | bytes | None = None) -> Result:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import safetensors.torch
-from command import refused, run
+from command import refused, run, with_library
 
 from draftwood.bench.peers import lineup
 from draftwood.bench.peers.systems import System
@@ -275,7 +275,7 @@ def test_a_killed_run_goes_on(target: str, prompts: str, tmp_path: Path) -> None
         *options(target, prompts, output),
     ]
     command = [sys.executable, "-m", "draftwood.cli.main", *arguments]
-    environment = {**os.environ, "DRAFTWOOD_HOME": str(tmp_path / "home")}
+    environment = with_library(tmp_path / "home")
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
     ) as process:

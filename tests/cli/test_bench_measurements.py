@@ -3,7 +3,6 @@ gone on with, shown, and everything that may be wrong.
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 import gguf
 import pytest
 import torch
-from command import refused, run
+from command import refused, run, with_library
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from draftwood.bench.records.files import read_records, read_run
@@ -126,7 +125,7 @@ def test_a_killed_measurement_goes_on(target: str, text: str, tmp_path: Path) ->
     output = tmp_path / "out"
     arguments = [*quality(target, text, output), "--windows", "100"]
     command = [sys.executable, "-m", "draftwood.cli.main", *arguments]
-    environment = {**os.environ, "DRAFTWOOD_HOME": str(tmp_path / "home")}
+    environment = with_library(tmp_path / "home")
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
         end = time.monotonic() + 240
         while process.poll() is None and time.monotonic() < end:

@@ -1,5 +1,4 @@
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -7,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from command import hear_ctrl_c, refused, run
+from command import hear_ctrl_c, refused, run, with_library
 
 from draftwood import methods
 from draftwood.cli import costs
@@ -170,7 +169,7 @@ def test_ctrl_c_leaves_nothing(endless, own_home):
         [sys.executable, "-c", SAY_WHEN_MEASURING, "tune", "--model", endless, "--seconds", "600"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "DRAFTWOOD_HOME": str(own_home)},
+        env=with_library(own_home),
         preexec_fn=hear_ctrl_c,
         text=True,
     )

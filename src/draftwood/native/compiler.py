@@ -5,6 +5,7 @@ Only the standard library is imported, as wheels are built where nothing else is
 
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -39,12 +40,17 @@ def compiler() -> str | None:
     return next((path for path in map(shutil.which, names) if path), None)
 
 
+def own_flags() -> list[str]:
+    """What the user wants the compiler to be told: ``$CXXFLAGS``."""
+    return shlex.split(os.environ.get("CXXFLAGS", ""))
+
+
 def compile_library(destination: Path, flags: Sequence[str]) -> None:
     """Compile all sources into one file.
 
     Args:
         destination: the file.
-        flags: besides ``FLAGS``, such as the CPU to compile for.
+        flags: besides ``FLAGS``, such as the CPU to compile for; ``own_flags`` come last.
 
     Raises:
         CompilerError: where there is no compiler, or it fails.
@@ -53,7 +59,7 @@ def compile_library(destination: Path, flags: Sequence[str]) -> None:
     if path is None:
         raise CompilerError("there is no C++ compiler; install one (for instance: apt install g++)")
     sources = map(str, sorted(SOURCES.glob("*.cpp")))
-    command = [path, *FLAGS, *flags, *sources, "-o", str(destination)]
+    command = [path, *FLAGS, *flags, *own_flags(), *sources, "-o", str(destination)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         first = next(

@@ -31,6 +31,7 @@ from draftwood.native.compiler import (
     CompilerError,
     compile_library,
     compiler,
+    own_flags,
     processor,
     source_files,
 )
@@ -238,6 +239,7 @@ def key() -> str:
     identity = [
         *FLAGS,
         TARGET,
+        *own_flags(),
         *sources,
         compiler() or "",
         platform.machine(),
