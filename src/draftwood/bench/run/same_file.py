@@ -84,7 +84,7 @@ class Systems:
         names = list(dict.fromkeys(record.method for record in wanted))
         starts = {name: self._starts(name) for name in names}
         with ExitStack() as stack:
-            adapters = {name: stack.enter_context(self._adapter(name)) for name in names}
+            adapters = {name: stack.enter_context(self._started(name)) for name in names}
             pairs = [(record.method, record.at) for record in wanted]
             reading = {pair: list[float]() for pair in pairs}
             speeds = {pair: list[float]() for pair in pairs}
@@ -137,17 +137,25 @@ class Systems:
         times = []
         for turn in range(self.asked.rounds + 1):
             since = time.perf_counter()
-            with self._adapter(name) as adapter:
-                mode = MODES_OF[name][0]
-                adapter.ask(PeerRequest(self._long_prompt()[:START_TOKENS], 1, mode, True))
+            with self._started(name) as adapter:
+                first = PeerRequest(self._long_prompt()[:START_TOKENS], 1, MODES_OF[name][0], True)
+                self._answer(name, adapter, first)
                 if turn:  # by now the file is in memory, and what is made once is made
                     times.append(time.perf_counter() - since)
         return round(median(times), 2)
 
-    def _adapter(self, name: str) -> Adapter:
+    def _started(self, name: str) -> Adapter:
         log = environments.folder("logs") / f"gguf-{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        return Adapter(self._commands[name], log)
+        try:
+            return Adapter(self._commands[name], log)
+        except AdapterError as error:
+            raise self._unable(name, error) from error
+
+    def _unable(self, name: str, error: AdapterError) -> ValueError:
+        return ValueError(
+            f"{name} does not run {self._file.name}, and --systems can leave it out: {error}"
+        )
 
     def _ask(
         self,
@@ -157,10 +165,15 @@ class Systems:
         tokens: int,
     ) -> Reply:
         name, mode = pair
+        return self._answer(
+            name, adapters[name], PeerRequest(prompt, tokens, mode, ignore_eos=True)
+        )
+
+    def _answer(self, name: str, adapter: Adapter, request: PeerRequest) -> Reply:
         try:
-            return adapters[name].ask(PeerRequest(prompt, tokens, mode, ignore_eos=True))
+            return adapter.ask(request)
         except AdapterError as error:
-            raise ValueError(f"{name} does not answer on {self._file.name}: {error}") from error
+            raise self._unable(name, error) from error
 
 
 def _peak_bytes(group: int) -> int:
