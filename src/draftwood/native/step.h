@@ -1,5 +1,5 @@
-// A step of a text that is decoded by itself: draft, run, match and learn. The same as Decoding does
-// piece by piece (engine/decoding.py), with the sources of merging.h and the rule of
+// A step of a text that is decoded by itself: draft, run, match and learn. The same as Decoding
+// does piece by piece (engine/decoding.py), with the sources of merging.h and the rule of
 // verifiers/match.py.
 #pragma once
 
@@ -11,8 +11,8 @@ namespace draftwood {
 
 // CStep of structures.py.
 struct Step {
-    Drafting* drafting;             // null drafts nothing and learns nothing
-    const double *costs, *slopes;   // of a step with 0, 1, 2, ... draft tokens, as for `grow`
+    Drafting* drafting;            // null drafts nothing and learns nothing
+    const double *costs, *slopes;  // of a step with 0, 1, 2, ... draft tokens, as for `grow`
     int64_t room, root, most;       // `most` draft tokens; with 0 nothing is grown
     int64_t ranks;                  // likeliest successors of each node that are learnt; 0: none
     uint64_t key, place;            // of the request, and of its next draw
@@ -21,9 +21,9 @@ struct Step {
     // what came of it; [1 + most] each
     int64_t *tokens, *parents, *path;
     double* chances;
-    uint64_t* proposers;            // as of draftwood_drafting_proposers
+    uint64_t* proposers;  // as of draftwood_drafting_proposers
     int64_t nodes, kept, next_token;
-    const float* broken;            // a row of logits of which no token can be drawn, else null
+    const float* broken;  // a row of logits of which no token can be drawn, else null
     double draft_seconds, target_seconds, verify_seconds;
 };
 
@@ -48,16 +48,17 @@ public:
             const double rate = emitted / step.costs[count];
             if (rate > best) step.nodes = count + 1, best = rate;
         }
-        for (int64_t i = 1; i < step.nodes; i++) step.proposers[i] = step.drafting->proposers(nodes[i]);
+        for (int64_t i = 1; i < step.nodes; i++)
+            step.proposers[i] = step.drafting->proposers(nodes[i]);
     }
 
     // Which nodes each node sees, and how deep it lies: [nodes nodes] and [nodes].
     void relate(uint8_t* sees, int64_t* depths) const {
         for (int64_t i = 0; i < step.nodes; i++) {
             const int64_t parent = step.parents[i];
-            uint8_t* own = sees + i * step.nodes;
+            uint8_t *own = sees + i * step.nodes, *above = sees + parent * step.nodes;
             if (parent < 0) std::fill(own, own + step.nodes, 0);
-            else std::copy(own - (i - parent) * step.nodes, own - (i - parent - 1) * step.nodes, own);
+            else std::copy(above, above + step.nodes, own);
             own[i] = 1;
             depths[i] = parent < 0 ? 0 : depths[parent] + 1;
         }
