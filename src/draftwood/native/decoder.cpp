@@ -872,8 +872,8 @@ int32_t draftwood_step(const draftwood::Decoder* decoder, draftwood::ForwardInpu
     if (odd >= 0) return odd;
     stepper.match(logits.get());
     step->verify_seconds = lap();
-    if (!step->broken)
-        stepper.learn(logits.get(), [&](int64_t count, auto act) { for_each(count, threads, act); });
+    const auto each = [&](int64_t count, auto act) { for_each(count, threads, act); };
+    if (!step->broken) stepper.learn(logits.get(), each);
     step->draft_seconds += lap();
     return -1;
 }
@@ -1047,8 +1047,8 @@ void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t 
     }
 }
 
-// Bytes of a structure that Python hands over, in the order of STRUCTURES in structures.py; 0 behind
-// the last.
+// Bytes of a structure that Python hands over, in the order of STRUCTURES in structures.py; 0
+// behind the last.
 int64_t draftwood_structure_size(int32_t index) {
     using namespace draftwood;
     const int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Expert),

@@ -56,7 +56,8 @@ public:
     void relate(uint8_t* sees, int64_t* depths) const {
         for (int64_t i = 0; i < step.nodes; i++) {
             const int64_t parent = step.parents[i];
-            uint8_t *own = sees + i * step.nodes, *above = sees + parent * step.nodes;
+            uint8_t* own = sees + i * step.nodes;
+            const uint8_t* above = sees + std::max<int64_t>(parent, 0) * step.nodes;
             if (parent < 0) std::fill(own, own + step.nodes, 0);
             else std::copy(above, above + step.nodes, own);
             own[i] = 1;
