@@ -5,6 +5,7 @@ that the CPU can run. Only the standard library is imported, as wheels are built
 is installed.
 """
 
+import os
 import platform
 import re
 import sys
@@ -92,7 +93,8 @@ def best() -> CPULevel | None:
 def build(folder: Path) -> list[Path]:
     """Compile the library for all levels of this kind of machine; returns the files.
 
-    Levels that the compiler does not know are left out, but for the first.
+    ``$DRAFTWOOD_PREBUILT`` may name some of them instead, with commas between. Levels that the
+    compiler does not know are left out, but for the first.
 
     Raises:
         CompilerError: where there is no compiler, it fails, or no level is known.
@@ -103,6 +105,8 @@ def build(folder: Path) -> list[Path]:
             f"there are no levels of CPUs for {platform.machine()} on {sys.platform}; install from"
             " source, which compiles for the CPU at hand"
         )
+    named = os.environ.get("DRAFTWOOD_PREBUILT", "").split(",")
+    levels = [level for level in levels if level.name in named] or levels
     folder.mkdir(parents=True, exist_ok=True)
     made = list[Path]()
     for level in levels:
