@@ -27,6 +27,7 @@ GROUND = {
 }
 LOADING = GROUND | {"models", "loading"}
 AXES = {"shapes", "verifiers", "sources", "drafters"}
+TEXT = LOADING | {"heads", "costs", "engine", "methods", "text"} | AXES
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "storage": set(),
@@ -39,17 +40,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "interfaces": GROUND,
     "engine": GROUND,
     "models": GROUND,
+    "heads": GROUND,
     "loading": GROUND | {"models"},
     "costs": GROUND | {"models"},
     "shapes": GROUND,
     "verifiers": GROUND,
     "sources": GROUND | {"models", "costs"},
-    "drafters": GROUND | {"models", "costs", "shapes", "sources"},
-    "methods": GROUND | {"models", "costs", "engine"} | AXES,
-    "text": LOADING | {"costs", "engine", "methods"} | AXES,
-    "testing": LOADING | {"costs", "engine", "methods", "text"} | AXES,
-    "bench": LOADING | {"costs", "engine", "methods", "text", "testing"} | AXES,
-    "cli": LOADING | {"costs", "engine", "methods", "text", "testing", "bench"} | AXES,
+    "drafters": GROUND | {"models", "heads", "costs", "shapes", "sources"},
+    "methods": GROUND | {"models", "heads", "costs", "engine"} | AXES,
+    "text": TEXT - {"text"},
+    "testing": TEXT,
+    "training": TEXT,
+    "bench": TEXT | {"testing"},
+    "cli": TEXT | {"testing", "training", "bench"},
 }
 BENCH = {  # the rooms of the benchmark, likewise
     "plan": set[str](),

@@ -1,0 +1,121 @@
+"""A decoder layer that continues the target's own hidden states."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from draftwood.heads.layers import Attend, Attention, HeadSizes, Mlp, RmsNorm
+
+
+@dataclass(frozen=True)
+class EagleConfig:
+    """What an EAGLE head is.
+
+    Attributes:
+        sizes: of its layers.
+        layers: decoder layers; the first reads token and state side by side.
+        reads: the target's layers whose inputs it reads, in order; the number after the last one
+            means the state after the final norm.
+        norms_features: whether each state is normed before they are joined (EAGLE-3.1).
+        feeds_normed: whether a drafted state goes back in after the head's norm (EAGLE-3.1).
+        norm_before_residual: whether the residual stream starts with the normed state.
+        window: newest rows that a row sees; None for all.
+    """
+
+    kind: ClassVar[str] = "eagle"
+    sizes: HeadSizes
+    layers: int = 1
+    reads: tuple[int, ...] = (0,)
+    norms_features: bool = True
+    feeds_normed: bool = True
+    norm_before_residual: bool = False
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise ValueError(f"a head has at least one layer, got {self.layers}")
+        if not self.reads:
+            raise ValueError("a head reads at least one layer of its target")
+
+
+class EagleHead(nn.Module):
+    """Drafts the target's next states one by one, and tokens with the target's own output head.
+
+    EAGLE-3 (Li et al. 2025, arXiv:2503.01840) with the norms of EAGLE-3.1 (arXiv:2605.09992). Row t
+    reads the token at place t + 1 and the target's states at place t, and gives a state in the
+    place of the one at t + 1, from which the token at t + 2 follows. Behind its first step a
+    drafted state takes the place of the target's.
+
+    The embedding of tokens and the rows of the output head are the target's and not part of it.
+    """
+
+    def __init__(self, config: EagleConfig) -> None:
+        super().__init__()
+        self.config, sizes = config, config.sizes
+        count = len(config.reads)
+        norms = count if config.norms_features else 0
+        self.fc_norm = nn.ModuleList(RmsNorm(sizes.hidden, sizes.epsilon) for _ in range(norms))
+        self.fc = nn.Linear(count * sizes.hidden, sizes.hidden, bias=False)
+        self.layers = nn.ModuleList(_Layer(config, n) for n in range(config.layers))
+        self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
+
+    def combine(
+        self, features: Float[Tensor, "... rows reads dim"]
+    ) -> Float[Tensor, "... rows dim"]:
+        """The target's states of all layers that it reads, as one state."""
+        if self.config.norms_features:
+            parts = features.unbind(-2)
+            features = torch.stack(
+                [norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-2
+            )
+        return self.fc(features.flatten(-2))
+
+    def forward(
+        self,
+        embedded: Float[Tensor, "... rows dim"],
+        state: Float[Tensor, "... rows dim"],
+        positions: Int[Tensor, "... rows"],
+        attend: Attend,
+    ) -> tuple[Float[Tensor, "... rows dim"], Float[Tensor, "... rows dim"]]:
+        """One step: the state that goes back in, and the one that the output head reads.
+
+        Args:
+            embedded: the target's embedding of the tokens at the next places.
+            state: ``combine`` of the target's states, or the state that the step before gave.
+            positions: of the rows, for the rotary embedding.
+            attend: which rows see which.
+        """
+        for number, layer in enumerate(self.layers):
+            state = layer(embedded, state, positions, number, attend)
+        normed = self.norm(state)
+        return (normed if self.config.feeds_normed else state), normed
+
+
+class _Layer(nn.Module):
+    """A decoder layer; the first one also reads the token."""
+
+    def __init__(self, config: EagleConfig, number: int) -> None:
+        super().__init__()
+        sizes = config.sizes
+        self.is_first, self.normed_residual = number == 0, config.norm_before_residual
+        self.input_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
+        if self.is_first:
+            self.hidden_norm = RmsNorm(sizes.hidden, sizes.epsilon)
+        self.self_attn = Attention(sizes, sizes.hidden * (2 if self.is_first else 1))
+        self.post_attention_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
+        self.mlp = Mlp(sizes)
+
+    def forward(
+        self, embedded: Tensor, state: Tensor, positions: Tensor, number: int, attend: Attend
+    ) -> Tensor:
+        if self.is_first:
+            normed = self.hidden_norm(state)
+            rows = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
+            state = normed if self.normed_residual else state
+        else:
+            rows = self.input_layernorm(state)
+        state = state + self.self_attn(rows, positions, number, attend)
+        return state + self.mlp(self.post_attention_layernorm(state))

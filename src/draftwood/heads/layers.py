@@ -1,0 +1,198 @@
+"""What the networks of trained drafters are built of: a decoder layer, its cache, its masks.
+
+Shapes: rows of hidden states are [... rows dim]; queries, keys and values are
+[... heads rows head_dim].
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class HeadSizes:
+    """Sizes of a drafter's decoder layers; as a rule those of its target's.
+
+    Attributes:
+        hidden: entries of a hidden state, the target's.
+        rope_theta: base of the rotary embedding.
+        epsilon: of the norms.
+    """
+
+    hidden: int
+    intermediate_size: int
+    heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope_theta: float = 10000.0
+    epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.heads % self.num_kv_heads:
+            raise ValueError(
+                f"heads ({self.heads}) must be a multiple of num_kv_heads ({self.num_kv_heads})"
+            )
+
+
+class RmsNorm(nn.Module):
+    """Root mean square norm (Zhang and Sennrich 2019, arXiv:1910.07467), computed in float32."""
+
+    def __init__(self, dim: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight, self.epsilon = nn.Parameter(torch.ones(dim)), epsilon
+
+    def forward(self, rows: Float[Tensor, "... dim"]) -> Float[Tensor, "... dim"]:
+        wide = rows.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.epsilon)
+        return (wide * self.weight).to(rows.dtype)
+
+
+def rotated(
+    heads: Float[Tensor, "... heads rows dim"], positions: Int[Tensor, "... rows"], theta: float
+) -> Float[Tensor, "... heads rows dim"]:
+    """Rotary embedding in halves, as Llama has it (Su et al. 2021, arXiv:2104.09864)."""
+    dim = heads.shape[-1]
+    powers = torch.arange(0, dim, 2, device=heads.device, dtype=torch.float32) / dim
+    angles = positions[..., None].float() / theta**powers
+    cos, sin = angles.cos()[..., None, :, :], angles.sin()[..., None, :, :]
+    first, second = heads.float().chunk(2, dim=-1)
+    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+    return turned.to(heads.dtype)
+
+
+class Attend(Protocol):
+    """Which keys the queries of a layer see: one of a cache, of a packed row, of frames."""
+
+    def __call__(
+        self,
+        layer: int,
+        query: Float[Tensor, "... heads rows dim"],
+        key: Float[Tensor, "... kv_heads rows dim"],
+        value: Float[Tensor, "... kv_heads rows dim"],
+    ) -> Float[Tensor, "... heads rows dim"]: ...
+
+
+class Attention(nn.Module):
+    """Projections of grouped-query attention; what sees what is the caller's.
+
+    Args:
+        sizes: of heads and of the output.
+        inputs: entries of a row that comes in, which may be several states side by side.
+    """
+
+    def __init__(self, sizes: HeadSizes, inputs: int) -> None:
+        super().__init__()
+        self.sizes = sizes
+        queries, keys = sizes.heads * sizes.head_dim, sizes.num_kv_heads * sizes.head_dim
+        self.q_proj = nn.Linear(inputs, queries, bias=False)
+        self.k_proj = nn.Linear(inputs, keys, bias=False)
+        self.v_proj = nn.Linear(inputs, keys, bias=False)
+        self.o_proj = nn.Linear(queries, sizes.hidden, bias=False)
+
+    def forward(
+        self,
+        rows: Float[Tensor, "... rows inputs"],
+        positions: Int[Tensor, "... rows"],
+        layer: int,
+        attend: Attend,
+    ) -> Float[Tensor, "... rows dim"]:
+        theta = self.sizes.rope_theta
+        query = rotated(self._split(self.q_proj(rows)), positions, theta)
+        key = rotated(self._split(self.k_proj(rows)), positions, theta)
+        mixed = attend(layer, query, key, self._split(self.v_proj(rows)))
+        return self.o_proj(mixed.transpose(-2, -3).flatten(-2))
+
+    def _split(self, rows: Tensor) -> Tensor:
+        return rows.unflatten(-1, (-1, self.sizes.head_dim)).transpose(-2, -3)
+
+
+class Mlp(nn.Module):
+    """A gated network (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, sizes: HeadSizes) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(sizes.hidden, sizes.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(sizes.hidden, sizes.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(sizes.intermediate_size, sizes.hidden, bias=False)
+
+    def forward(self, rows: Float[Tensor, "... dim"]) -> Float[Tensor, "... dim"]:
+        return self.down_proj(functional.silu(self.gate_proj(rows)) * self.up_proj(rows))
+
+
+def attended(
+    query: Float[Tensor, "... heads rows dim"],
+    key: Float[Tensor, "... kv_heads context dim"],
+    value: Float[Tensor, "... kv_heads context dim"],
+    seen: Bool[Tensor, "... rows context"],
+) -> Float[Tensor, "... heads rows dim"]:
+    """Grouped-query attention where each row sees what ``seen`` says."""
+    return functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=seen.unsqueeze(-3), enable_gqa=True
+    )
+
+
+class HeadCache:
+    """Keys and values of a drafter's layers for one sequence, batchless.
+
+    Committed rows come first; rows that were drafted follow and are dropped with ``keep``. Memory
+    grows by doubling.
+
+    Args:
+        layers: number of decoder layers.
+        sizes: of these.
+        like: a tensor whose dtype and device the cache takes.
+    """
+
+    def __init__(self, layers: int, sizes: HeadSizes, like: Tensor) -> None:
+        shape = (layers, 2, sizes.num_kv_heads, 64, sizes.head_dim)
+        self._memory = like.new_zeros(shape)
+        self.length = 0
+
+    def attend(self, seen: Bool[Tensor, "rows context"]) -> Attend:
+        """Attention of new rows, which are appended as they pass through each layer.
+
+        Args:
+            seen: which of the rows before and of themselves the new rows see; ``context`` is
+                ``length`` before the call and the number of new rows.
+        """
+        rows, context = seen.shape
+        if context != self.length + rows:
+            raise ValueError(
+                f"{rows} rows after {self.length} see {self.length + rows}, not {context}"
+            )
+        while context > self._memory.shape[3]:
+            self._memory = torch.cat([self._memory, torch.zeros_like(self._memory)], dim=3)
+        first, self.length = self.length, context
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            self._memory[layer, 0, :, first:context] = key
+            self._memory[layer, 1, :, first:context] = value
+            keys, values = self._memory[layer, :, :, :context]
+            return attended(query, keys, values, seen)
+
+        return attend
+
+    def keep(self, length: int) -> None:
+        """Drop all rows from ``length`` on."""
+        self.length = min(self.length, length)
+
+
+def causal(
+    rows: int, before: int = 0, window: int | None = None, device: torch.device | None = None
+) -> Bool[Tensor, "rows context"]:
+    """New rows that see all before them and themselves, or the newest ``window`` of these."""
+    places = torch.arange(before + rows, device=device)
+    back = places[before:, None] - places
+    return (back >= 0) if window is None else (back >= 0) & (back < window)
+
+
+def parameters_of(module: nn.Module, but: Sequence[str] = ()) -> int:
+    """Numbers that a module learns."""
+    return sum(
+        each.numel() for name, each in module.named_parameters() if not name.startswith(tuple(but))
+    )

@@ -1,0 +1,103 @@
+"""What the loop asks of a recipe, and what it hands to one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from draftwood.heads.layers import HeadSizes
+
+
+@dataclass(frozen=True, eq=False)
+class TargetWeights:
+    """What a recipe may know of the target: sizes and frozen ends.
+
+    Attributes:
+        layers: decoder layers.
+        sizes: of these.
+        embedding: what it reads in the place of each token.
+        head: rows of the output head of the draft vocabulary.
+        draft_tokens: the draft vocabulary: ids in the target's, ascending.
+        draft_index: place in the draft vocabulary of each token, -1 where it is not part of it.
+        last_layers: weights of its newest decoder layers by their names in Transformers, to start
+            from; empty where they are not known.
+    """
+
+    layers: int
+    sizes: HeadSizes
+    embedding: Float[Tensor, "vocab dim"]
+    head: Float[Tensor, "draft_vocab dim"]
+    draft_tokens: Int[Tensor, " draft_vocab"]
+    draft_index: Int[Tensor, " vocab"]
+    last_layers: Sequence[Mapping[str, Tensor]] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class PackedRows:
+    """Texts side by side in rows of one length.
+
+    Attributes:
+        tokens: 0 where a row has no text.
+        segments: number of the text within the row, -1 where there is none.
+        positions: of a token within its text.
+        is_answer: whether a token is part of an answer; losses look at these alone.
+        states: the layers that the recipe reads, in its order.
+        final: the target's state after the final norm.
+        log_normalizer: of the target's logits.
+    """
+
+    tokens: Int[Tensor, "rows places"]
+    segments: Int[Tensor, "rows places"]
+    positions: Int[Tensor, "rows places"]
+    is_answer: Bool[Tensor, "rows places"]
+    states: Float[Tensor, "rows places reads dim"]
+    final: Float[Tensor, "rows places dim"]
+    log_normalizer: Float[Tensor, "rows places"]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Counts over held-out places, which add up over batches.
+
+    Attributes:
+        places: that were judged.
+        figures: sums over these places, by name; ``block_efficiency`` is among them: tokens that a
+            step is expected to emit there, with the recipe's usual tree.
+    """
+
+    places: int
+    figures: Mapping[str, float]
+
+
+class Recipe(Protocol):
+    """One published drafter: what it is and what it learns. Its fields are options of the command.
+
+    A frozen dataclass in a file of ``training/recipes``.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+
+    def reads(self, layers: int) -> tuple[int, ...]:
+        """Layers of a target of so many whose inputs the drafter reads."""
+        ...
+
+    def build(self, target: TargetWeights) -> nn.Module:
+        """A new drafter, with ``config`` as ``draftwood.heads.folder`` keeps it."""
+        ...
+
+    def loss(
+        self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
+    ) -> tuple[Tensor, Mapping[str, float]]:
+        """The mean loss, and figures for the log.
+
+        Args:
+            progress: share of the training that is done, for recipes that change on the way.
+        """
+        ...
+
+    def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
+        """How good it is on held-out rows, from what is stored of them alone."""
+        ...

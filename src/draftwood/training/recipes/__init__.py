@@ -1,0 +1,1 @@
+"""What is trained how: one file per published drafter."""
