@@ -39,6 +39,7 @@ from draftwood.storage.progress import progress, quiet_transformers
 
 if TYPE_CHECKING:
     from gguf import ReaderTensor
+
 PLACES = "blocks.json"
 ORDER = "order of "  # begins the names of tensors that hold rows
 # raised whenever a file is read differently, so that folders of earlier versions are made again

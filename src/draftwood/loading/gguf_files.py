@@ -27,11 +27,11 @@ READING = 3
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 UNKNOWN_TYPE = re.compile(r"(\d+)\)? is not a valid GGMLQuantizationType")
 FLOATS = ("F64", "F32", "F16", "BF16")
-# ways to split text, by llama.cpp's names, that Transformers would take for GPT-2's
 LAYER = re.compile(r"layers\.(\d+)\.")
 OF_EXPERTS = re.compile(
     r"blk\.(?P<layer>\d+)\.ffn_(?P<part>gate|up|down)_exps\.(?P<kind>weight|bias)"
 )
+# ways to split text, by llama.cpp's names, that Transformers would take for GPT-2's
 SINGLE_DIGITS = ("smollm", "refact", "command-r")
 # what the folder in bfloat16 is for; every other type gets the file's own numbers
 ROUNDED = (torch.bfloat16, "auto")
