@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.layers import Attend, Attention, HeadSizes, Mlp, RmsNorm
+from draftwood.heads.layers import Attend, Attention, DecoderLayer, HeadSizes, Mlp, RmsNorm
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class EagleHead(nn.Module):
         norms = count if config.norms_features else 0
         self.fc_norm = nn.ModuleList(RmsNorm(sizes.hidden, sizes.epsilon) for _ in range(norms))
         self.fc = nn.Linear(count * sizes.hidden, sizes.hidden, bias=False)
-        self.layers = nn.ModuleList(_Layer(config, n) for n in range(config.layers))
+        others = (DecoderLayer(sizes) for _ in range(config.layers - 1))
+        self.layers = nn.ModuleList([_FirstLayer(config), *others])
         self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
 
     def combine(
@@ -88,34 +89,30 @@ class EagleHead(nn.Module):
             positions: of the rows, for the rotary embedding.
             attend: which rows see which.
         """
-        for number, layer in enumerate(self.layers):
-            state = layer(embedded, state, positions, number, attend)
+        first, *others = self.layers
+        state = first(embedded, state, positions, attend)
+        for number, layer in enumerate(others, start=1):
+            state = layer(state, positions, number, attend)
         normed = self.norm(state)
         return (normed if self.config.feeds_normed else state), normed
 
 
-class _Layer(nn.Module):
-    """A decoder layer; the first one also reads the token."""
+class _FirstLayer(nn.Module):
+    """A decoder layer whose attention reads the token beside the state."""
 
-    def __init__(self, config: EagleConfig, number: int) -> None:
+    def __init__(self, config: EagleConfig) -> None:
         super().__init__()
         sizes = config.sizes
-        self.is_first, self.normed_residual = number == 0, config.norm_before_residual
+        self.normed_residual = config.norm_before_residual
         self.input_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
-        if self.is_first:
-            self.hidden_norm = RmsNorm(sizes.hidden, sizes.epsilon)
-        self.self_attn = Attention(sizes, sizes.hidden * (2 if self.is_first else 1))
+        self.hidden_norm = RmsNorm(sizes.hidden, sizes.epsilon)
+        self.self_attn = Attention(sizes, 2 * sizes.hidden)
         self.post_attention_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
         self.mlp = Mlp(sizes)
 
-    def forward(
-        self, embedded: Tensor, state: Tensor, positions: Tensor, number: int, attend: Attend
-    ) -> Tensor:
-        if self.is_first:
-            normed = self.hidden_norm(state)
-            rows = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
-            state = normed if self.normed_residual else state
-        else:
-            rows = self.input_layernorm(state)
-        state = state + self.self_attn(rows, positions, number, attend)
+    def forward(self, embedded: Tensor, state: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        normed = self.hidden_norm(state)
+        rows = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
+        state = normed if self.normed_residual else state
+        state = state + self.self_attn(rows, positions, 0, attend)
         return state + self.mlp(self.post_attention_layernorm(state))

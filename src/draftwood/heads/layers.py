@@ -124,6 +124,29 @@ class Mlp(nn.Module):
         return self.down_proj(functional.silu(self.gate_proj(rows)) * self.up_proj(rows))
 
 
+class DecoderLayer(nn.Module):
+    """Attention and a gated network, each behind a norm and beside the residual stream, as Llama
+    has them (Touvron et al. 2023, arXiv:2302.13971).
+    """
+
+    def __init__(self, sizes: HeadSizes) -> None:
+        super().__init__()
+        self.input_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
+        self.self_attn = Attention(sizes, sizes.hidden)
+        self.post_attention_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
+        self.mlp = Mlp(sizes)
+
+    def forward(
+        self,
+        state: Float[Tensor, "... rows dim"],
+        positions: Int[Tensor, "... rows"],
+        number: int,
+        attend: Attend,
+    ) -> Float[Tensor, "... rows dim"]:
+        state = state + self.self_attn(self.input_layernorm(state), positions, number, attend)
+        return state + self.mlp(self.post_attention_layernorm(state))
+
+
 def attended(
     query: Float[Tensor, "... heads rows dim"],
     key: Float[Tensor, "... kv_heads context dim"],

@@ -1,0 +1,73 @@
+"""A small decoder of the target's own shape that reads tokens alone."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from draftwood.heads.layers import Attend, DecoderLayer, HeadSizes, RmsNorm
+
+
+@dataclass(frozen=True)
+class LmConfig:
+    """What a draft LM is.
+
+    Attributes:
+        sizes: of its layers.
+        layers: decoder layers.
+        window: newest rows that a row sees; None for all.
+    """
+
+    kind: ClassVar[str] = "lm"
+    sizes: HeadSizes
+    layers: int = 1
+    window: int | None = None
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """It reads none of the target's states."""
+        return ()
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise ValueError(f"a draft LM has at least one layer, got {self.layers}")
+
+
+class LmHead(nn.Module):
+    """Drafts as a language model of its own, between the target's embedding and output head.
+
+    Trained by distillation (DistillSpec, Zhou et al. 2024, arXiv:2310.08461). Row t reads the token
+    at place t and gives the state from which the token at t + 1 follows. A projection behind the
+    target's embedding, which starts as the identity, lets layers of the middle of a target read it.
+
+    The embedding of tokens and the rows of the output head are the target's and not part of it.
+    """
+
+    def __init__(self, config: LmConfig) -> None:
+        super().__init__()
+        self.config, sizes = config, config.sizes
+        self.proj = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
+        with torch.no_grad():
+            nn.init.eye_(self.proj.weight)
+        self.layers = nn.ModuleList(DecoderLayer(sizes) for _ in range(config.layers))
+        self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
+
+    def forward(
+        self,
+        embedded: Float[Tensor, "... rows dim"],
+        positions: Int[Tensor, "... rows"],
+        attend: Attend,
+    ) -> Float[Tensor, "... rows dim"]:
+        """The states that the output head reads.
+
+        Args:
+            embedded: the target's embedding of the tokens.
+            positions: of the tokens, for the rotary embedding.
+            attend: which rows see which.
+        """
+        state = self.proj(embedded)
+        for number, layer in enumerate(self.layers):
+            state = layer(state, positions, number, attend)
+        return self.norm(state)
