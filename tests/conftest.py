@@ -1,5 +1,6 @@
 """Shape checking, data, devices and threads for all tests."""
 
+import gc
 import os
 from collections.abc import Iterator
 from functools import lru_cache
@@ -31,6 +32,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the commands that tests run;
 import torch  # noqa: E402  the hook must stand before any import of the library
 
 torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: tests that collect garbage by hand need not search it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -290,10 +290,19 @@ def plainly(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
     return model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0]
 
 
+def leaf_paths(tree: DraftTree) -> list[list[int]]:
+    """The nodes from the root to each leaf; every node is on one of these paths."""
+    parents = set(tree.parents.tolist())
+    return [[0, *tree.path_to(node)] for node in range(len(tree)) if node not in parents]
+
+
 def at_nodes(model: PreTrainedModel, before: Sequence[int], tree: DraftTree) -> Tensor:
-    return torch.stack(
-        [plainly(model, [*before, *text_to(tree, node)])[-1] for node in range(len(tree))]
-    )
+    """The model's own logits at every node, without any tree: each path is a text."""
+    rows: dict[int, Tensor] = {}
+    for path in leaf_paths(tree):
+        text = [*before, *(tree.token_list[node] for node in path)]
+        rows |= zip(path, plainly(model, text)[-len(path) :], strict=True)
+    return torch.stack([rows[node] for node in range(len(tree))])
 
 
 @torch.no_grad()

@@ -5,10 +5,12 @@ in fp32.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
@@ -270,24 +272,32 @@ DRAFTERS: list[
 ]
 
 
+@lru_cache(maxsize=1)
+def own_texts(model: PreTrainedModel) -> list[tuple[list[int], list[int]]]:
+    """Prompts, and what Transformers writes to each."""
+    found = []
+    for prompt in ([1, 5, 7, 3, 5, 7], [9, 9, 2], list(range(40))):
+        ids = torch.tensor([prompt])
+        own = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=40,
+            do_sample=False,
+            pad_token_id=0,
+        )
+        found.append((prompt, own[0, len(prompt) :].tolist()))
+    return found
+
+
 @pytest.mark.parametrize("make", [make for _, make in DRAFTERS], ids=[name for name, _ in DRAFTERS])
 def test_greedy_text_is_the_models_own(
     make, models: tuple[TransformersModel, TransformersModel]
 ) -> None:
     target, draft = models
-    prompts = [[1, 5, 7, 3, 5, 7], [9, 9, 2], list(range(40))]
     for drafter, verifier in make(target, draft):
-        for prompt in prompts:
-            ids = torch.tensor([prompt])
-            own = target.hf_model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=40,
-                do_sample=False,
-                pad_token_id=0,
-            )
+        for prompt, own in own_texts(target.hf_model):
             steps = list(generate(target, drafter, verifier, prompt, Options(max_new_tokens=40)))
-            assert [t for step in steps for t in step.tokens] == own[0, len(prompt) :].tolist()
+            assert [t for step in steps for t in step.tokens] == own
             assert Stats.of(steps).tokens == 40
             if drafter.name == "draft-model" and drafter.model is target:
                 # a perfect drafter that gains nothing is broken

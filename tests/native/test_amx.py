@@ -176,7 +176,7 @@ def test_the_units_instructions_are_used_as_intel_defines_them(
     """In emulation, which refuses wrong shapes; a unit that loses a byte is noticed."""
     emulation = Path(__file__).parent / "emulated_amx.h"
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
-    flags = (*compiler.FLAGS, "-O1", "-include", str(emulation))
+    flags = (*compiler.FLAGS, "-O0", "-include", str(emulation))
     for module in (library, compiler):  # names the library, and makes it
         monkeypatch.setattr(module, "FLAGS", flags)
     forget()
