@@ -101,7 +101,7 @@ def test_the_blank_is_the_last_symbol() -> None:
     assert found.shape == (5, 12)
     torch.testing.assert_close(found.exp().sum(-1), torch.ones(5))
     with torch.no_grad():
-        net.blank += 0.5
+        net.blank.add_(0.5)
     assert not torch.allclose(net.log_probs(frames, rows)[:, -1], found[:, -1])
     assert head(has_blank=False).log_probs(frames, rows).shape == (5, 11)
 

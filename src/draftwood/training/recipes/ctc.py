@@ -1,0 +1,227 @@
+"""CTC-drafter: frames side by side, trained on what they say once it is collapsed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from draftwood.heads.ctc import CtcConfig, CtcHead, PackedFrames
+from draftwood.heads.lattice import Lattice, Unmerged
+from draftwood.heads.prefix_search import likeliest_prefixes
+from draftwood.training.recipe import Judged, PackedRows, TargetWeights
+from draftwood.training.recipes.ctc_losses import (
+    ctc_loss,
+    frame_loss,
+    lk_loss,
+    next_token_laws,
+    prefix_loss,
+)
+from draftwood.tree import DraftTree
+from draftwood.validation import positive
+
+OBJECTIVES = ("ctc", "prefix", "prefix+lk", "ce")
+FORMS = ("layer", "linear")
+NODES = 8  # of the tree that judges
+JUDGED_EVERY = 8  # places
+
+
+@dataclass(frozen=True)
+class Ctc:
+    """CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with the losses that are stronger.
+
+    Attributes:
+        frames: places that are guessed at once.
+        label_length: tokens of a label, at most; it ends before one outside the draft vocabulary.
+        objective: "ctc" is the paper's; "prefix" lets the text go on behind the label; "prefix+lk"
+            adds the target's distribution after each of its first tokens; "ce" trains every frame
+            alone and has no blank.
+        form: "layer", or "linear" for frames that see the newest state alone.
+        reads_root: whether rows read the token at the next place too.
+        anchors: places of each packed row that are trained in one batch.
+        law_depth: prefixes at which the target's distribution is compared.
+        law_weight: of these comparisons.
+        from_target: whether the layer starts as the target's last one, where that is known.
+    """
+
+    name: ClassVar[str] = "ctc"
+    source: ClassVar[str] = "Wen et al. 2024, arXiv:2412.00061"
+    frames: int = 8
+    label_length: int = 5
+    objective: Literal["ctc", "prefix", "prefix+lk", "ce"] = "prefix+lk"
+    form: Literal["layer", "linear"] = "layer"
+    reads_root: bool = True
+    anchors: int = 64
+    law_depth: int = 3
+    law_weight: float = 3.0
+    from_target: bool = True
+
+    def __post_init__(self) -> None:
+        positive(
+            "frames, label_length, anchors and law_depth",
+            (self.frames, self.label_length, self.anchors, self.law_depth),
+        )
+        for name, value, known in (
+            ("objective", self.objective, OBJECTIVES),
+            ("form", self.form, FORMS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        if self.law_depth > self.label_length:
+            raise ValueError(
+                f"law_depth ({self.law_depth}) must be at most label_length ({self.label_length})"
+            )
+
+    def reads(self, layers: int) -> tuple[int, ...]:
+        """The state after the final norm."""
+        return (layers,)
+
+    def build(self, target: TargetWeights) -> nn.Module:
+        """A new head."""
+        config = CtcConfig(
+            target.sizes,
+            form=self.form,
+            frames=self.frames,
+            reads=self.reads(target.layers),
+            reads_root=self.reads_root,
+            has_blank=self.objective != "ce",
+        )
+        head = CtcHead(config)
+        if self.from_target and self.form == "layer" and target.last_layers:
+            own = head.state_dict()
+            last = {
+                name: weight.to(own[name].dtype)
+                for name, weight in target.last_layers[-1].items()
+                if name in own and own[name].shape == weight.shape
+            }
+            head.load_state_dict(last, strict=False)
+        return head
+
+    def loss(
+        self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
+    ) -> tuple[Tensor, Mapping[str, float]]:
+        """The mean loss over drawn places, and its parts."""
+        labels, follows = _labels(rows, target, self.label_length)
+        lengths = (follows & (labels >= 0)).long().cumprod(-1).sum(-1)
+        chosen = _drawn(lengths > 0, self.anchors)
+        if not bool(chosen.any()):
+            return torch.zeros((), device=labels.device, requires_grad=True), {}
+        log_probs = _frames(head, rows, target, chosen)
+        labels, lengths = labels[chosen].clamp(min=0), lengths[chosen]
+        kind = {"ctc": ctc_loss, "ce": frame_loss}.get(self.objective, prefix_loss)
+        loss = kind(log_probs, labels, lengths)
+        figures = {self.objective.split("+")[0]: float(loss.detach())}
+        if self.objective == "prefix+lk":
+            laws = next_token_laws(log_probs, labels, self.law_depth)
+            wanted, known = _target_laws(rows, target, chosen, self.law_depth)
+            known &= torch.arange(self.law_depth, device=lengths.device) < lengths[:, None]
+            known &= laws.detach().sum(-1) > 0.5
+            lk = lk_loss(wanted[known], laws[known])
+            figures["lk"] = float(lk.detach())
+            loss = loss + self.law_weight * lk
+        return loss, figures
+
+    @torch.no_grad()
+    def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
+        """How deep the stored text lies in the tree of the likeliest prefixes, at every eighth
+        place; no estimate.
+        """
+        labels, follows = _labels(rows, target, min(NODES, self.frames))
+        labels = labels.masked_fill(~follows.long().cumprod(-1).bool(), -1)
+        possible = follows[..., 0]
+        chosen = possible & ((possible.long().cumsum(-1) - 1) % JUDGED_EVERY == 0)
+        places = int(chosen.sum())
+        if not places:
+            return Judged(0, {"block_efficiency": 0.0, "first_guess": 0.0})
+        probs = _frames(head, rows, target, chosen).exp()
+        texts = labels[chosen].tolist()
+        accepted = [self._accepted(each, text) for each, text in zip(probs, texts, strict=True)]
+        tokens = float(sum(depth + 1 for depth, _ in accepted))
+        first = float(sum(right for _, right in accepted))
+        return Judged(places, {"block_efficiency": tokens, "first_guess": first})
+
+    def _accepted(
+        self, probs: Float[Tensor, "frames symbols"], text: list[int]
+    ) -> tuple[int, bool]:
+        """Tokens of the text that the tree holds, and whether its likeliest node is the first."""
+        reads = Unmerged(probs, False) if self.objective == "ce" else Lattice(probs)
+        tree = likeliest_prefixes(reads, NODES)
+        return _depth_of(text, tree), tree.token_list[1:2] == text[:1]
+
+
+def _depth_of(text: list[int], tree: DraftTree) -> int:
+    node = 0
+    for depth, token in enumerate(text):
+        node = next((n for n in tree.children[node] if tree.token_list[n] == token), -1)
+        if node < 0:
+            return depth
+    return len(text)
+
+
+def _labels(
+    rows: PackedRows, target: TargetWeights, length: int
+) -> tuple[Int[Tensor, "rows places length"], Bool[Tensor, "rows places length"]]:
+    """What comes behind the root of each place, as places in the draft vocabulary, and whether it
+    is part of the same text's answer.
+    """
+    index = target.draft_index[rows.tokens]
+    labels, follows = [], []
+    for ahead in range(2, length + 2):
+        labels.append(_ahead(index, ahead, -1))
+        same = _ahead(rows.segments, ahead, -1) == rows.segments
+        follows.append(same & _ahead(rows.is_answer, ahead, 0).bool() & (rows.segments >= 0))
+    return torch.stack(labels, dim=-1), torch.stack(follows, dim=-1)
+
+
+def _ahead(values: Tensor, count: int, fill: int) -> Tensor:
+    """What stands so many places later."""
+    return functional.pad(values[:, count:].long(), (0, min(count, values.shape[1])), value=fill)
+
+
+def _drawn(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tensor, "rows places"]:
+    """At most so many of the possible places of each row."""
+    chances = torch.rand(possible.shape, device=possible.device).masked_fill(~possible, -1.0)
+    best = chances.topk(min(count, possible.shape[1]), dim=-1).indices
+    return torch.zeros_like(possible).scatter(-1, best, True) & possible
+
+
+def _frames(
+    head: nn.Module, rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"]
+) -> Float[Tensor, "anchors frames symbols"]:
+    """Log-probabilities of the frames at the chosen places, in their order."""
+    assert isinstance(head, CtcHead)
+    count, dtype = head.config.frames, head.frame_weight.dtype
+    width = int(chosen.sum(-1).max())
+    order = chosen.long().sort(dim=-1, descending=True, stable=True).indices[:, :width]
+    real = chosen.gather(-1, order)
+    embedded = functional.embedding(_ahead(rows.tokens, 1, 0), target.embedding)
+    context = head.rows(rows.states[..., 0, :].to(dtype), embedded.to(dtype))
+    anchors = context.gather(1, order[..., None].expand(-1, -1, context.shape[-1]))
+    places = torch.arange(context.shape[1], device=order.device)
+    seen = (places <= order[..., None]) & (
+        rows.segments[:, None] == rows.segments.gather(-1, order)[..., None]
+    )
+    at = rows.positions.gather(-1, order)[..., None] + 2
+    at = (at + torch.arange(count, device=order.device)).flatten(1)
+    positions = torch.cat([rows.positions, at], dim=-1)
+    born = head.born(anchors).flatten(1, 2)
+    states = head(context, born, positions, PackedFrames(count, seen))
+    return head.log_probs(states.unflatten(1, (-1, count))[real], target.head)
+
+
+def _target_laws(
+    rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"], depth: int
+) -> tuple[Float[Tensor, "anchors {depth} vocab"], Bool[Tensor, "anchors {depth}"]]:
+    """The target's distributions of the draft vocabulary from the root of each place on, and
+    whether there is a place.
+    """
+    row, place = chosen.nonzero().T
+    at = place[:, None] + 1 + torch.arange(depth, device=place.device)
+    known = at < rows.tokens.shape[1]
+    at = at.clamp(max=rows.tokens.shape[1] - 1)
+    final = rows.final[row[:, None], at].float()
+    logits = final @ target.head.float().T
+    return (logits - rows.log_normalizer[row[:, None], at, None].float()).exp(), known
