@@ -15,7 +15,7 @@ mixture of the frames: P_pre(yk) = sum_t (a + b)_{t-1}(y) pi_t(k), without a for
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -41,6 +41,7 @@ class Prefix:
     repeats: tuple[float, ...]
 
 
+@runtime_checkable
 class Frames(Protocol):
     """A law of texts, known through prefixes: ``rows`` gives chances of those one token longer."""
 
