@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from torch import nn
 
@@ -12,6 +12,24 @@ KINDS: dict[str, tuple[type, type[nn.Module]]] = {
     config.kind: (config, network) for config, network in ((EagleConfig, EagleHead),)
 }
 """Settings and network by the name of the kind."""
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def require_kind(head: nn.Module, network: type[Network], method: str) -> Network:
+    """The head, which must be the network that a method drafts with.
+
+    Raises:
+        ValueError: for another kind.
+    """
+    if not isinstance(head, network):
+        kind = getattr(getattr(head, "config", None), "kind", type(head).__name__)
+        raise ValueError(
+            f"method {method!r} does not draft with a drafter of the kind {kind!r}; choose a method"
+            " for it, or another drafter"
+        )
+    return head
 
 
 def described(config: Any) -> dict[str, Any]:
