@@ -27,6 +27,7 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
+@lru_cache(maxsize=256)
 def digest(text: str) -> int:
     """A hash of 63 bits of a text's words; without words of the text itself."""
     return _number(" ".join(words(text)) or text.strip()) >> 1
@@ -37,13 +38,14 @@ def is_held_out(text: str) -> bool:
     return digest(text) % HELD_OUT_OF == 0
 
 
-def runs(text: str) -> np.ndarray:
-    """Hashes of each run of 13 words, sorted, each once."""
+@lru_cache(maxsize=256)
+def runs(text: str) -> frozenset[int]:
+    """Hashes of each run of 13 words."""
     numbers = np.array([_number(word) for word in words(text)], dtype=np.uint64)
     if len(numbers) < RUN:
-        return np.empty(0, dtype=np.uint64)
+        return frozenset()
     windows = np.lib.stride_tricks.sliding_window_view(numbers, RUN)
-    return np.unique((windows * _FACTORS).sum(1, dtype=np.uint64))
+    return frozenset((windows * _FACTORS).sum(1, dtype=np.uint64).tolist())
 
 
 class Known:
@@ -57,7 +59,7 @@ class Known:
 
     def add(self, text: str) -> None:
         self._digests.add(digest(text))
-        self._runs.update(runs(text).tolist())
+        self._runs |= runs(text)
 
     def holds(self, text: str) -> bool:
         """Whether this very prompt is known."""
@@ -65,7 +67,7 @@ class Known:
 
     def shares_a_run(self, text: str) -> bool:
         """Whether it has 13 words in a row in common with a known one."""
-        return not self._runs.isdisjoint(runs(text).tolist())
+        return not self._runs.isdisjoint(runs(text))
 
 
 class Bars:

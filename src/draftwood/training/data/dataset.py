@@ -82,7 +82,7 @@ class Dataset:
         counts = torch.zeros(self.manifest.target.vocab_size, dtype=torch.int64)
         for shard in self.shards:
             tokens, answers = shard.array("tokens"), shard.array("answers")
-            for text in np.flatnonzero(~shard.held_out):
+            for text in np.flatnonzero(~shard.held_out).tolist():
                 answer = tokens[shard.places(text)][answers[text] :]
                 counts += torch.from_numpy(np.bincount(answer, minlength=len(counts)))
         return counts

@@ -17,6 +17,7 @@ from draftwood.training.data.write import Request, Written
 
 OWN = "own"
 ATTEMPTS = 4
+LONGEST_TURN = 160  # tokens; what has not ended by then is rarely a question
 FEWEST_WORDS = 3
 LOOP = 4  # words of a repeated run
 LEAST_DISTINCT = 0.6  # share of such runs that differ, in a text that goes round in no circles
@@ -101,6 +102,12 @@ class Jobs:
     ) -> None:
         self.lm, self.options, self.collected = lm, options, collected
         self._turn = UserTurn.of(lm) if options.self_written else None
+        if self._turn is not None and len(self._turn.before) >= options.max_prompt_tokens:
+            raise ValueError(
+                f"the chat template alone takes {len(self._turn.before)} tokens of a prompt; raise"
+                " --max-prompt, or take --self-written 0"
+            )
+        self._special = frozenset(lm.tokenizer.all_special_ids)
         self._keeps_states = options.states == "stored"
 
     def job(self, number: int) -> Generator[Request, Written, list[MadeText]] | None:
@@ -119,17 +126,17 @@ class Jobs:
 
     def _own(self, number: int) -> Generator[Request, Written, list[MadeText]]:
         assert self._turn is not None
+        longest = min(LONGEST_TURN, self.options.max_prompt_tokens - len(self._turn.before))
         for attempt in range(ATTEMPTS):
             seed = number_of(self.options.seed, "prompt", number, attempt)
-            longest = self.options.max_prompt_tokens - len(self._turn.before)
-            written = yield Request(self._turn.before, longest, self._turn.ends, seed, False)
-            if written.tokens[-1] not in self._turn.ends:
+            written = yield Request(
+                self._turn.before, longest, self._turn.ends, seed, keeps_states=False
+            )
+            *turn, last = written.tokens[written.start :]
+            if last not in self._turn.ends or not self._special.isdisjoint(turn):
                 continue
-            text = str(
-                self.lm.tokenizer.decode(
-                    list(written.tokens[written.start : -1]), clean_up_tokenization_spaces=False
-                )
-            ).strip()
+            decoded = self.lm.tokenizer.decode(turn, clean_up_tokenization_spaces=False)
+            text = str(decoded).strip()
             if is_usable(text):
                 return (yield from self._answers(number, text, OWN))
         return []

@@ -145,7 +145,7 @@ class Manifest:
 def _manifest(record: Mapping[str, Any]) -> Manifest:
     target = {**record["target"], "probe": tuple(record["target"]["probe"])}
     lists = ("layers", "sets", "files")
-    options = {
+    options: dict[str, Any] = {
         name: tuple(value) if name in lists else value for name, value in record["options"].items()
     }
     return Manifest(

@@ -6,7 +6,7 @@ slots share each forward pass. Over ``engine.Batch`` this saves what serves requ
 and it keeps the states of all places.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -14,11 +14,16 @@ from typing import TypeVar
 
 import torch
 
-from draftwood.interfaces.model import ForwardInput, Model, ModelSession, Output
+from draftwood.interfaces.model import (
+    ForwardInput,
+    Model,
+    ModelSession,
+    Output,
+    extend_in_chunks,
+)
 from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.training.data.states import (
-    PREFILL,
     PlaceStates,
     extend,
     in_bytes,
@@ -28,11 +33,13 @@ from draftwood.training.data.states import (
 from draftwood.tree import DraftTree
 
 Outcome = TypeVar("Outcome")
+LONGEST_PERIOD, LEAST_CIRCLED = 64, 24
+"""Tokens."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A text to be continued.
+    """A text to be continued, until it ends or goes round in circles.
 
     Attributes:
         tokens: it begins with.
@@ -68,6 +75,22 @@ Job = Generator[Request, Written, Outcome]
 """Asks for texts, is sent each of them, and returns what it makes of them."""
 
 
+def goes_round(tokens: Sequence[int], start: int) -> bool:
+    """Whether the newest tokens from ``start`` on repeat a piece three times or more, over
+    ``LEAST_CIRCLED`` tokens.
+
+    A small model's likeliest text often ends so; nothing is learnt from more of it.
+    """
+    new = len(tokens) - start
+    for period in range(1, min(LONGEST_PERIOD, new // 3) + 1):
+        span = max(3 * period, LEAST_CIRCLED)
+        if tokens[-1] == tokens[-1 - period] and span <= new:
+            tail = tokens[len(tokens) - span :]
+            if tail[period:] == tail[:-period]:
+                return True
+    return False
+
+
 @dataclass(eq=False)
 class _Slot:
     """A sequence of the model and the job that it works for."""
@@ -80,6 +103,7 @@ class _Slot:
     rng: Rng | None = None
     tokens: list[int] = field(default_factory=list)  # of the text; some may not have been run yet
     ran: list[int] = field(default_factory=list)  # tokens in the cache
+    circles: bool = False  # the text repeats itself
 
     @property
     def is_done(self) -> bool:
@@ -87,12 +111,12 @@ class _Slot:
         assert self.request is not None
         new = len(self.tokens) - len(self.request.tokens)
         is_over = new > 0 and self.tokens[-1] in self.request.ends
-        return is_over or new == self.request.max_new_tokens
+        return is_over or new == self.request.max_new_tokens or self.circles
 
     def begin(self, request: Request) -> None:
         self.request = request
         self.rng = None if request.seed is None else Rng(request.seed)
-        self.tokens = list(request.tokens)
+        self.tokens, self.circles = list(request.tokens), False
         pairs = zip(self.tokens[:-1], self.ran, strict=False)
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         self.session.rewind(len(self.ran) - common)
@@ -100,6 +124,7 @@ class _Slot:
 
     def take(self, logits: torch.Tensor) -> None:
         """Choose the next token by the logits [1, vocab] after the newest one."""
+        assert self.request is not None
         if self.rng is None:
             token = int(topk(logits, 1))
         else:
@@ -107,6 +132,7 @@ class _Slot:
         if token < 0 or not bool(logits[0, token].isfinite()):
             raise ValueError("the model's logits are not finite; its weights may be damaged")
         self.tokens.append(token)
+        self.circles = goes_round(self.tokens, len(self.request.tokens))
 
     def keep(self, first: int, new: PlaceStates) -> None:
         if self.states is not None:
@@ -237,9 +263,7 @@ class Writer:
             states, normalizers, last = extend(slot.session, missing, self.layers)
             slot.keep(len(slot.ran), in_bytes(states, normalizers))
         else:
-            for start in range(0, len(missing), PREFILL):
-                output = slot.session.extend(missing[start : start + PREFILL], keep="last")
-                last = output.logits[-1]
+            last = extend_in_chunks(slot.session, missing).logits[-1]
         slot.ran = list(slot.tokens)
         self.tokens += len(missing)
         self._go_on(slot, last[None])
