@@ -4,8 +4,10 @@ Only sets whose licence lets anybody train on them and hand the result on. The l
 written into the data set that is made.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -60,22 +62,37 @@ def _self_instruct(path: Path) -> Iterator[str]:
             )
 
 
-def _passages(path: Path) -> Iterator[str]:
-    """Neighbouring paragraphs, put together until they are long enough."""
+def _passages(path: Path, shortest_paragraph: int = 1) -> Iterator[str]:
+    """Neighbouring paragraphs, put together until they are long enough; long ones are divided."""
     text = read_text(path).replace("\r\n", "\n")
     gathered: list[str] = []
     words = 0
     for paragraph in text.split("\n\n"):
-        count = len(paragraph.split())
-        if gathered and words + count > LONGEST_PASSAGE:
-            gathered, words = [], 0
-        if not 0 < count <= LONGEST_PASSAGE or _is_index(paragraph):
+        if len(paragraph.split()) < shortest_paragraph or _is_index(paragraph):
             continue
-        gathered.append(paragraph.strip("\n"))
-        words += count
-        if words >= SHORTEST_PASSAGE:
-            yield "\n\n".join(gathered)
-            gathered, words = [], 0
+        for piece in _divided(paragraph.strip("\n")):
+            count = len(piece.split())
+            if words + count > LONGEST_PASSAGE:
+                gathered, words = [], 0
+            gathered.append(piece)
+            words += count
+            if words >= SHORTEST_PASSAGE:
+                yield "\n\n".join(gathered)
+                gathered, words = [], 0
+
+
+def _divided(paragraph: str) -> Iterator[str]:
+    """Its sentences, as many at a time as a passage may hold, without longer ones."""
+    gathered, words = "", 0
+    for sentence in re.split(r"(?<=[.!?])(?=\s)", paragraph):
+        count = len(sentence.split())
+        if words + count > LONGEST_PASSAGE and gathered:
+            yield gathered.strip()
+            gathered, words = "", 0
+        if count <= LONGEST_PASSAGE:
+            gathered, words = gathered + sentence, words + count
+    if gathered.strip():
+        yield gathered.strip()
 
 
 def _is_index(paragraph: str) -> bool:
@@ -127,7 +144,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             ("books/darwin.txt.gz",),
             "public domain (file: MIT)",
             "books of Charles Darwin",
-            _passages,
+            partial(_passages, shortest_paragraph=25),  # their indices have shorter ones
             is_passages=True,
             weight=1.5,
         ),
