@@ -174,6 +174,8 @@ class Watched(Resources):
     target = property(lambda self: self._take("target"))  # type: ignore[assignment]
     draft_model = property(lambda self: self._take("draft_model"))  # type: ignore[assignment]
     has_draft_model = property(lambda self: self.inner.has_draft_model)  # type: ignore[assignment]
+    drafter = property(lambda self: self._take("drafter"))  # type: ignore[assignment]
+    has_drafter = property(lambda self: self.inner.has_drafter)  # type: ignore[assignment]
     shape = property(lambda self: self._take("shape"))  # type: ignore[assignment]
     curve = property(lambda self: self._take("curve"))  # type: ignore[assignment]
     prior = property(lambda self: self._take("prior"))  # type: ignore[assignment]

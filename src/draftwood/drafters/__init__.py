@@ -2,6 +2,7 @@
 
 from draftwood.drafters.aded import Aded
 from draftwood.drafters.draft_model import DraftModel
+from draftwood.drafters.eagle import Eagle
 from draftwood.drafters.layer_skip import LayerSkip
 from draftwood.drafters.multi_source import MultiSource
 from draftwood.drafters.nothing import Nothing
@@ -17,6 +18,7 @@ __all__ = [
     "DraftRequest",
     "DraftSession",
     "Drafter",
+    "Eagle",
     "LayerSkip",
     "MultiSource",
     "Nothing",

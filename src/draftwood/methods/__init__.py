@@ -7,9 +7,11 @@ from draftwood.methods.registry import (
     build,
     known,
     needs_draft_model,
+    needs_drafter,
     recipe,
     require,
     uses_draft_model,
+    uses_drafter,
 )
 
 __all__ = [
@@ -22,7 +24,9 @@ __all__ = [
     "known",
     "known_parts",
     "needs_draft_model",
+    "needs_drafter",
     "recipe",
     "require",
     "uses_draft_model",
+    "uses_drafter",
 ]

@@ -6,6 +6,7 @@ from draftwood.drafters import (
     Aded,
     Drafter,
     DraftModel,
+    Eagle,
     LayerSkip,
     MultiSource,
     Nothing,
@@ -14,6 +15,7 @@ from draftwood.drafters import (
     SuffixDecoding,
     TokenRecycling,
 )
+from draftwood.drafters.eagle import small_tree
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine.method import Lossy, Promise, promise_of, require_lossy
 from draftwood.shapes import BestFirst, Independent, Sequoia, Shape, StochasticBeam, Widths
@@ -212,6 +214,22 @@ RECIPES = (
         "Zhang et al. 2024, arXiv:2309.08168",
         LayerSkip,
         Widths((1, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "eagle",
+        "the likeliest nodes of a tree that a trained head drafts from the model's hidden states",
+        "Li et al. 2025, arXiv:2503.01840; Li et al. 2024, arXiv:2406.16858",
+        Eagle,
+        small_tree(),
+        Match(),
+    ),
+    Recipe(
+        "eagle-rsd",
+        "a tree drawn from the same head without replacement, recursive rejection",
+        "Li et al. 2025, arXiv:2503.01840; Jeon et al. 2024, arXiv:2402.14160",
+        Eagle,
+        Widths((2, 1, 1)),
         Rejection(),
     ),
 )
