@@ -3,6 +3,7 @@
 import click
 
 from draftwood.cli.train_data import data
+from draftwood.cli.train_recipe import RecipeCommand, recipe_names
 
 
 @click.group(short_help="Make training data, and train drafters on them.")
@@ -12,7 +13,10 @@ def train() -> None:
     \b
     Example:
       draftwood train data my-data --tokens 1m
+      draftwood train eagle my-data my-drafter --minutes 60
     """
 
 
 train.add_command(data)
+for name in recipe_names():
+    train.add_command(RecipeCommand(name))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
-def _count(context: click.Context, parameter: click.Parameter, value: str) -> int:
+def count_of(context: click.Context, parameter: click.Parameter, value: str) -> int:
     """A whole number, or one with k or m for thousands or millions."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([km]?)", value.strip().lower())
     tokens = round(float(found[1]) * UNITS[found[2]]) if found else 0
@@ -61,7 +61,7 @@ def _numbers(
 @click.option("--dtype", help="As decoding will use it.  [default: as for 'draftwood generate']")
 @click.option(
     "--tokens",
-    callback=_count,
+    callback=count_of,
     default="1m",
     show_default=True,
     help="Tokens of prompts and answers to reach, such as 500k or 2m.",

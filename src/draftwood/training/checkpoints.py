@@ -98,5 +98,3 @@ def restore_random(states: Mapping[str, Any]) -> None:
     torch.set_rng_state(states["cpu"])
     if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
         torch.cuda.set_rng_state_all(states["cuda"])
-
-

@@ -1,4 +1,4 @@
-"""The loop that all recipes share: batches in, a better drafter out, and nothing lost on the way."""
+"""The loop that all recipes share: batches in, a better drafter out, nothing lost on the way."""
 
 import math
 import time
@@ -233,7 +233,9 @@ class Trainer:
         places, sums = 0, dict[str, float]()
         self.head.eval()
         for start in range(0, len(rows), self._held_out.rows):
-            batch = moved(self._held_out.packed(rows[start : start + self._held_out.rows]), self._device)
+            batch = moved(
+                self._held_out.packed(rows[start : start + self._held_out.rows]), self._device
+            )
             with torch.no_grad(), self._accelerator.autocast():
                 judged = self.recipe.judge(self.head, batch, self.target)
             places += judged.places

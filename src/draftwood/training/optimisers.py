@@ -50,7 +50,11 @@ class Optimisers:
         self._parts: list[tuple[Optimizer, float]] = []
         if matrices:
             muon = Muon(
-                matrices, rates.muon, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+                matrices,
+                rates.muon,
+                weight_decay=0.1,
+                momentum=0.95,
+                adjust_lr_fn="match_rms_adamw",
             )
             self._parts.append((muon, rates.muon))
         if others:

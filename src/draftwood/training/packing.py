@@ -3,32 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import count
-from typing import Protocol
 
 import numpy as np
 import torch
 
-from draftwood.training.data.texts import StoredText
+from draftwood.training.data.dataset import Texts
 from draftwood.training.recipe import PackedRows
 
 OPEN_ROWS = 64
 """Rows that first-fit looks at; more pack no better and cost time."""
-
-
-class Texts(Protocol):
-    """Texts that are read one by one, whose lengths are known without reading them."""
-
-    @property
-    def lengths(self) -> Sequence[int]: ...
-
-    @property
-    def answers(self) -> Sequence[int]:
-        """Place of each answer's first token."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, number: int) -> StoredText: ...
 
 
 @dataclass(frozen=True)
@@ -87,6 +70,10 @@ class Packing:
     places: int = 512
     rows: int = 16
     seed: int | None = 0
+
+    def with_rows(self, rows: int, seed: int | None) -> "Packing":
+        """The same texts in batches of so many rows, in the order of a seed."""
+        return replace(self, rows=rows, seed=seed)
 
     def plan(self, epoch: int) -> list[list[list[Piece]]]:
         """The batches of an epoch: rows of pieces.

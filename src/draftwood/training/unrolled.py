@@ -82,5 +82,3 @@ def predicted_places(
     """Places whose next token is of an answer, or ends it: where a drafter has to be right."""
     goes_on = shifted(segments, 1, -2) == segments
     return (segments >= 0) & (is_answer | (shifted(is_answer, 1, False) & goes_on))
-
-

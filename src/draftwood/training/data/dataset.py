@@ -143,6 +143,11 @@ class Texts(Sequence[StoredText]):
         """Tokens of each text, known without reading it."""
         return [int(shard.array("lengths")[text]) for shard, text in self._places]
 
+    @cached_property
+    def answers(self) -> list[int]:
+        """Place of the first token of each answer, known without reading the text."""
+        return [int(shard.array("answers")[text]) for shard, text in self._places]
+
     @property
     def tokens(self) -> int:
         """Of all texts together."""

@@ -48,9 +48,10 @@ class Eagle:
     source: ClassVar[str] = "Li et al. 2025, arXiv:2503.01840"
 
     layers: int = field(default=1, metadata={"help": "decoder layers of the head"})
-    steps: int = field(default=3, metadata={"help": "draft steps in a row, in the last third"})
+    unroll: int = field(default=3, metadata={"help": "draft steps in a row, in the last third"})
     loss_name: Literal["kl", "tv", "nla", "lk-hybrid"] = field(
-        default="kl", metadata={"help": "what compares its distributions with the target's"}
+        default="kl",
+        metadata={"option": "--loss", "help": "what compares its distributions with the target's"},
     )
     variant: Literal["eagle-3", "eagle-1"] = field(
         default="eagle-3", metadata={"help": "which states it reads, and what it learns"}
@@ -64,7 +65,7 @@ class Eagle:
     window: int = field(default=2048, metadata={"help": "newest rows that a row sees"})
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.layers < 1:
+        if self.unroll < 1 or self.layers < 1:
             raise ValueError("an EAGLE head has at least one layer and is trained for one step")
         if self.loss_name not in LOSSES:
             raise ValueError(f"loss is one of {', '.join(LOSSES)}, not {self.loss_name!r}")
@@ -96,7 +97,7 @@ class Eagle:
         self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
     ) -> tuple[Tensor, Mapping[str, float]]:
         assert isinstance(head, EagleHead)
-        steps = self.steps if progress >= 2 / 3 else 1
+        steps = self.unroll if progress >= 2 / 3 else 1
         total, figures = rows.final.new_zeros((), dtype=torch.float32), {}
         for number, step in enumerate(self._unrolled(head, rows, target, steps)):
             each = self._step_loss(step, rows, target)
@@ -159,11 +160,9 @@ def start_from(head: EagleHead, target: TargetWeights) -> None:
     for layer, known in zip(reversed(head.layers), reversed(newest), strict=False):
         for name, weight in layer.named_parameters():
             given = known.get("input_layernorm.weight" if name == "hidden_norm.weight" else name)
-            if given is None or name == "input_layernorm.weight" and layer.is_first:
+            if given is None or (name == "input_layernorm.weight" and layer.is_first):
                 continue
             if given.shape == weight.shape:
                 weight.copy_(given)
             elif weight.dim() == 2 and weight.shape[1] == 2 * given.shape[1]:
                 weight[:, given.shape[1] :].copy_(given)
-
-
