@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from draftwood.drafters.ctc_drafter import CtcDrafter, GrownPrefixes
 from draftwood.drafters.draft_vocabulary import DraftVocabulary
 from draftwood.engine import Options, generate
 from draftwood.heads.ctc import CtcConfig, CtcHead
-from draftwood.heads.lattice import Frames, Lattice, Unmerged
+from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache, HeadSizes
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Model
@@ -23,12 +24,14 @@ from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
-from draftwood.shapes import BestFirst, Independent, Shape, StochasticBeam, Widths
+from draftwood.shapes import BestFirst, Shape, StochasticBeam, Widths
 from draftwood.testing import (
+    Walk,
     check_drafter,
     chi_square,
     distance,
     emitted_law,
+    law_of,
     outcomes,
     target_law,
     tiny_llama,
@@ -40,7 +43,7 @@ from law_cases import DISTANCE, LEVEL, SMALL, exact_pairs
 
 PROMPT = [1, 5, 7, 3, 5, 7, 20, 40, 60]
 TOKENS, DRAFTED = 4, [0, 1, 3]
-TOLERANCE = 1e-9
+TOLERANCE = 1e-6  # rows have 32 bits
 
 
 def tiny_ctc(target: Model, draft_tokens: list[int], seed: int = 0, **settings: Any) -> TrainedHead:
@@ -99,25 +102,26 @@ def growing(
     return grow
 
 
-def depth_of(shape: Shape) -> int:
-    return min(shape.depth, 2) + 1
-
-
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("reads", READS)
-@pytest.mark.parametrize(("shape", "rule"), list(exact_pairs(SMALL)), ids=str)
+@pytest.mark.parametrize("shape", SMALL, ids=str)
 def test_every_outcome_together_is_the_law_of_the_target(
-    vocabulary: DraftVocabulary, shape: Shape, rule: Verifier, reads: str
+    vocabulary: DraftVocabulary, shape: Shape, reads: str
 ) -> None:
-    if isinstance(shape, Independent) and reads != "lattice":
-        return  # has the most outcomes by far
-    length = depth_of(shape)
-    for sampling in (Sampling(1.0), Sampling(0.7, top_k=2), Sampling(1.0, presence_penalty=0.5)):
-        grow = growing(vocabulary, shape, READS[reads](), sampling=sampling)
-        off = distance(emitted_law(rule, grow, table(), length), target_law(table(), length))
-        assert off < 1e-6, sampling
-        if isinstance(shape, Independent):
-            break
+    """Under every verifier that is exact for the shape's draws."""
+    length, target = min(shape.depth, 2) + 1, table()
+    ways = [Sampling(1.0), Sampling(0.7, top_k=2), Sampling(1.0, presence_penalty=0.5)]
+    many = reads == "lattice" and shape.draw == "distinct"
+    for sampling in ways if many else ways[:1]:
+        trees = outcomes(growing(vocabulary, shape, READS[reads](), sampling=sampling))
+        for _, rule in exact_pairs([shape]):
+            found = [
+                Walk(drafted * decided, tree, verdict)
+                for drafted, tree in trees
+                for decided, verdict in outcomes(partial(rule, tree, at_nodes(target, tree)))
+            ]
+            off = distance(law_of(found, target, length), target_law(target, length))
+            assert off < TOLERANCE, (sampling, rule)
 
 
 class Late(GrownPrefixes):
@@ -139,6 +143,7 @@ class Lying(GrownPrefixes):
         return DraftTree(tree.tokens, tree.parents, tree.probs.roll(1, dims=-1), tree.draw)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("wrong", [Late, Lying])
 def test_a_wrong_rule_is_found(vocabulary: DraftVocabulary, wrong: type[GrownPrefixes]) -> None:
     grow = growing(vocabulary, Widths((2, 1)), READS["lattice"](), wrong)
@@ -146,6 +151,7 @@ def test_a_wrong_rule_is_found(vocabulary: DraftVocabulary, wrong: type[GrownPre
     assert off > DISTANCE
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_trees_end_as_often_as_the_frames_say(vocabulary: DraftVocabulary) -> None:
     """A chain without verdicts is a text of the frames: its law is theirs, ends included."""
     reads = Lattice(frames())
@@ -154,7 +160,7 @@ def test_trees_end_as_often_as_the_frames_say(vocabulary: DraftVocabulary) -> No
         text = tuple(tree.token_list[1:])
         law[text] = law.get(text, 0.0) + chance
     wanted: dict[tuple[int, ...], float] = {}
-    waiting = [((), reads.start())]
+    waiting: list[tuple[tuple[int, ...], Prefix]] = [((), reads.start())]
     while waiting:
         text, prefix = waiting.pop()
         wanted[tuple(DRAFTED[token] for token in text)] = prefix.ends
@@ -163,7 +169,7 @@ def test_trees_end_as_often_as_the_frames_say(vocabulary: DraftVocabulary) -> No
             if longer.chance > 0.0:
                 waiting.append(((*text, token), longer))
     assert sum(wanted.values()) == pytest.approx(1.0)
-    assert distance(law, wanted) < 1e-6
+    assert distance(law, wanted) < TOLERANCE
     assert any(len(text) == 3 for text in law)
 
 
@@ -175,7 +181,7 @@ def test_beams_keep_the_law_by_chi_square(vocabulary: DraftVocabulary) -> None:
     counts: dict[str, Counter[tuple[int, ...]]] = {
         name: Counter() for name in ("rejection", "traversal", "lying")
     }
-    for _ in range(1200):
+    for _ in range(800):
         tree = grow(rng)
         rows = at_nodes(target, tree)
         assert tree.probs is not None
@@ -310,12 +316,12 @@ def test_requests_do_not_disturb_each_other(target: Model) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"search": "wide"}, "search must be"), ({"nodes": 0}, "nodes, ranks and alignments")],
+    [({"search": "wide"}, "search"), ({"nodes": 0}, "nodes, ranks and alignments")],
 )
 def test_settings_that_cannot_be_are_refused(
     target: Model, wrong: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         CtcDrafter(tiny_ctc(target, [1, 2]), target, **wrong)
 
 

@@ -6,10 +6,12 @@ from typing import Any, TypeVar, get_type_hints
 
 from torch import nn
 
+from draftwood.heads.ctc import CtcConfig, CtcHead
 from draftwood.heads.eagle import EagleConfig, EagleHead
 
 KINDS: dict[str, tuple[type, type[nn.Module]]] = {
-    config.kind: (config, network) for config, network in ((EagleConfig, EagleHead),)
+    config.kind: (config, network)
+    for config, network in ((EagleConfig, EagleHead), (CtcConfig, CtcHead))
 }
 """Settings and network by the name of the kind."""
 

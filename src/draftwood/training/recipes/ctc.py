@@ -1,7 +1,7 @@
 """CTC-drafter: frames side by side, trained on what they say once it is collapsed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
@@ -12,18 +12,14 @@ from torch.nn import functional
 from draftwood.heads.ctc import CtcConfig, CtcHead, PackedFrames
 from draftwood.heads.lattice import Lattice, Unmerged
 from draftwood.heads.prefix_search import likeliest_prefixes
+from draftwood.training.ctc_losses import ctc_loss, frame_loss, next_token_laws, prefix_loss
+from draftwood.training.losses import lk_hybrid
+from draftwood.training.losses import log_probs as target_log_probs
 from draftwood.training.recipe import Judged, PackedRows, TargetWeights
-from draftwood.training.recipes.ctc_losses import (
-    ctc_loss,
-    frame_loss,
-    lk_loss,
-    next_token_laws,
-    prefix_loss,
-)
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
 
-OBJECTIVES = ("ctc", "prefix", "prefix+lk", "ce")
+LOSSES = ("ctc", "prefix", "prefix+lk", "ce")
 FORMS = ("layer", "linear")
 NODES = 8  # of the tree that judges
 JUDGED_EVERY = 8  # places
@@ -31,33 +27,34 @@ JUDGED_EVERY = 8  # places
 
 @dataclass(frozen=True)
 class Ctc:
-    """CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with the losses that are stronger.
+    """CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with losses that are stronger.
 
-    Attributes:
-        frames: places that are guessed at once.
-        label_length: tokens of a label, at most; it ends before one outside the draft vocabulary.
-        objective: "ctc" is the paper's; "prefix" lets the text go on behind the label; "prefix+lk"
-            adds the target's distribution after each of its first tokens; "ce" trains every frame
-            alone and has no blank.
-        form: "layer", or "linear" for frames that see the newest state alone.
-        reads_root: whether rows read the token at the next place too.
-        anchors: places of each packed row that are trained in one batch.
-        law_depth: prefixes at which the target's distribution is compared.
-        law_weight: of these comparisons.
-        from_target: whether the layer starts as the target's last one, where that is known.
+    The loss "ctc" is the paper's, "prefix" lets the text go on behind the label, "prefix+lk" adds
+    the target's distribution after each of its first tokens, and "ce" trains every frame alone and
+    has no blank.
     """
 
     name: ClassVar[str] = "ctc"
     source: ClassVar[str] = "Wen et al. 2024, arXiv:2412.00061"
-    frames: int = 8
-    label_length: int = 5
-    objective: Literal["ctc", "prefix", "prefix+lk", "ce"] = "prefix+lk"
-    form: Literal["layer", "linear"] = "layer"
-    reads_root: bool = True
-    anchors: int = 64
-    law_depth: int = 3
-    law_weight: float = 3.0
-    from_target: bool = True
+
+    frames: int = field(default=8, metadata={"help": "places that it guesses at once"})
+    label_length: int = field(default=5, metadata={"help": "most tokens of a label"})
+    loss_name: Literal["ctc", "prefix", "prefix+lk", "ce"] = field(
+        default="prefix+lk", metadata={"help": "what is made likely"}
+    )
+    form: Literal["layer", "linear"] = field(
+        default="layer",
+        metadata={"help": "what frames see: the context, or one state"},
+    )
+    reads_root: bool = field(
+        default=True, metadata={"help": "whether rows read the token at the next place too"}
+    )
+    anchors: int = field(default=64, metadata={"help": "places of a row that are trained at once"})
+    law_depth: int = field(default=3, metadata={"help": "prefixes that lk looks at"})
+    law_weight: float = field(default=3.0, metadata={"help": "weight of lk"})
+    start_from: Literal["last-layer", "random"] = field(
+        default="last-layer", metadata={"help": "the target's last layer, or random weights"}
+    )
 
     def __post_init__(self) -> None:
         positive(
@@ -65,7 +62,7 @@ class Ctc:
             (self.frames, self.label_length, self.anchors, self.law_depth),
         )
         for name, value, known in (
-            ("objective", self.objective, OBJECTIVES),
+            ("loss_name", self.loss_name, LOSSES),
             ("form", self.form, FORMS),
         ):
             if value not in known:
@@ -87,17 +84,11 @@ class Ctc:
             frames=self.frames,
             reads=self.reads(target.layers),
             reads_root=self.reads_root,
-            has_blank=self.objective != "ce",
+            has_blank=self.loss_name != "ce",
         )
         head = CtcHead(config)
-        if self.from_target and self.form == "layer" and target.last_layers:
-            own = head.state_dict()
-            last = {
-                name: weight.to(own[name].dtype)
-                for name, weight in target.last_layers[-1].items()
-                if name in own and own[name].shape == weight.shape
-            }
-            head.load_state_dict(last, strict=False)
+        if self.start_from == "last-layer":
+            _start_from(head, target)
         return head
 
     def loss(
@@ -110,35 +101,54 @@ class Ctc:
         if not bool(chosen.any()):
             return torch.zeros((), device=labels.device, requires_grad=True), {}
         log_probs = _frames(head, rows, target, chosen)
+        with torch.autocast(labels.device.type, enabled=False):
+            return self._losses(log_probs, labels, lengths, chosen, rows, target)
+
+    def _losses(
+        self,
+        log_probs: Float[Tensor, "anchors frames symbols"],
+        labels: Int[Tensor, "rows places length"],
+        lengths: Int[Tensor, "rows places"],
+        chosen: Bool[Tensor, "rows places"],
+        rows: PackedRows,
+        target: TargetWeights,
+    ) -> tuple[Tensor, Mapping[str, float]]:
         labels, lengths = labels[chosen].clamp(min=0), lengths[chosen]
-        kind = {"ctc": ctc_loss, "ce": frame_loss}.get(self.objective, prefix_loss)
+        kind = {"ctc": ctc_loss, "ce": frame_loss}.get(self.loss_name, prefix_loss)
         loss = kind(log_probs, labels, lengths)
-        figures = {self.objective.split("+")[0]: float(loss.detach())}
-        if self.objective == "prefix+lk":
+        figures = {self.loss_name.split("+")[0]: float(loss.detach())}
+        if self.loss_name == "prefix+lk":
             laws = next_token_laws(log_probs, labels, self.law_depth)
-            wanted, known = _target_laws(rows, target, chosen, self.law_depth)
+            log_p, known = _target_laws(rows, target, chosen, self.law_depth)
             known &= torch.arange(self.law_depth, device=lengths.device) < lengths[:, None]
             known &= laws.detach().sum(-1) > 0.5
-            lk = lk_loss(wanted[known], laws[known])
+            log_q = laws[known].clamp(min=torch.finfo(laws.dtype).tiny).log()
+            lk = lk_hybrid(log_q, log_p[known]).mean()
             figures["lk"] = float(lk.detach())
             loss = loss + self.law_weight * lk
         return loss, figures
 
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
-        """How deep the stored text lies in the tree of the likeliest prefixes, at every eighth
-        place; no estimate.
+        """How deep the stored text lies in the tree of the likeliest prefixes, which is counted.
+
+        Every eighth place of greedy answers counts, or of all where none is greedy.
         """
         labels, follows = _labels(rows, target, min(NODES, self.frames))
         labels = labels.masked_fill(~follows.long().cumprod(-1).bool(), -1)
         possible = follows[..., 0]
+        if bool((possible & rows.is_greedy).any()):
+            possible &= rows.is_greedy
         chosen = possible & ((possible.long().cumsum(-1) - 1) % JUDGED_EVERY == 0)
         places = int(chosen.sum())
         if not places:
             return Judged(0, {"block_efficiency": 0.0, "first_guess": 0.0})
         probs = _frames(head, rows, target, chosen).exp()
         texts = labels[chosen].tolist()
-        accepted = [self._accepted(each, text) for each, text in zip(probs, texts, strict=True)]
+        with torch.autocast("cpu", enabled=False):
+            accepted = [
+                self._accepted(each, text) for each, text in zip(probs.cpu(), texts, strict=True)
+            ]
         tokens = float(sum(depth + 1 for depth, _ in accepted))
         first = float(sum(right for _, right in accepted))
         return Judged(places, {"block_efficiency": tokens, "first_guess": first})
@@ -147,9 +157,20 @@ class Ctc:
         self, probs: Float[Tensor, "frames symbols"], text: list[int]
     ) -> tuple[int, bool]:
         """Tokens of the text that the tree holds, and whether its likeliest node is the first."""
-        reads = Unmerged(probs, False) if self.objective == "ce" else Lattice(probs)
+        reads = Unmerged(probs, False) if self.loss_name == "ce" else Lattice(probs)
         tree = likeliest_prefixes(reads, NODES)
         return _depth_of(text, tree), tree.token_list[1:2] == text[:1]
+
+
+@torch.no_grad()
+def _start_from(head: CtcHead, target: TargetWeights) -> None:
+    """Give a head the weights of the target's last layer and final norm, as far as they fit."""
+    if target.final_norm is not None:
+        head.norm.weight.copy_(target.final_norm)
+    own = head.state_dict()
+    for name, weight in (target.last_layers[-1] if target.last_layers else {}).items():
+        if name in own and own[name].shape == weight.shape:
+            own[name].copy_(weight)
 
 
 def _depth_of(text: list[int], tree: DraftTree) -> int:
@@ -215,13 +236,14 @@ def _frames(
 def _target_laws(
     rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"], depth: int
 ) -> tuple[Float[Tensor, "anchors {depth} vocab"], Bool[Tensor, "anchors {depth}"]]:
-    """The target's distributions of the draft vocabulary from the root of each place on, and
-    whether there is a place.
+    """Log of the target's distributions of the draft vocabulary from the root of each place on,
+    and whether there is a place.
     """
     row, place = chosen.nonzero().T
     at = place[:, None] + 1 + torch.arange(depth, device=place.device)
     known = at < rows.tokens.shape[1]
     at = at.clamp(max=rows.tokens.shape[1] - 1)
-    final = rows.final[row[:, None], at].float()
-    logits = final @ target.head.float().T
-    return (logits - rows.log_normalizer[row[:, None], at, None].float()).exp(), known
+    row = row[:, None].expand_as(at)
+    final, normalizer = rows.final[row, at], rows.log_normalizer[row, at]
+    logs = target_log_probs(final.flatten(0, 1), normalizer.flatten(), target.head)
+    return logs.unflatten(0, at.shape), known

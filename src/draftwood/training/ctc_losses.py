@@ -1,4 +1,4 @@
-"""What frames are trained on: a whole text, the beginning of one, or the target's distribution."""
+"""What frames are trained on: a whole text, the beginning of one, or what follows each."""
 
 import torch
 from jaxtyping import Float, Int
@@ -87,22 +87,3 @@ def next_token_laws(
         again = torch.zeros_like(laws[:, 1:]).scatter(-1, given[..., None], more)
         laws = laws + functional.pad(again, (0, 0, 1, 0))
     return laws / laws.sum(-1, keepdim=True).clamp(min=torch.finfo(laws.dtype).tiny)
-
-
-def lk_loss(
-    target: Float[Tensor, "rows vocab"], draft: Float[Tensor, "rows vocab"]
-) -> Float[Tensor, ""]:
-    """KL divergence where acceptance is small, total variation where it is large, in the mean.
-
-    The hybrid of arXiv:2602.23881: weights are exp(-3 a) and its rest, with a the chance that
-    rejection sampling accepts, taken as a constant.
-
-    Args:
-        target: probabilities of the draft vocabulary, which need not sum to 1.
-        draft: likewise.
-    """
-    tiny = torch.finfo(draft.dtype).tiny
-    accepted = target.minimum(draft).sum(-1)
-    divergence = (target * (target.clamp(min=tiny).log() - draft.clamp(min=tiny).log())).sum(-1)
-    weight = (-3.0 * accepted.detach()).exp()
-    return (weight * divergence + (1.0 - weight) * (1.0 - accepted)).mean()
