@@ -1,6 +1,7 @@
 """Where draft tokens come from: one file per published method."""
 
 from draftwood.drafters.aded import Aded
+from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.eagle import Eagle
 from draftwood.drafters.layer_skip import LayerSkip
@@ -14,6 +15,7 @@ from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Ve
 
 __all__ = [
     "Aded",
+    "CtcDrafter",
     "DraftModel",
     "DraftRequest",
     "DraftSession",

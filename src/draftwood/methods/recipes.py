@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from draftwood.drafters import (
     Aded,
+    CtcDrafter,
     Drafter,
     DraftModel,
     Eagle,
@@ -229,6 +230,22 @@ RECIPES = (
         "a tree drawn from the same head without replacement, recursive rejection",
         "Li et al. 2025, arXiv:2503.01840; Jeon et al. 2024, arXiv:2402.14160",
         Eagle,
+        Widths((2, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "ctc",
+        "the likeliest texts of frames that a trained head guesses side by side",
+        "after Wen et al. 2024, arXiv:2412.00061",
+        CtcDrafter,
+        None,
+        Match(),
+    ),
+    Recipe(
+        "ctc-rsd",
+        "a tree drawn from the same frames without replacement, recursive rejection",
+        "after Wen et al. 2024, arXiv:2412.00061; Jeon et al. 2024, arXiv:2402.14160",
+        CtcDrafter,
         Widths((2, 1, 1)),
         Rejection(),
     ),
