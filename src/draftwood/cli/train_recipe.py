@@ -149,14 +149,13 @@ def _say(line: str) -> None:
 
 
 def _settings(given: dict[str, Any]) -> "Settings":
-    from draftwood.training.loop import Settings
+    from draftwood.training.loop import Settings, Unit
     from draftwood.training.optimisers import Rates
 
-    units: list[Literal["steps", "tokens", "minutes"]] = ["steps", "tokens", "minutes"]
-    chosen = [unit for unit in units if given[unit] is not None]
+    chosen: list[Unit] = [unit for unit in get_args(Unit) if given[unit] is not None]
     if len(chosen) > 1:
         raise click.UsageError(f"give one of --{' and --'.join(chosen)}, not both")
-    unit = chosen[0] if chosen else "minutes"
+    unit: Unit = chosen[0] if chosen else "minutes"
     same = ("rows", "places", "accumulate", "judge_every", "patience", "checkpoint_minutes")
     return Settings(
         amount=given[unit] if chosen else 60,

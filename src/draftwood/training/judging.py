@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.training.losses import CHUNK, kl, log_probs, overlap
+from draftwood.training.losses import CHUNK, Compared
 from draftwood.training.recipe import Judged, PackedRows, TargetWeights
 from draftwood.training.unrolled import predicted_places, shifted
 
@@ -104,9 +104,8 @@ def _sampled(
     normalizer = shifted(rows.log_normalizer, 1)[counts]
     for start in range(0, len(own), CHUNK):
         part = slice(start, start + CHUNK)
-        log_q = functional.linear(own[part], head).log_softmax(-1)
-        log_p = log_probs(final[part], normalizer[part], head)
-        both = (overlap(log_q, log_p), kl(log_q, log_p))
-        sums += torch.stack([each.double().sum() for each in both]).cpu()
+        logits, true = (functional.linear(each[part], head) for each in (own, final))
+        both = Compared.of(logits, true, normalizer[part])
+        sums += torch.stack([each.double().sum() for each in (both.overlap, both.divergence)]).cpu()
     means = (sums / max(len(own), 1)).tolist()
     return {"overlap": means[0], "kl": means[1]}

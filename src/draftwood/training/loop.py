@@ -17,6 +17,7 @@ from draftwood.training.packing import Packing, moved
 from draftwood.training.recipe import Recipe, TargetWeights
 
 Say = Callable[[str], None]
+Unit = Literal["steps", "tokens", "minutes"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Settings:
     """
 
     amount: float
-    unit: Literal["steps", "tokens", "minutes"] = "tokens"
+    unit: Unit = "tokens"
     rows: int = 8
     places: int = 512
     accumulate: int = 1
@@ -209,7 +210,8 @@ class Trainer:
                 figures[name] = figures.get(name, 0.0) + figure / count
         for parameter in self.optimisers.parameters if self._is_shared else ():
             if parameter.grad is not None:
-                parameter.grad = self._accelerator.reduce(parameter.grad, "mean")
+                mean: Any = self._accelerator.reduce(parameter.grad, "mean")
+                parameter.grad = mean
         figures["gradient"] = self.optimisers.clip(self.settings.clip)
         if not math.isfinite(figures["gradient"]):
             raise self._broken(f"the norm of the gradient is {figures['gradient']}")

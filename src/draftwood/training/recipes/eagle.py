@@ -100,9 +100,9 @@ class Eagle:
         steps = self.unroll if progress >= 2 / 3 else 1
         total, figures = rows.final.new_zeros((), dtype=torch.float32), {}
         for number, step in enumerate(self._unrolled(head, rows, target, steps)):
-            each = self._step_loss(step, rows, target)
+            each, overlap = self._step_loss(step, rows, target)
             total = total + each / steps
-            figures[f"loss of step {number + 1}"] = float(each.detach())
+            figures[f"overlap_{number + 1}"] = overlap
         return total, figures
 
     @torch.no_grad()
@@ -129,16 +129,21 @@ class Eagle:
             state, normed = head(embedded, state, rows.positions + number, attend)
             yield Step(normed, ahead, inside & shifted(predicted, ahead, False))
 
-    def _step_loss(self, step: Step, rows: PackedRows, target: TargetWeights) -> Tensor:
+    def _step_loss(
+        self, step: Step, rows: PackedRows, target: TargetWeights
+    ) -> tuple[Tensor, float]:
         counts = step.counts
         states = step.states[counts]
         final = shifted(rows.final, step.target)[counts]
         normalizer = shifted(rows.log_normalizer, step.target)[counts]
-        losses = head_losses(states, final, normalizer, target.head, LOSSES[self.loss_name])
-        mean = losses.sum() / max(len(losses), 1)
-        if self.variant == "eagle-3":
-            return mean
-        return functional.smooth_l1_loss(states.float(), final.float()) + 0.1 * mean
+        losses, overlaps = head_losses(
+            states, final, normalizer, target.head, LOSSES[self.loss_name]
+        )
+        count = max(len(losses), 1)
+        mean, overlap = losses.sum() / count, float(overlaps.sum()) / count
+        if self.variant == "eagle-1":
+            mean = functional.smooth_l1_loss(states.float(), final.float()) + 0.1 * mean
+        return mean, overlap
 
 
 @torch.no_grad()
