@@ -6,18 +6,23 @@ shows.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
-from draftwood.drafters import Drafter, DraftModel, LayerSkip, Stand
+from draftwood.drafters import Drafter, DraftModel, Eagle, LayerSkip, Stand
 from draftwood.engine import Options, generate
+from draftwood.interfaces.drafter import DraftRequest, DraftSession
 from draftwood.interfaces.model import Model
+from draftwood.models.lean import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling
-from draftwood.shapes import Independent, Shape, Widths
+from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.testing import TableModel, distance, outcomes, sampled_law, tiny_llama
+from draftwood.testing.heads import tiny_eagle
+from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
 from law_cases import DISTANCE, SMALL, Slipping, contextual, exact_pairs, options
 
@@ -157,3 +162,44 @@ def test_a_target_that_reads_too_short_a_context_in_trees_is_caught(
 
     monkeypatch.setattr(TableModel, "after", short)
     assert off(target, drafter, Rejection(), Sampling(1.0)) > DISTANCE
+
+
+class Lying(Eagle):
+    """Calls the rows that it drew from other rows."""
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        draft = super().start(request)
+        propose = draft.propose
+
+        def lie(root: int, context: Context) -> DraftTree:
+            tree = propose(root, context)
+            probs = None if tree.probs is None else tree.probs.roll(1, dims=-1)
+            return replace(tree, probs=probs)
+
+        draft.propose = lie  # type: ignore[method-assign]
+        return draft
+
+
+@pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
+def test_law_of_a_trained_head(rule: Verifier, off: Written) -> None:
+    """Also where it does not know every token, and in a step after a step."""
+    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    known, part = (tiny_eagle(model, tokens) for tokens in ([0, 1, 2], [0, 2]))
+    for drafter, sampling, steps in (
+        (Eagle(known, model, Widths((1, 1))), Sampling(0.9), 1),
+        (Eagle(part, model, Widths((2,))), MOST["penalties + bias"], 1),
+        (Eagle(part, model, Widths((1,))), Sampling(0.9), 2),
+    ):
+        assert off(model, drafter, rule, sampling, steps) < TOLERANCE
+
+
+def test_law_of_the_likeliest_nodes_of_a_trained_head(off: Written) -> None:
+    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    drafter = Eagle(tiny_eagle(model, [0, 2]), model, BestFirst(2, 2, 3))
+    assert off(model, drafter, Match(), Sampling(0.9)) < TOLERANCE
+
+
+def test_a_trained_head_that_lies_about_its_rows_is_caught(off: Written) -> None:
+    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    drafter = Lying(tiny_eagle(model, [0, 1, 2]), model, Widths((1, 1)))
+    assert off(model, drafter, Rejection(), Sampling(0.9)) > DISTANCE

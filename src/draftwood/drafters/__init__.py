@@ -1,7 +1,9 @@
 """Where draft tokens come from: one file per published method."""
 
 from draftwood.drafters.aded import Aded
+from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.draft_model import DraftModel
+from draftwood.drafters.eagle import Eagle
 from draftwood.drafters.layer_skip import LayerSkip
 from draftwood.drafters.multi_source import MultiSource
 from draftwood.drafters.nothing import Nothing
@@ -13,10 +15,12 @@ from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Ve
 
 __all__ = [
     "Aded",
+    "CtcDrafter",
     "DraftModel",
     "DraftRequest",
     "DraftSession",
     "Drafter",
+    "Eagle",
     "LayerSkip",
     "MultiSource",
     "Nothing",

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration
-from draftwood.interfaces.drafter import Drafter
+from draftwood.interfaces.drafter import Drafter, Need
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import Prior
+from draftwood.interfaces.trained import TrainedHead
 from draftwood.sources.stored_prior import StoredPrior
 
 
@@ -25,8 +26,28 @@ def uses_draft_model(drafter: type[Drafter]) -> bool:
     return "draft-model" in drafter.needs | drafter.uses
 
 
+def needs_drafter(drafter: type[Drafter]) -> bool:
+    """Whether a drafter cannot do without a trained one's folder."""
+    return "drafter" in drafter.needs
+
+
+def uses_drafter(drafter: type[Drafter]) -> bool:
+    """Whether a drafter takes a trained one's folder where it is given."""
+    return "drafter" in drafter.needs | drafter.uses
+
+
+def lacking(drafter: type[Drafter], draft_model: bool, trained: bool) -> Need | None:
+    """What a drafter cannot do without and does not get; None where it can be built."""
+    if needs_draft_model(drafter) and not draft_model:
+        return "draft-model"
+    return "drafter" if needs_drafter(drafter) and not trained else None
+
+
 def require(
-    drafters: Mapping[str, type[Drafter]], draft_model: bool, shape: Shape | None = None
+    drafters: Mapping[str, type[Drafter]],
+    draft_model: bool,
+    shape: Shape | None = None,
+    trained: bool = False,
 ) -> None:
     """Refuse methods that lack a part, and parts that no method uses.
 
@@ -36,24 +57,12 @@ def require(
         drafters: by method.
         draft_model: whether one is given.
         shape: one that is given for each of them.
+        trained: whether a trained drafter is given.
 
     Raises:
         ValueError: with what is wrong and how to mend it.
     """
-    drafting = [name for name, drafter in drafters.items() if needs_draft_model(drafter)]
-    if drafting and not draft_model:
-        raise ValueError(
-            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
-            " name one with --draft-model (draft_model= in Python), or choose lookup, recycling or"
-            " layer-skip, which need none"
-        )
-    if draft_model and not any(map(uses_draft_model, drafters.values())):
-        names = ", ".join(map(repr, drafters))
-        subject = f"method {names} uses" if len(drafters) == 1 else f"methods {names} use"
-        raise ValueError(
-            f"{subject} no draft model; leave it out, or choose a method that drafts with one, for"
-            " instance rsd-s"
-        )
+    _require_models(drafters, draft_model, trained)
     for name, drafter in drafters.items() if shape is not None else ():
         if "shape" not in drafter.uses:
             raise ValueError(f"method {name!r} takes no shape")
@@ -61,6 +70,36 @@ def require(
             raise ValueError(
                 f"method {name!r} takes a {drafter.shape_type.__name__} shape, not {shape}"
             )
+
+
+def _require_models(
+    drafters: Mapping[str, type[Drafter]], draft_model: bool, trained: bool
+) -> None:
+    drafting = [name for name, drafter in drafters.items() if needs_draft_model(drafter)]
+    if drafting and not draft_model:
+        raise ValueError(
+            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
+            " name one with --draft-model (draft_model= in Python), or choose lookup, recycling or"
+            " layer-skip, which need none"
+        )
+    learnt = [name for name, drafter in drafters.items() if needs_drafter(drafter)]
+    if learnt and not trained:
+        raise ValueError(
+            f"method {learnt[0]!r} drafts with a trained drafter; name its folder with --drafter"
+            " (drafter= in Python), or choose lookup, recycling or suffix, which need none"
+        )
+    names = ", ".join(map(repr, drafters))
+    subject = f"method {names} uses" if len(drafters) == 1 else f"methods {names} use"
+    if draft_model and not any(map(uses_draft_model, drafters.values())):
+        raise ValueError(
+            f"{subject} no draft model; leave it out, or choose a method that drafts with one, for"
+            " instance rsd-s"
+        )
+    if trained and not any(map(uses_drafter, drafters.values())):
+        raise ValueError(
+            f"{subject} no trained drafter; leave --drafter out, or choose a method that drafts"
+            " with one, for instance eagle"
+        )
 
 
 class LazyResources(Resources):
@@ -73,6 +112,7 @@ class LazyResources(Resources):
         curve: seconds of a forward pass by nodes, or what measures them; None where there is
             neither.
         prior: likewise.
+        drafter: a trained drafter of the target; None without one.
     """
 
     def __init__(
@@ -82,8 +122,10 @@ class LazyResources(Resources):
         shape: Shape | None = None,
         curve: Seconds | Calibration | None = None,
         prior: Prior | StoredPrior | None = None,
+        drafter: TrainedHead | None = None,
     ) -> None:
         self._target, self._draft_model, self._shape = target, draft_model, shape
+        self._drafter = drafter
         self._curve, self._prior = curve, prior
 
     @property
@@ -102,6 +144,19 @@ class LazyResources(Resources):
     @property
     def has_draft_model(self) -> bool:
         return self._draft_model is not None
+
+    @property
+    def drafter(self) -> TrainedHead:
+        if self._drafter is None:
+            raise ValueError(
+                "there is no trained drafter; a drafter that asks for one must need it, or look at"
+                " has_drafter first"
+            )
+        return self._drafter
+
+    @property
+    def has_drafter(self) -> bool:
+        return self._drafter is not None
 
     @property
     def shape(self) -> Shape | None:

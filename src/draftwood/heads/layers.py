@@ -200,6 +200,10 @@ class HeadCache:
 
         return attend
 
+    def copy(self, other: "HeadCache", length: int) -> None:
+        """Become the first ``length`` rows of another sequence."""
+        self._memory, self.length = other._memory[:, :, :, :length].clone(), length
+
     def keep(self, length: int) -> None:
         """Drop all rows from ``length`` on."""
         self.length = min(self.length, length)

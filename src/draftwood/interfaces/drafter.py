@@ -137,7 +137,7 @@ class DraftSession(ABC):
         """
 
 
-Need = Literal["draft-model", "shape", "curve", "prior"]
+Need = Literal["draft-model", "drafter", "shape", "curve", "prior"]
 """A part of ``Resources``, as drafters name it."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import Prior
+from draftwood.interfaces.trained import TrainedHead
 
 
 class Resources(ABC):
@@ -28,6 +29,16 @@ class Resources(ABC):
     @property
     @abstractmethod
     def has_draft_model(self) -> bool:
+        """Whether one was given; for drafters that only use one."""
+
+    @property
+    @abstractmethod
+    def drafter(self) -> TrainedHead:
+        """A trained drafter of this target; raises ValueError where none was given."""
+
+    @property
+    @abstractmethod
+    def has_drafter(self) -> bool:
         """Whether one was given; for drafters that only use one."""
 
     @property

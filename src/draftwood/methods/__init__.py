@@ -6,10 +6,13 @@ from draftwood.methods.recipes import Recipe
 from draftwood.methods.registry import (
     build,
     known,
+    lacking,
     needs_draft_model,
+    needs_drafter,
     recipe,
     require,
     uses_draft_model,
+    uses_drafter,
 )
 
 __all__ = [
@@ -21,8 +24,11 @@ __all__ = [
     "build",
     "known",
     "known_parts",
+    "lacking",
     "needs_draft_model",
+    "needs_drafter",
     "recipe",
     "require",
     "uses_draft_model",
+    "uses_drafter",
 ]

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from draftwood.drafters import (
     Aded,
+    CtcDrafter,
     Drafter,
     DraftModel,
+    Eagle,
     LayerSkip,
     MultiSource,
     Nothing,
@@ -14,6 +16,7 @@ from draftwood.drafters import (
     SuffixDecoding,
     TokenRecycling,
 )
+from draftwood.drafters.eagle import small_tree
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine.method import Lossy, Promise, promise_of, require_lossy
 from draftwood.shapes import BestFirst, Independent, Sequoia, Shape, StochasticBeam, Widths
@@ -212,6 +215,38 @@ RECIPES = (
         "Zhang et al. 2024, arXiv:2309.08168",
         LayerSkip,
         Widths((1, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "eagle",
+        "the likeliest nodes of a tree that a trained head drafts from the model's hidden states",
+        "Li et al. 2025, arXiv:2503.01840; Li et al. 2024, arXiv:2406.16858",
+        Eagle,
+        small_tree(),
+        Match(),
+    ),
+    Recipe(
+        "eagle-rsd",
+        "a tree drawn from the same head without replacement, recursive rejection",
+        "Li et al. 2025, arXiv:2503.01840; Jeon et al. 2024, arXiv:2402.14160",
+        Eagle,
+        Widths((2, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "ctc",
+        "the likeliest texts of frames that a trained head guesses side by side",
+        "after Wen et al. 2024, arXiv:2412.00061",
+        CtcDrafter,
+        None,
+        Match(),
+    ),
+    Recipe(
+        "ctc-rsd",
+        "a tree drawn from the same frames without replacement, recursive rejection",
+        "after Wen et al. 2024, arXiv:2412.00061; Jeon et al. 2024, arXiv:2402.14160",
+        CtcDrafter,
+        Widths((2, 1, 1)),
         Rejection(),
     ),
 )

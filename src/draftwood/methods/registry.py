@@ -7,8 +7,10 @@ from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters import resources
 from draftwood.engine.method import Method
+from draftwood.interfaces.drafter import Need
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.source import Prior
+from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.methods.parts import known_parts
 from draftwood.methods.recipes import Recipe
 from draftwood.shapes import Shape
@@ -48,8 +50,31 @@ def uses_draft_model(method: str | Recipe) -> bool:
     return resources.uses_draft_model(recipe(method).drafter)
 
 
+def needs_drafter(method: str | Recipe) -> bool:
+    """Whether a method cannot do without a trained drafter."""
+    return resources.needs_drafter(recipe(method).drafter)
+
+
+def uses_drafter(method: str | Recipe) -> bool:
+    """Whether a method drafts with a trained drafter where one is given."""
+    return resources.uses_drafter(recipe(method).drafter)
+
+
+def lacking(method: str | Recipe, draft_model: bool, drafter: bool) -> Need | None:
+    """What a method cannot do without and does not get, under its option's name; None if nothing.
+
+    Args:
+        draft_model: whether one is given.
+        drafter: whether a trained one is given.
+    """
+    return resources.lacking(recipe(method).drafter, draft_model, drafter)
+
+
 def require(
-    methods: Sequence[str | Recipe | Method], draft_model: bool, shape: Shape | None = None
+    methods: Sequence[str | Recipe | Method],
+    draft_model: bool,
+    shape: Shape | None = None,
+    drafter: bool = False,
 ) -> None:
     """Refuse methods that lack a part, and parts that none of them uses. Costs no weights.
 
@@ -57,14 +82,14 @@ def require(
         ValueError: with what is wrong and how to mend it.
     """
     built = [method.name for method in methods if isinstance(method, Method)]
-    if built and (draft_model or shape is not None):
+    if built and (draft_model or drafter or shape is not None):
         raise ValueError(
             f"method {built[0]!r} is built already and takes no further parts; leave out draft"
-            " model and shape"
+            " model, drafter and shape"
         )
     wanted = [recipe(method) for method in methods if not isinstance(method, Method)]
     if wanted:
-        resources.require({each.name: each.drafter for each in wanted}, draft_model, shape)
+        resources.require({each.name: each.drafter for each in wanted}, draft_model, shape, drafter)
 
 
 def build(
@@ -75,6 +100,7 @@ def build(
     verifier: Verifier | None = None,
     curve: Seconds | Calibration | None = None,
     prior: Prior | StoredPrior | None = None,
+    drafter: TrainedHead | None = None,
 ) -> Method:
     """A method for a target.
 
@@ -87,17 +113,23 @@ def build(
             when such a method asks; None assumes a machine where draft tokens are dear.
         prior: the model's bigrams, or what measures them, for methods that draft with them; they do
             without where it is None.
+        drafter: a trained drafter of the target, for the methods that draft with one.
 
     Raises:
-        ValueError: for an unknown name, a missing draft model or one of another vocabulary, and a
-            draft model or shape that would not be used.
+        ValueError: for an unknown name, a missing draft model or one of another vocabulary, a
+            missing drafter or one of another target, and for parts that would not be used.
     """
-    require([method], draft_model is not None, shape)
+    require([method], draft_model is not None, shape, drafter is not None)
     if isinstance(method, Method):
         return method
     wanted = recipe(method)
     if draft_model is not None:
         require_like_size(target.vocab_size, draft_model.vocab_size)
-    found = resources.LazyResources(target, draft_model, shape or wanted.shape, curve, prior)
-    drafter = wanted.drafter.build(found)
-    return Method(drafter, verifier or wanted.verifier, wanted.name, wanted.otherwise)
+    if drafter is not None:
+        drafter.target.require(TargetMark.of(target, "this model"))
+    found = resources.LazyResources(
+        target, draft_model, shape or wanted.shape, curve, prior, drafter
+    )
+    return Method(
+        wanted.drafter.build(found), verifier or wanted.verifier, wanted.name, wanted.otherwise
+    )

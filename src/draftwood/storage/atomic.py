@@ -107,9 +107,41 @@ def _remove_leftovers(destination: Path) -> None:
             continue
 
 
+def replace_folder(destination: Path, build: Callable[[Path], None]) -> Path:
+    """Make the folder `destination`, or put it in the place of an older one, whole or not at all.
+
+    `build` fills an empty folder, which is then renamed. Raises OSError when the disk cannot take
+    the folder.
+    """
+    mark = f"{os.getpid()}-{threading.get_ident()}"
+    partial, before = (
+        destination.with_name(f".{destination.name}.{mark}.{what}") for what in ("partial", "old")
+    )
+    with explain_write_errors(destination, "write to another folder"):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.mkdir()
+            build(partial)
+            if destination.exists():
+                os.replace(destination, before)
+            os.replace(partial, destination)
+        finally:
+            if before.exists() and not destination.exists():
+                os.replace(before, destination)
+            for leftover in (partial, before):
+                shutil.rmtree(leftover, ignore_errors=True)
+    return destination
+
+
 @contextmanager
-def explain_write_errors(destination: Path) -> Iterator[None]:
-    """Turn the ways a disk refuses to take `destination` into one OSError that says what to do."""
+def explain_write_errors(
+    destination: Path, elsewhere: str = "set DRAFTWOOD_HOME to another folder"
+) -> Iterator[None]:
+    """Turn the ways a disk refuses to take `destination` into one OSError that says what to do.
+
+    Args:
+        elsewhere: how the user has it written to another place.
+    """
     from safetensors import SafetensorError
 
     try:
@@ -128,10 +160,7 @@ def explain_write_errors(destination: Path) -> Iterator[None]:
             if code in (errno.ENOSPC, errno.EDQUOT)
             else "make that folder writable"
         )
-        reason = (
-            f"cannot write {destination}: {CANNOT_WRITE[code]}; {cure}, or set DRAFTWOOD_HOME to"
-            " another folder"
-        )
+        reason = f"cannot write {destination}: {CANNOT_WRITE[code]}; {cure}, or {elsewhere}"
         raise OSError(reason) from error
 
 

@@ -248,11 +248,12 @@ def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
 def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
     """The method on the table.
 
-    A table has no layers to skip, so a method that skips layers drafts with the second table.
+    A table has no layers to skip and no hidden states, so methods that draft with these draft with
+    the second table.
     """
     if recipe.drafter is TokenRecycling:
         return Method(TokenRecycling(Paths(), ranks=VOCABULARY), recipe.verifier, recipe.name)
-    if recipe.drafter is LayerSkip:
+    if recipe.drafter is LayerSkip or methods.needs_drafter(recipe):
         recipe = replace(recipe, drafter=DraftModel)
     return methods.build(recipe, target, draft if methods.uses_draft_model(recipe) else None)
 

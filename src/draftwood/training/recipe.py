@@ -22,7 +22,8 @@ class TargetWeights:
         draft_tokens: the draft vocabulary: ids in the target's, ascending.
         draft_index: place in the draft vocabulary of each token, -1 where it is not part of it.
         last_layers: weights of its newest decoder layers by their names in Transformers, to start
-            from; empty where they are not known.
+            from; the newest comes last; empty where they are not known.
+        final_norm: weight of the norm before its output head; None where it has none.
     """
 
     layers: int
@@ -32,6 +33,7 @@ class TargetWeights:
     draft_tokens: Int[Tensor, " draft_vocab"]
     draft_index: Int[Tensor, " vocab"]
     last_layers: Sequence[Mapping[str, Tensor]] = ()
+    final_norm: Float[Tensor, " dim"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,7 @@ class PackedRows:
         segments: number of the text within the row, -1 where there is none.
         positions: of a token within its text.
         is_answer: whether a token is part of an answer; losses look at these alone.
+        is_greedy: whether its text was written greedily: each token of the answer is the likeliest.
         states: the layers that the recipe reads, in its order.
         final: the target's state after the final norm.
         log_normalizer: of the target's logits.
@@ -52,6 +55,7 @@ class PackedRows:
     segments: Int[Tensor, "rows places"]
     positions: Int[Tensor, "rows places"]
     is_answer: Bool[Tensor, "rows places"]
+    is_greedy: Bool[Tensor, "rows places"]
     states: Float[Tensor, "rows places reads dim"]
     final: Float[Tensor, "rows places dim"]
     log_normalizer: Float[Tensor, "rows places"]

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +10,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from draftwood.storage.data_sets import data_folder, read_lines, read_rows
+
 Message = dict[str, str]
 BUILT_IN = "built-in"
+OTHERWISE = f"or take --prompts {BUILT_IN}"
 WIKITEXT = "wikitext2"
 STORY_TOKENS = 14
 
@@ -92,7 +94,9 @@ def load_prompts(
         )
     elif source in DATA_SETS:
         known = DATA_SETS[source]
-        found = PromptSet(source, tuple(known.read(data_folder() / known.file)), known.note)
+        found = PromptSet(
+            source, tuple(known.read(data_folder(OTHERWISE) / known.file)), known.note
+        )
     else:
         found = PromptSet(source, tuple(_from_file(Path(source))))
     return _chosen(found, per_category, categories, limit)
@@ -115,24 +119,6 @@ def load_text(source: str) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text; give a plain text") from None
-
-
-def data_folder(otherwise: str = f"or take --prompts {BUILT_IN}") -> Path:
-    """The folder of data sets: ``$DRAFTWOOD_DATA``, else ``../shared/data`` beside a checkout.
-
-    Args:
-        otherwise: what else the user may do where there is none.
-
-    Raises:
-        FileNotFoundError: where there is none.
-    """
-    beside = Path(__file__).resolve().parents[5] / "shared" / "data"
-    path = Path(os.environ.get("DRAFTWOOD_DATA") or beside)
-    if not path.is_dir():
-        raise FileNotFoundError(
-            f"there are no data sets at {path}; set DRAFTWOOD_DATA to their folder, {otherwise}"
-        )
-    return path
 
 
 def _chosen(
@@ -232,28 +218,13 @@ class DataSet:
     note: str = ""
 
 
-def _lines(path: Path) -> list[str]:
-    data = path.read_bytes()
-    return (
-        (gzip.decompress(data) if path.suffix == ".gz" else data).decode().strip("\n").split("\n")
-    )
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(_lines(path), start=1):
-        try:
-            yield json.loads(line)
-        except ValueError:
-            raise ValueError(f"{path}:{number} is no JSON; fetch the data set again") from None
-
-
 def _spec_bench(path: Path) -> Iterator[Prompt]:
-    for row in _rows(path):
+    for row in read_rows(path):
         yield Prompt(str(row["question_id"]), row["category"], tuple(row["turns"]))
 
 
 def _gsm8k(path: Path) -> Iterator[Prompt]:
-    for number, row in enumerate(_rows(path)):
+    for number, row in enumerate(read_rows(path)):
         answer = row["answer"].rpartition("####")[2].strip().replace(",", "")
         yield Prompt(
             f"gsm8k-{number}", "math", (row["question"] + " End with the number.",), answer=answer
@@ -261,7 +232,7 @@ def _gsm8k(path: Path) -> Iterator[Prompt]:
 
 
 def _xsum(path: Path) -> Iterator[Prompt]:
-    for number, row in enumerate(_rows(path)):
+    for number, row in enumerate(read_rows(path)):
         yield Prompt(
             f"xsum-{number}", "summarization", (row["prompt"],), reference=row["completion"].strip()
         )
@@ -269,7 +240,9 @@ def _xsum(path: Path) -> Iterator[Prompt]:
 
 def _multi30k(path: Path) -> Iterator[Prompt]:
     english = path.with_name(path.name.replace(".de.", ".en."))
-    for number, (source, reference) in enumerate(zip(_lines(path), _lines(english), strict=True)):
+    for number, (source, reference) in enumerate(
+        zip(read_lines(path), read_lines(english), strict=True)
+    ):
         yield Prompt(
             f"de-en-{number}",
             "translation",

@@ -1,0 +1,22 @@
+"""`draftwood train`: data that the target writes, and drafters that learn from them."""
+
+import click
+
+from draftwood.cli.train_data import data
+from draftwood.cli.train_recipe import RecipeCommand, recipe_names
+
+
+@click.group(short_help="Make training data, and train drafters on them.")
+def train() -> None:
+    """Train a drafter for your own model: make data first, then train on them.
+
+    \b
+    Example:
+      draftwood train data my-data --tokens 1m
+      draftwood train eagle my-data my-drafter --minutes 60
+    """
+
+
+train.add_command(data)
+for name in recipe_names():
+    train.add_command(RecipeCommand(name))

@@ -1,0 +1,187 @@
+"""`draftwood train RECIPE`: one command per recipe, with the recipe's fields as options."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+import click
+
+from draftwood.cli.terminal import notes, output
+from draftwood.cli.train_data import count_of
+
+if TYPE_CHECKING:
+    from draftwood.training.loop import Outcome, Settings
+    from draftwood.training.recipe import Recipe
+
+RECIPES = Path(__file__).parents[1] / "training" / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """Recipes, told by their files: help answers without loading them."""
+    return sorted(path.stem for path in RECIPES.glob("[!_]*.py"))
+
+
+class RecipeCommand(click.Command):
+    """Trains with one recipe, which is loaded when its command is used."""
+
+    def __init__(self, name: str) -> None:
+        help = (
+            f"Train a drafter of the kind {name} on DATA, into the folder OUTPUT.\n\n"
+            "DATA is what 'draftwood train data' made. Checkpoints and logs for TensorBoard lie"
+            " beside OUTPUT, in OUTPUT.training. A training that was stopped, by whatever, goes on"
+            " with the same command and --resume."
+        )
+        super().__init__(name, callback=self._run, help=help, short_help=f"Train a {name} drafter.")
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*_common(), *recipe_options(_recipe(str(self.name))), *super().get_params(ctx)]
+
+    def _run(self, **given: Any) -> None:
+        recipe = _recipe(str(self.name))
+        own = {each.name: given.pop(each.name) for each in fields(recipe)}  # type: ignore[arg-type]
+        run(recipe(**own), given)
+
+
+def _recipe(name: str) -> "type[Recipe]":
+    try:
+        import accelerate  # noqa: F401
+        import tensorboard  # noqa: F401
+    except ImportError:
+        raise ImportError(
+            "training needs further packages: pip install 'draftwood[train]'"
+        ) from None
+    from draftwood.training.registry import recipe_class
+
+    return recipe_class(name)
+
+
+def recipe_options(recipe: "type[Recipe]") -> Iterator[click.Option]:
+    """The fields of a recipe as options, with the help that their metadata have."""
+    types = get_type_hints(recipe)
+    for each in fields(recipe):  # type: ignore[arg-type]
+        kind, default = types[each.name], None if each.default is MISSING else each.default
+        choice, words = get_origin(kind) is Literal, each.metadata.get("help", each.name)
+        flag = f"--{each.name.replace('_', '-')}"
+        yield click.Option(
+            [each.metadata.get("option", flag), each.name],
+            type=click.Choice(list(get_args(kind))) if choice else kind,
+            default=default,
+            show_default=True,
+            help=f"{words[:1].upper()}{words[1:]}.",
+        )
+
+
+def _common() -> list[click.Parameter]:
+    """What every recipe is asked."""
+    path = click.Path(path_type=Path)
+    above, some = click.FloatRange(min=0, min_open=True), click.IntRange(min=1)
+
+    def option(name: str, type: Any, default: Any, help: str, **more: Any) -> click.Option:
+        return click.Option(
+            [name], type=type, default=default, help=help, show_default=True, **more
+        )
+
+    return [
+        click.Argument(["data"], type=path),
+        click.Argument(["output_folder"], type=path, metavar="OUTPUT"),
+        option("--steps", some, None, "Steps to train for."),
+        click.Option(["--tokens"], callback=_tokens, help="Tokens to train on, such as 5m."),
+        option("--minutes", above, None, "Minutes to train for.  [default: 60]"),
+        option("--draft-vocabulary", some, 8192, "Tokens that it drafts."),
+        option("--rows", some, 8, "Rows of a batch."),
+        option("--places", some, 512, "Tokens of a row; longer texts are cut."),
+        option("--accumulate", some, 1, "Batches that make a step."),
+        option("--learning-rate", above, 1e-3, "Of matrices, with Muon."),
+        option("--other-rate", above, 1e-3, "Of all else, with AdamW."),
+        option("--warm-up", click.IntRange(min=0), 20, "Steps in which the rates rise."),
+        option("--decay", click.FloatRange(0, 1), 0.3, "Share of the training in which they fall."),
+        option("--judge-every", some, 100, "Steps between two looks at held-out texts."),
+        option("--patience", some, None, "Looks without a better result that end it."),
+        option("--checkpoint-minutes", above, 3.0, "Between two checkpoints."),
+        option("--seed", int, 0, "Of texts' order, new weights and noise."),
+        option("--precision", click.Choice(["bfloat16", "float32"]), "bfloat16", "Of products."),
+        click.Option(["--from", "start"], type=path, help="A drafter's folder to go on from."),
+        click.Option(["--resume"], is_flag=True, help="Go on after the newest checkpoint."),
+        click.Option(["--model"], help="The target.  [default: the one that wrote the data]"),
+        click.Option(["--threads"], type=some, help="CPU threads.  [default: PyTorch's choice]"),
+        click.Option(
+            ["--json", "as_json"], is_flag=True, help="Print one JSON object and nothing else."
+        ),
+    ]
+
+
+def _tokens(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else count_of(context, parameter, value)
+
+
+def run(recipe: "Recipe", given: dict[str, Any]) -> None:
+    """Train as the options say."""
+    import torch
+
+    from draftwood.storage.progress import quiet_transformers
+    from draftwood.training.run import Training
+
+    if given["threads"] is not None:
+        torch.set_num_threads(given["threads"])
+    training = Training(
+        recipe,
+        given["data"],
+        given["output_folder"],
+        _settings(given),
+        given["draft_vocabulary"],
+        given["start"],
+        given["model"],
+        given["resume"],
+        shlex.join(["draftwood", *sys.argv[1:]]),
+    )
+    say = (lambda line: None) if given["as_json"] else _say
+    with quiet_transformers():
+        outcome = training.run(say)
+    _tell(training.output, outcome, given["as_json"])
+
+
+def _say(line: str) -> None:
+    notes().print(line, soft_wrap=True)
+
+
+def _settings(given: dict[str, Any]) -> "Settings":
+    from draftwood.training.loop import Settings, Unit
+    from draftwood.training.optimisers import Rates
+
+    chosen: list[Unit] = [unit for unit in get_args(Unit) if given[unit] is not None]
+    if len(chosen) > 1:
+        raise click.UsageError(f"give one of --{' and --'.join(chosen)}, not both")
+    unit: Unit = chosen[0] if chosen else "minutes"
+    same = ("rows", "places", "accumulate", "judge_every", "patience", "checkpoint_minutes")
+    return Settings(
+        amount=given[unit] if chosen else 60,
+        unit=unit,
+        rates=Rates(given["learning_rate"], given["other_rate"], given["warm_up"], given["decay"]),
+        seed=given["seed"],
+        precision=given["precision"],
+        **{name: given[name] for name in same},
+    )
+
+
+def _tell(folder: Path, outcome: "Outcome", as_json: bool) -> None:
+    figures = dict(outcome.figures)
+    if as_json:
+        record = {
+            "folder": str(folder),
+            "ended": outcome.reason,
+            "steps": outcome.step,
+            "tokens": outcome.tokens,
+            "seconds": round(outcome.seconds, 1),
+            "held_out": figures,
+        }
+        click.echo(json.dumps(record))
+        return
+    output().print(
+        f"{folder}: block efficiency {figures['block_efficiency']:.2f} on held-out text after step"
+        f" {figures['step']:.0f} of {outcome.step} ({outcome.tokens:,} tokens, {outcome.reason})",
+        soft_wrap=True,
+    )

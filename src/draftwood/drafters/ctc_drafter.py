@@ -1,0 +1,245 @@
+"""Draft what frames say side by side, once equal neighbours are merged and blanks dropped."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.drafters.draft_vocabulary import DraftVocabulary
+from draftwood.heads.ctc import CtcHead
+from draftwood.heads.kinds import require_kind
+from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
+from draftwood.heads.layers import HeadCache
+from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
+from draftwood.interfaces.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Need,
+    Reads,
+    VerifiedTree,
+)
+from draftwood.interfaces.model import CHUNK, Model, require_ability
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.shape import Shape
+from draftwood.interfaces.trained import TrainedHead
+from draftwood.rng import Rng
+from draftwood.sampling import Context
+from draftwood.tree import DraftTree
+from draftwood.validation import positive
+
+SEARCHES = ("prefix", "paper", "raw")
+
+
+@dataclass(frozen=True, eq=False)
+class CtcDrafter(Drafter):
+    """A tree of what a CTC head says of the next places, after a single call of the head.
+
+    CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with a true blank and with frames in parallel,
+    as the paper has it and its code has not. By default the tree holds the likeliest *prefixes*,
+    each of which sums over all its alignments. ``search="paper"`` collapses the likeliest
+    alignments instead, and ``search="raw"`` takes frame d for depth d, as Medusa does.
+
+    With a shape, children are drawn from the frames' own next-token law. That law is known, since a
+    prefix's chances add up to those of its continuations and of its end; so rejection sampling
+    keeps the target's distribution, which the paper holds to be impossible. Before a node's
+    children are drawn a coin decides whether the frames end there.
+
+    Args:
+        trained: head, draft vocabulary and mark of the target.
+        target: the model whose text is written.
+        shape: a tree to grow in the place of a search.
+        search: what the tree holds without a shape.
+        nodes: most draft tokens without a shape.
+        ranks: symbols of each frame that the paper's search combines.
+        alignments: that it looks at.
+
+    Raises:
+        ValueError: where the head is of another kind, or does not fit target or search.
+    """
+
+    name: ClassVar[str] = "ctc"
+    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    trained: TrainedHead
+    target: Model
+    shape: Shape | None = None
+    search: Literal["prefix", "paper", "raw"] = "prefix"
+    nodes: int = 8
+    ranks: int = 4
+    alignments: int = 64
+    head: CtcHead = field(init=False, repr=False)
+    vocabulary: DraftVocabulary = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        head = require_kind(self.trained.head, CtcHead, self.name)
+        config, target = head.config, self.target
+        positive("nodes, ranks and alignments", [self.nodes, self.ranks, self.alignments])
+        if self.search not in SEARCHES:
+            raise ValueError(f"search must be one of {', '.join(SEARCHES)}, got {self.search!r}")
+        if self.search == "paper" and (self.shape is not None or not config.has_blank):
+            raise ValueError(
+                "search 'paper' makes a tree of its own, of frames with a blank; leave the shape"
+                " out, or choose search 'prefix' or 'raw'"
+            )
+        for ability in ("hidden", "ends"):
+            require_ability(target, ability, self.name)
+        if config.sizes.hidden != target.hidden_size or not 0 <= config.reads[0] <= target.layers:
+            raise ValueError(
+                f"the drafter reads states of {config.sizes.hidden} entries at layer"
+                f" {config.reads[0]}, the target has {target.hidden_size} at layers"
+                f" 0..{target.layers}; take a drafter of this model"
+            )
+        tokens = self.trained.draft_tokens
+        dtype = target.ends.embed(tokens[:1]).dtype if target.device.type != "cpu" else None
+        dtype = dtype or torch.float32
+        object.__setattr__(self, "head", head.to(target.device, dtype))
+        object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype))
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        return cls(resources.drafter, resources.target, resources.shape)
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        return _CtcSession(self, request)
+
+    def read(self, probs: Float[Tensor, "frames symbols"]) -> Frames:
+        """The law of texts that the frames are taken for."""
+        if self.search == "raw" or not self.head.config.has_blank:
+            return Unmerged(probs, self.head.config.has_blank)
+        return Lattice(probs)
+
+    def searched(self, probs: Float[Tensor, "frames symbols"], root: int, room: int) -> DraftTree:
+        """The tree without a shape."""
+        if self.search == "paper":
+            tree = collapsed_alignments(probs, self.nodes, self.ranks, self.alignments, room=room)
+        else:
+            tree = likeliest_prefixes(self.read(probs), self.nodes, room=room)
+        known = self.vocabulary.tokens
+        tokens = [root, *(int(known[place]) for place in tree.token_list[1:])]
+        return DraftTree.of(tokens, tree.parent_list)
+
+
+class _CtcSession(DraftSession):
+    def __init__(self, config: CtcDrafter, request: DraftRequest) -> None:
+        self.drafter, self.head, self.rng = config, config.head, request.rng
+        self.sampler = request.sampler.for_drafting()
+        self.layer = config.head.config.reads[0]
+        self.cache = HeadCache(1, config.head.config.sizes, config.head.frame_weight)
+        # Tokens of the sequence whose rows are not in the cache, and the target's states there. A
+        # row may read the token at the next place, so the newest always waits.
+        self.late: list[int] = []
+        self.states: list[Float[Tensor, "places dim"]] = []
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(hidden=(self.layer,))
+
+    @torch.no_grad()
+    def update(self, verified: VerifiedTree) -> None:
+        assert verified.output is not None  # it says what it reads
+        self.late += verified.tokens
+        self.states.append(verified.output.hidden[self.layer][list(verified.path)])
+        if len(self.late) > CHUNK:
+            self._take_in(self.late[1:])
+
+    @torch.no_grad()
+    def propose(self, root: int, context: Context) -> DraftTree:
+        if context.room < 1:
+            return DraftTree.of([root], [-1])
+        states = self._take_in([*self.late[1:], root])
+        probs = self.head.log_probs(states, self.drafter.vocabulary.rows).exp().cpu()
+        shape = self.drafter.shape
+        if shape is None:
+            return self.drafter.searched(probs, root, context.room)
+        grown = GrownPrefixes(self.drafter.read(probs), self.drafter.vocabulary, self.rng)
+        if shape.draw == "chosen" or not self.rng.noise:
+            grown.tosses = False
+        tree = self.drafter.vocabulary.grow(
+            shape, root, grown.logits, self.sampler, context, self.rng
+        )
+        return grown.without_ended(tree)
+
+    def _take_in(self, following: list[int]) -> Float[Tensor, "frames dim"]:
+        """Append the rows whose next tokens are known; gives the frames after the last of them.
+
+        Args:
+            following: these tokens.
+        """
+        states, frames = torch.cat(self.states), None
+        dtype = self.head.frame_weight.dtype
+        for first in range(0, len(following), CHUNK):
+            tokens = torch.tensor(following[first : first + CHUNK], device=states.device)
+            embedded = self.drafter.target.ends.embed(tokens).to(dtype)
+            new = states[first : first + len(tokens)].to(dtype)
+            frames = self.head.draft(self.cache, self.head.rows(new, embedded))
+        assert frames is not None  # there is a token to follow
+        self.late, self.states = self.late[len(following) :], [states[len(following) :]]
+        return frames
+
+
+class GrownPrefixes:
+    """Next-token laws after the nodes of a tree that a shape grows from frames.
+
+    Whether the frames end at a node is tossed before its children are drawn, whatever they would
+    be. A node where they do keeps a law, so that shapes have something to draw from; its children
+    are dropped once the tree has grown. As the toss knows nothing of them, what is left is drawn
+    from the laws that its rows state.
+
+    Args:
+        frames: what they say.
+        vocabulary: to know draft tokens by.
+    """
+
+    tosses = True
+
+    def __init__(self, frames: Frames, vocabulary: DraftVocabulary, rng: Rng) -> None:
+        self._frames, self._vocabulary, self._rng = frames, vocabulary, rng
+        self._prefixes: list[Prefix] = [frames.start()]
+        self._ended: list[bool] = []
+
+    def logits(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+        """Logarithms of the laws after the nodes from ``first`` on; even where there is none."""
+        for node, token in zip(range(first, len(tree)), self._places(tree, first), strict=True):
+            if node:
+                self._prefixes.append(self._longer(self._prefixes[tree.parent_list[node]], token))
+            above = node > 0 and self._ended[tree.parent_list[node]]
+            self._ended.append(above or self._ends(self._prefixes[node]))
+        rows = self._frames.rows(self._prefixes[first:])
+        rows[rows.sum(-1) == 0.0] = 1.0
+        return rows.log().to(self._vocabulary.tokens.device)
+
+    def without_ended(self, tree: DraftTree) -> DraftTree:
+        """The tree without the children of nodes where the frames end."""
+        ended = self._ended + [False] * (len(tree) - len(self._ended))
+        if tree.draw == "chosen" or not any(ended):
+            return tree
+        kept = [0]
+        alive = [True] + [False] * (len(tree) - 1)
+        for node, parent in enumerate(tree.parent_list[1:], start=1):
+            alive[node] = alive[parent] and not ended[parent]
+            kept += [node] * alive[node]
+        return tree if len(kept) == len(tree) else tree.keep(kept)
+
+    def _ends(self, prefix: Prefix) -> bool:
+        going = prefix.chance - prefix.ends
+        if going <= 0.0 or not any(prefix.weights):
+            return True
+        return self.tosses and self._rng.accept(prefix.ends / prefix.chance)
+
+    def _longer(self, prefix: Prefix, token: int) -> Prefix:
+        """A token outside the draft vocabulary has no chance: a shape took it to fill up."""
+        if token < 0:
+            nothing = (0.0,) * len(prefix.weights)
+            return Prefix(token, 0.0, 0.0, nothing, nothing)
+        return self._frames.extended(prefix, token)
+
+    def _places(self, tree: DraftTree, first: int) -> Sequence[int]:
+        """Nodes' tokens as places in the draft vocabulary, -1 for others."""
+        known = self._vocabulary.tokens
+        tokens = tree.tokens[first:].to(known.device)
+        places = torch.searchsorted(known, tokens).clamp(max=len(known) - 1)
+        return places.masked_fill(known[places] != tokens, -1).tolist()

@@ -1,0 +1,196 @@
+"""Draft with a head that continues the target's own hidden states."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.drafters.draft_vocabulary import DraftVocabulary
+from draftwood.heads.eagle import EagleHead
+from draftwood.heads.kinds import require_kind
+from draftwood.heads.layers import HeadCache, causal
+from draftwood.interfaces.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Need,
+    Reads,
+    VerifiedTree,
+)
+from draftwood.interfaces.model import CHUNK, Model, require_ability
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.trained import TrainedHead
+from draftwood.sampling import Context
+from draftwood.shapes import BestFirst, Shape
+from draftwood.tree import DraftTree, Draw
+
+
+def small_tree() -> BestFirst:
+    """What pays on a CPU, where every node of a pass costs."""
+    return BestFirst(depth=3, width=3, size=4)
+
+
+@dataclass(frozen=True, eq=False)
+class Eagle(Drafter):
+    """A tree that an EAGLE head drafts, with one call of the head per level.
+
+    EAGLE-3 (Li et al. 2025, arXiv:2503.01840). The head reads the target's hidden states of every
+    token that became text; behind these it reads what it drafted itself. Rows that were drafted
+    leave its cache with the step, and the target's states take their places.
+
+    Args:
+        trained: head, draft vocabulary and mark of the target.
+        target: the model whose text is written.
+        shape: the tree to grow.
+
+    Raises:
+        ValueError: where the head is of another kind, does not fit the target or reads layers that
+            the target does not have.
+    """
+
+    name: ClassVar[str] = "eagle"
+    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    trained: TrainedHead
+    target: Model
+    shape: Shape = field(default_factory=small_tree)
+    head: EagleHead = field(init=False, repr=False)
+    vocabulary: DraftVocabulary = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        head = require_kind(self.trained.head, EagleHead, self.name)
+        config, target = head.config, self.target
+        for ability in ("hidden", "ends"):
+            require_ability(target, ability, self.name)
+        if config.sizes.hidden != target.hidden_size:
+            raise ValueError(
+                f"the drafter reads hidden states of {config.sizes.hidden} entries, the target has"
+                f" {target.hidden_size}; take a drafter of this model"
+            )
+        if not all(0 <= layer <= target.layers for layer in config.reads):
+            raise ValueError(
+                f"the drafter reads layers {list(config.reads)}, the target has 0..{target.layers};"
+                " take a drafter of this model"
+            )
+        tokens = self.trained.draft_tokens
+        dtype = target.ends.embed(tokens[:1]).dtype if target.device.type != "cpu" else None
+        dtype = dtype or torch.float32
+        object.__setattr__(self, "head", head.to(target.device, dtype))
+        object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype))
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        return cls(resources.drafter, resources.target, resources.shape or small_tree())
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({(shape or small_tree()).draw})
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        return _EagleSession(self, request)
+
+
+class _EagleSession(DraftSession):
+    def __init__(self, config: Eagle, request: DraftRequest) -> None:
+        self.drafter, self.rng = config, request.rng
+        self.head, self.config = config.head, config.head.config
+        self.sampler = request.sampler.for_drafting()
+        self.cache = HeadCache(self.config.layers, self.config.sizes, self.head.fc.weight)
+        self.rows = 0  # of the cache, each with states of the target; drafted ones come after them
+        # Tokens of the sequence whose rows are not in the cache, and the target's states there. The
+        # row of a place needs the token at the next one, so the newest always waits.
+        self.late: list[int] = []
+        self.states: list[Float[Tensor, "places reads dim"]] = []
+        self.first: _EagleSession | None = None  # ran the prompt for this one too
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(hidden=tuple(dict.fromkeys(self.config.reads)))
+
+    def follow(self, first: DraftSession) -> None:
+        assert isinstance(first, _EagleSession)
+        self.first = first
+
+    @torch.no_grad()
+    def update(self, verified: VerifiedTree) -> None:
+        assert verified.output is not None  # it says what it reads
+        hidden = verified.output.hidden
+        path = list(verified.path)
+        self.late += verified.tokens
+        self.states.append(torch.stack([hidden[i][path] for i in self.config.reads], dim=-2))
+        if len(self.late) > CHUNK:
+            self._take_in(self.late[1:])
+
+    @torch.no_grad()
+    def propose(self, root: int, context: Context) -> DraftTree:
+        self._copy_prompt()
+        if context.room < 1:
+            return DraftTree.of([root], [-1])
+        state, normed = self._take_in([*self.late[1:], root])
+        states = [state]  # of the drafted rows, the root's first
+
+        def score(tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+            if first == 0:
+                return self.drafter.vocabulary.logits(normed)
+            above = torch.cat(states)[tree.parents[first:]]
+            fed, read = self._step(tree, first, above)
+            states.append(fed)
+            return self.drafter.vocabulary.logits(read)
+
+        shape, vocabulary = self.drafter.shape, self.drafter.vocabulary
+        tree = vocabulary.grow(shape, root, score, self.sampler, context, self.rng)
+        self.cache.keep(self.rows)
+        return tree
+
+    def _take_in(self, following: list[int]) -> tuple[Tensor, Tensor]:
+        """Append the rows whose next tokens are known; gives what the last one says.
+
+        Args:
+            following: these tokens.
+        """
+        states, said = torch.cat(self.states), None
+        for first in range(0, len(following), CHUNK):
+            tokens = torch.tensor(following[first : first + CHUNK], device=states.device)
+            features = states[first : first + len(tokens)].to(self.head.fc.weight.dtype)
+            seen = causal(len(tokens), self.rows, self.config.window, states.device)
+            places = torch.arange(self.rows, self.rows + len(tokens), device=states.device)
+            said = self._run(tokens, self.head.combine(features), places, seen)
+            self.rows += len(tokens)
+        assert said is not None  # there is a token to follow
+        self.late, self.states = self.late[len(following) :], [states[len(following) :]]
+        return said[0][-1:], said[1][-1:]
+
+    def _step(self, tree: DraftTree, first: int, above: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of drafted nodes: each sees the text, its ancestors and itself.
+
+        The root's row is the last one with states of the target.
+        """
+        device = above.device
+        depths, ancestors = tree.depths.to(device), tree.ancestors.to(device)
+        places = torch.cat([torch.arange(self.rows, device=device), self.rows - 1 + depths[1:]])
+        own = self.rows - 1 + depths[first:]
+        seen = torch.cat([ancestors.new_ones(len(own), self.rows), ancestors[first:, 1:]], dim=-1)
+        if self.config.window is not None:
+            seen &= own[:, None] - places < self.config.window
+        return self._run(tree.tokens[first:], above, own, seen)
+
+    def _run(
+        self,
+        tokens: Int[Tensor, " rows"],
+        state: Float[Tensor, "rows dim"],
+        places: Int[Tensor, " rows"],
+        seen: Bool[Tensor, "rows context"],
+    ) -> tuple[Tensor, Tensor]:
+        embedded = self.drafter.target.ends.embed(tokens).to(state.dtype)
+        return self.head(embedded, state, places, self.cache.attend(seen))
+
+    def _copy_prompt(self) -> None:
+        """Take over the rows that were run for another request with the same prompt."""
+        first, self.first = self.first, None
+        count = self.rows + len(self.late) - 1
+        if first is not None and first.rows >= count > self.rows:
+            self.cache.copy(first.cache, count)
+            self.states = [torch.cat(self.states)[-1:]]
+            self.rows, self.late = count, self.late[-1:]

@@ -1,0 +1,198 @@
+"""Frames that guess the next places all at once, one of their symbols being the blank."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from draftwood.heads.layers import Attend, Attention, HeadCache, HeadSizes, Mlp, RmsNorm
+
+
+@dataclass(frozen=True)
+class CtcConfig:
+    """What a CTC head is.
+
+    Attributes:
+        sizes: of its layer.
+        form: "layer" lets frames see the context and each other; "linear" gives them the newest
+            state alone, as the heads of Medusa have it.
+        frames: places that it guesses at once.
+        reads: the target's layer whose input it reads; the number after the last one means the
+            state after the final norm.
+        reads_root: whether a row also reads the token at the next place, which for the newest row
+            is the root of the draft tree.
+        has_blank: whether frames may say nothing; without it frame f is the place f, and no other.
+        window: newest rows of the context that a frame sees; None for all.
+    """
+
+    kind: ClassVar[str] = "ctc"
+    sizes: HeadSizes
+    form: Literal["layer", "linear"] = "layer"
+    frames: int = 8
+    reads: tuple[int, ...] = (0,)
+    reads_root: bool = True
+    has_blank: bool = True
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.form not in ("layer", "linear"):
+            raise ValueError(f"form must be layer or linear, got {self.form!r}")
+        if self.frames < 1:
+            raise ValueError(f"a head has at least one frame, got {self.frames}")
+        if len(self.reads) != 1:
+            raise ValueError(f"a CTC head reads one layer of its target, got {list(self.reads)}")
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"a frame sees at least one row, got a window of {self.window}")
+
+
+class CtcHead(nn.Module):
+    """Drafts several places in parallel (CTC-drafter, Wen et al. 2024, arXiv:2412.00061).
+
+    Row t of the context is the target's state at place t. Frame f = 1..F is born of the newest row
+    t by a matrix of its own, stands at position t + 1 + f, and sees the context up to t and all
+    frames. The output head's rows, which are the target's, and a trained row for the blank make a
+    distribution of it. The text after the root at t + 1 is what the frames say once equal
+    neighbours are merged and blanks dropped; ``draftwood.heads.lattice`` computes with that.
+
+    The paper leaves open how frames differ. Here each has a matrix and a vector, so that frames are
+    told apart before they see each other.
+    """
+
+    def __init__(self, config: CtcConfig) -> None:
+        super().__init__()
+        self.config, sizes = config, config.sizes
+        dim = sizes.hidden
+        self.frame_weight = nn.Parameter(torch.eye(dim).repeat(config.frames, 1, 1))
+        self.frame_bias = nn.Parameter(torch.randn(config.frames, dim) * dim**-0.5)
+        if config.reads_root:
+            self.token_norm = RmsNorm(dim, sizes.epsilon)
+            self.token_proj = nn.Linear(dim, dim, bias=False)
+        if config.form == "layer":
+            self.input_layernorm = RmsNorm(dim, sizes.epsilon)
+            self.self_attn = Attention(sizes, dim)
+            self.post_attention_layernorm = RmsNorm(dim, sizes.epsilon)
+            self.mlp = Mlp(sizes)
+        self.norm = RmsNorm(dim, sizes.epsilon)
+        if config.has_blank:
+            self.blank = nn.Parameter(torch.zeros(dim))
+
+    def rows(
+        self, states: Float[Tensor, "... rows dim"], embedded: Float[Tensor, "... rows dim"]
+    ) -> Float[Tensor, "... rows dim"]:
+        """Rows of the context: the target's states, and the tokens at the next places.
+
+        Args:
+            embedded: the target's embedding of these tokens, unread where the head does without.
+        """
+        if not self.config.reads_root:
+            return states
+        return states + self.token_proj(self.token_norm(embedded))
+
+    def born(self, rows: Float[Tensor, "... dim"]) -> Float[Tensor, "... frames dim"]:
+        """The frames of rows, before they see anything."""
+        return torch.einsum("...i,foi->...fo", rows, self.frame_weight) + self.frame_bias
+
+    def forward(
+        self,
+        context: Float[Tensor, "... context dim"],
+        frames: Float[Tensor, "... frames dim"],
+        positions: Int[Tensor, "... rows"],
+        attend: Attend,
+    ) -> Float[Tensor, "... frames dim"]:
+        """The states of frames that the output head reads.
+
+        Args:
+            context: new rows of the context, which only give keys and values.
+            frames: of one row or, one after the other, of several.
+            positions: of the context's rows, then of the frames.
+            attend: which rows see which, the context's first.
+        """
+        if self.config.form == "layer":
+            normed = self.input_layernorm(torch.cat([context, frames], dim=-2))
+            seen = self.self_attn(normed, positions, 0, attend)
+            frames = frames + seen[..., context.shape[-2] :, :]
+            frames = frames + self.mlp(self.post_attention_layernorm(frames))
+        return self.norm(frames)
+
+    def log_probs(
+        self, frames: Float[Tensor, "... frames dim"], head: Float[Tensor, "draft_vocab dim"]
+    ) -> Float[Tensor, "... frames symbols"]:
+        """Distributions of symbols: the draft vocabulary and, last, the blank.
+
+        Args:
+            frames: what ``forward`` gave.
+            head: the target's output head for the draft vocabulary.
+        """
+        logits = frames @ head.to(frames.dtype).T
+        if self.config.has_blank:
+            logits = torch.cat([logits, (frames @ self.blank)[..., None]], dim=-1)
+        return logits.float().log_softmax(-1)
+
+    def draft(
+        self, cache: HeadCache, rows: Float[Tensor, "rows dim"]
+    ) -> Float[Tensor, "frames dim"]:
+        """The states of the frames after the newest row of one text, whose rows the cache takes.
+
+        Args:
+            cache: of the rows before.
+            rows: those since then, at least one.
+        """
+        before, new, frames = cache.length, len(rows), self.config.frames
+        last = before + new
+        positions = torch.arange(before, last + 1 + frames, device=rows.device)
+        positions = positions[positions != last]
+        attend = cache.attend(self._seen(before, new, rows.device))
+        states = self(rows, self.born(rows[-1]), positions, attend)
+        cache.keep(last)
+        return states
+
+    def _seen(self, before: int, new: int, device: torch.device) -> Bool[Tensor, "rows context"]:
+        """What new rows of the context and the frames after them see; rows need but themselves."""
+        last, frames = before + new, self.config.frames
+        seen = torch.zeros(new + frames, last + frames, dtype=torch.bool, device=device)
+        seen[:new, before:last] = torch.eye(new, dtype=torch.bool, device=device)
+        oldest = 0 if self.config.window is None else max(0, last - self.config.window)
+        seen[new:, oldest:] = True
+        return seen
+
+
+class PackedFrames:
+    """Attention of a training batch: the frames of many rows of a text, each with its own context.
+
+    Frames see the context that ``seen`` names and the frames of their own row. The context's own
+    queries are not answered.
+
+    Args:
+        frames: of each row.
+        seen: which places of the context the frames of each row see.
+    """
+
+    def __init__(self, frames: int, seen: Bool[Tensor, "batch anchors context"]) -> None:
+        self.frames, self.seen = frames, seen
+
+    def __call__(
+        self,
+        layer: int,
+        query: Float[Tensor, "batch heads rows dim"],
+        key: Float[Tensor, "batch kv_heads rows dim"],
+        value: Float[Tensor, "batch kv_heads rows dim"],
+    ) -> Float[Tensor, "batch heads rows dim"]:
+        places, frames = self.seen.shape[-1], self.frames
+        groups = query.shape[1] // key.shape[1]
+        query = query[:, :, places:].unflatten(2, (-1, frames))
+        own = [each[:, :, places:].unflatten(2, (-1, frames)) for each in (key, value)]
+        own_key, own_value = (each.repeat_interleave(groups, dim=1) for each in own)
+        far_key, far_value = (
+            each[:, :, :places].repeat_interleave(groups, dim=1) for each in (key, value)
+        )
+        far = torch.einsum("bhafd,bhcd->bhafc", query, far_key)
+        far = far.masked_fill(~self.seen[:, None, :, None], -torch.inf)
+        near = torch.einsum("bhafd,bhagd->bhafg", query, own_key)
+        scores = torch.cat([far, near], dim=-1).float() * query.shape[-1] ** -0.5
+        far, near = scores.softmax(-1).to(value.dtype).split([places, frames], dim=-1)
+        mixed = torch.einsum("bhafc,bhcd->bhafd", far, far_value)
+        mixed = mixed + torch.einsum("bhafg,bhagd->bhafd", near, own_value)
+        unseen = mixed.new_zeros(*mixed.shape[:2], places, mixed.shape[-1])
+        return torch.cat([unseen, mixed.flatten(2, 3)], dim=2)

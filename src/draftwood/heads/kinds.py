@@ -1,0 +1,73 @@
+"""Which networks a drafter's folder may hold, and their settings as JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any, TypeVar, get_type_hints
+
+from torch import nn
+
+from draftwood.heads.ctc import CtcConfig, CtcHead
+from draftwood.heads.eagle import EagleConfig, EagleHead
+
+KINDS: dict[str, tuple[type, type[nn.Module]]] = {
+    config.kind: (config, network)
+    for config, network in ((EagleConfig, EagleHead), (CtcConfig, CtcHead))
+}
+"""Settings and network by the name of the kind."""
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def require_kind(head: nn.Module, network: type[Network], method: str) -> Network:
+    """The head, which must be the network that a method drafts with.
+
+    Raises:
+        ValueError: for another kind.
+    """
+    if not isinstance(head, network):
+        kind = getattr(getattr(head, "config", None), "kind", type(head).__name__)
+        raise ValueError(
+            f"method {method!r} does not draft with a drafter of the kind {kind!r}; choose a method"
+            " for it, or another drafter"
+        )
+    return head
+
+
+def described(config: Any) -> dict[str, Any]:
+    """Settings as JSON has them."""
+    return asdict(config)
+
+
+def config_of(kind: str, values: Mapping[str, Any]) -> Any:
+    """Settings of a kind.
+
+    Raises:
+        ValueError: for an unknown kind, and for settings that it does not have or allow.
+    """
+    if kind not in KINDS:
+        raise ValueError(
+            f"there is no drafter of the kind {kind!r}, there are: {', '.join(KINDS)};"
+            " a newer draftwood may know it"
+        )
+    return _filled(KINDS[kind][0], values)
+
+
+def _filled(config: type, values: Any) -> Any:
+    """A dataclass from what JSON has of it."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{config.__name__} is made of named values, got {values!r}")
+    known = {each.name for each in fields(config)}
+    if other := sorted(set(values) - known):
+        raise ValueError(f"{config.__name__} has no {', '.join(other)}")
+    types = get_type_hints(config)
+    given = {}
+    for name, value in values.items():
+        if is_dataclass(types[name]):
+            given[name] = _filled(types[name], value)
+        else:
+            given[name] = tuple(value) if isinstance(value, list) else value
+    try:
+        return config(**given)
+    except TypeError as error:
+        raise ValueError(str(error)) from None

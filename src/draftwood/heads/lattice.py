@@ -1,0 +1,209 @@
+"""What frames say once equal neighbours are merged and blanks dropped, without listing alignments.
+
+An alignment takes one symbol of each frame. Collapsing it merges equal neighbours and then drops
+blanks (connectionist temporal classification, Graves et al. 2006). A prefix y = y_1..y_n sums over
+all alignments whose collapse begins with y. With pi_t the distribution of frame t, y^- the prefix
+without its last token, and t frames read:
+
+* new_t(y), frame t may begin y_n: b_{t-1}(y^-) + [y_n != y_{n-1}] a_{t-1}(y^-);
+* a_t(y), frame t says y_n and y is all that was said: pi_t(y_n) (a_{t-1}(y) + new_t(y));
+* b_t(y), frame t is blank and y is all that was said: pi_t(blank) (a_{t-1}(y) + b_{t-1}(y)).
+
+Then P_pre(y) = sum_t pi_t(y_n) new_t(y) and P_end(y) = a_F(y) + b_F(y), and what follows y is a
+mixture of the frames: P_pre(yk) = sum_t (a + b)_{t-1}(y) pi_t(k), without a for k = y_n.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What frames say so far.
+
+    Attributes:
+        token: the last of it; -1 where nothing was said.
+        chance: that they say this and anything after it.
+        ends: chance that they say this and nothing after it.
+        weights: of each frame in what follows.
+        repeats: weights in what follows for another ``token``.
+    """
+
+    token: int
+    chance: float
+    ends: float
+    weights: tuple[float, ...]
+    repeats: tuple[float, ...]
+
+
+@runtime_checkable
+class Frames(Protocol):
+    """A law of texts, known through prefixes: ``rows`` gives chances of those one token longer."""
+
+    def start(self) -> Prefix:
+        """The empty prefix."""
+        ...
+
+    def extended(self, prefix: Prefix, token: int) -> Prefix:
+        """One token longer."""
+        ...
+
+    def rows(self, prefixes: Sequence[Prefix]) -> Float[Tensor, "prefixes vocab"]:
+        """Chance of each prefix with each token behind it."""
+        ...
+
+
+class Lattice:
+    """Frames with a blank, read through the collapse.
+
+    Args:
+        probs: of each symbol in each frame, in any float type; the blank is the last symbol.
+    """
+
+    def __init__(self, probs: Float[Tensor, "frames symbols"]) -> None:
+        self._tokens = probs[:, :-1]
+        self._blank: list[float] = probs[:, -1].tolist()
+
+    def start(self) -> Prefix:
+        """The empty prefix: all frames so far were blank."""
+        silent = [1.0]
+        for chance in self._blank:
+            silent.append(silent[-1] * chance)
+        before = tuple(silent[:-1])
+        return Prefix(-1, 1.0, silent[-1], before, before)
+
+    def extended(self, prefix: Prefix, token: int) -> Prefix:
+        """One token longer, in one pass over the frames."""
+        begins = prefix.repeats if token == prefix.token else prefix.weights
+        said = silent = chance = 0.0
+        weights, repeats = [], []
+        says: list[float] = self._tokens[:, token].tolist()
+        for begin, say, blank in zip(begins, says, self._blank, strict=True):
+            weights.append(said + silent)
+            repeats.append(silent)
+            chance += say * begin
+            said, silent = say * (said + begin), blank * (said + silent)
+        return Prefix(token, chance, said + silent, tuple(weights), tuple(repeats))
+
+    def rows(self, prefixes: Sequence[Prefix]) -> Float[Tensor, "prefixes vocab"]:
+        """One product with all frames, and one entry mended where the last token may come again."""
+        rows = self._weighted([prefix.weights for prefix in prefixes]) @ self._tokens
+        for row, prefix in zip(rows, prefixes, strict=True):
+            if prefix.token >= 0:
+                again = self._weighted([prefix.repeats])[0]
+                row[prefix.token] = again @ self._tokens[:, prefix.token]
+        return rows
+
+    def _weighted(self, weights: list[tuple[float, ...]]) -> Tensor:
+        return torch.tensor(weights, dtype=self._tokens.dtype, device=self._tokens.device)
+
+
+class Unmerged:
+    """Frames taken as they are: frame d guesses the token at depth d, as the heads of Medusa do.
+
+    A blank, where there is one, ends the text.
+
+    Args:
+        probs: of each symbol in each frame.
+        has_blank: whether the last symbol is one.
+    """
+
+    def __init__(self, probs: Float[Tensor, "frames symbols"], has_blank: bool) -> None:
+        self._tokens = probs[:, :-1] if has_blank else probs
+        self._blank = probs[:, -1].tolist() if has_blank else [0.0] * len(probs)
+        self._blank.append(1.0)
+
+    def start(self) -> Prefix:
+        """The empty prefix, all of whose weight is on the first frame."""
+        return self._prefix(-1, 1.0, 0)
+
+    def extended(self, prefix: Prefix, token: int) -> Prefix:
+        """One frame further."""
+        depth = next((frame for frame, weight in enumerate(prefix.weights) if weight), -1)
+        if depth < 0:
+            return self._prefix(token, 0.0, len(self._tokens))
+        return self._prefix(token, prefix.chance * float(self._tokens[depth, token]), depth + 1)
+
+    def rows(self, prefixes: Sequence[Prefix]) -> Float[Tensor, "prefixes vocab"]:
+        """Each prefix's chance times the frame of its depth."""
+        weights = torch.tensor([prefix.weights for prefix in prefixes], dtype=self._tokens.dtype)
+        return weights.to(self._tokens.device) @ self._tokens
+
+    def _prefix(self, token: int, chance: float, depth: int) -> Prefix:
+        weights = tuple(chance * (frame == depth) for frame in range(len(self._tokens)))
+        return Prefix(token, chance, chance * self._blank[depth], weights, weights)
+
+
+LEAST = -1e30
+"""Logarithm of a chance of zero: a number, so that gradients are numbers too."""
+
+
+def log_weights(
+    log_probs: Float[Tensor, "*batch frames symbols"], tokens: Int[Tensor, "*batch tokens"]
+) -> tuple[
+    Float[Tensor, "*batch prefixes frames"],
+    Float[Tensor, "*batch prefixes frames"],
+    Float[Tensor, "*batch prefixes"],
+    Float[Tensor, "*batch prefixes"],
+]:
+    """The logarithms of all prefixes of texts at once, in a form that can be differentiated.
+
+    A token's recursion over frames is linear, so it is one sum over the frames in which the token
+    may have begun.
+
+    Args:
+        log_probs: of each symbol in each frame; the blank is the last symbol.
+        tokens: of each text, any symbol but the blank.
+
+    Returns:
+        For every prefix, the empty one first: weights of the frames in what follows, the same for
+        another token like its last, P_pre and P_end.
+    """
+    blank = log_probs[..., -1]
+    before = torch.nn.functional.pad(blank.cumsum(-1), (1, 0))
+    weights = repeats = before[..., :-1]
+    found = [(weights, repeats, torch.zeros_like(before[..., 0]), before[..., -1])]
+    for place in range(tokens.shape[-1]):
+        token = tokens[..., place]
+        says = log_probs.gather(-1, token[..., None, None].expand(*blank.shape, 1))[..., 0]
+        again = (
+            (token == tokens[..., place - 1])
+            if place
+            else torch.zeros_like(token, dtype=torch.bool)
+        )
+        begins = torch.where(again[..., None], repeats, weights)
+        said = _accumulated(says, begins + says)
+        # a run of blanks begins one frame after the token was said
+        shifted = torch.nn.functional.pad(said[..., :-1], (1, 0), value=LEAST)
+        silent = _accumulated(blank, shifted + blank)
+        both = torch.logaddexp(said, silent)
+        weights, repeats = (
+            torch.nn.functional.pad(each[..., :-1], (1, 0), value=LEAST) for each in (both, silent)
+        )
+        found.append((weights, repeats, (begins + says).logsumexp(-1), both[..., -1]))
+    every = [torch.stack(each, dim=-1) for each in zip(*found, strict=True)]
+    return every[0].transpose(-1, -2), every[1].transpose(-1, -2), every[2], every[3]
+
+
+def _accumulated(
+    stays: Float[Tensor, "*batch frames"], enters: Float[Tensor, "*batch frames"]
+) -> Float[Tensor, "*batch frames"]:
+    """log x_t with x_t = exp(enters_t) + exp(stays_t) x_{t-1}, over all frames at once."""
+    total = stays.cumsum(-1)
+    frames = stays.shape[-1]
+    later = torch.ones(frames, frames, dtype=torch.bool, device=stays.device).triu(1)
+    paths = enters[..., None, :] + total[..., :, None] - total[..., None, :]
+    return paths.masked_fill(later, LEAST).logsumexp(-1)
+
+
+def collapsed(symbols: Sequence[int], blank: int) -> tuple[int, ...]:
+    """An alignment without repeats of a neighbour, then without blanks."""
+    kept = [
+        symbol for place, symbol in enumerate(symbols) if not place or symbol != symbols[place - 1]
+    ]
+    return tuple(symbol for symbol in kept if symbol != blank)

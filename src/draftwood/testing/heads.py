@@ -1,0 +1,44 @@
+"""Heads that learnt nothing, for tests of what drafts with trained ones."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from draftwood import methods
+from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.heads.layers import HeadSizes
+from draftwood.interfaces.model import Model
+from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.methods import Recipe
+
+
+def tiny_eagle(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random EAGLE head for a small target: it drafts what nobody expects.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``EagleConfig``, its sizes apart.
+    """
+    dim = target.hidden_size
+    sizes = HeadSizes(
+        hidden=dim, intermediate_size=2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4
+    )
+    config = EagleConfig(sizes, **{"reads": (1, target.layers // 2, target.layers), **settings})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = EagleHead(config).eval().requires_grad_(False)
+    tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
+    return TrainedHead(head, tokens, TargetMark.of(target, "tiny"))
+
+
+def tiny_drafter(method: str | Recipe, target: Model) -> TrainedHead | None:
+    """A random head for a method; None for methods that need none."""
+    recipe = methods.recipe(method)
+    return TINY[recipe.drafter.name](target) if methods.needs_drafter(recipe) else None
+
+
+TINY: dict[str, Callable[[Model], TrainedHead]] = {"eagle": tiny_eagle}
+"""Random heads by the drafter that takes them."""

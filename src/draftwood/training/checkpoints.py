@@ -1,0 +1,100 @@
+"""Where a training stands, in one file that is written whole or not at all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftwood.storage.atomic import write_file
+
+NAME = "checkpoint.pt"
+
+
+@dataclass
+class Checkpoint:
+    """All that a training needs to go on as if nothing had happened.
+
+    Attributes:
+        settings: of the training and its recipe; it goes on with the same ones alone.
+        head: weights of the drafter.
+        optimisers: their state.
+        random: states of the random generators.
+        step: steps that are done.
+        tokens: that were read.
+        seconds: that it took.
+        best: largest held-out block efficiency so far; 0 before the first one.
+        best_head: the weights that had it.
+        best_step: when.
+        since_best: judgements since then.
+        history: a row of figures per judgement.
+    """
+
+    settings: dict[str, Any]
+    head: dict[str, Tensor]
+    optimisers: list[dict[str, Any]]
+    random: dict[str, Any]
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float = 0.0
+    best_head: dict[str, Tensor] = field(default_factory=dict)
+    best_step: int = 0
+    since_best: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        """Put it in a folder in the place of the one before.
+
+        Raises:
+            OSError: where the disk refuses; the one before is then still there.
+        """
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        write_file(folder / NAME, lambda partial: torch.save(values, partial))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Checkpoint":
+        """The checkpoint in a folder.
+
+        Raises:
+            FileNotFoundError: where there is none.
+            ValueError: where it is damaged.
+        """
+        path = folder / NAME
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no {path} to resume from; train without --resume")
+        try:
+            return cls(**torch.load(path, map_location="cpu", weights_only=True))
+        except Exception as error:
+            raise ValueError(
+                f"{path} cannot be read ({type(error).__name__}); delete it and train anew"
+            ) from None
+
+    def require(self, settings: Mapping[str, Any]) -> None:
+        """Raise ValueError unless these are the settings of the training, naming what differs."""
+        wrong = sorted(
+            name
+            for name in {*settings, *self.settings}
+            if settings.get(name) != self.settings.get(name)
+        )
+        if wrong:
+            one = wrong[0]
+            raise ValueError(
+                f"the training to resume had {one} {self.settings.get(one)}, not"
+                f" {settings.get(one)}; give it the same settings, or train into another folder"
+            )
+
+
+def random_states() -> dict[str, Any]:
+    """States of PyTorch's generators."""
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"cpu": torch.get_rng_state(), "cuda": devices}
+
+
+def restore_random(states: Mapping[str, Any]) -> None:
+    """Give PyTorch's generators these states, as far as the devices are there."""
+    torch.set_rng_state(states["cpu"])
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all(states["cuda"])

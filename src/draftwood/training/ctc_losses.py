@@ -1,0 +1,89 @@
+"""What frames are trained on: a whole text, the beginning of one, or what follows each."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from draftwood.heads.lattice import LEAST, log_weights
+
+
+def ctc_loss(
+    log_probs: Float[Tensor, "anchors frames symbols"],
+    labels: Int[Tensor, "anchors places"],
+    lengths: Int[Tensor, " anchors"],
+) -> Float[Tensor, ""]:
+    """-log P_end of each label, in the mean: frames say it and nothing else.
+
+    Graves et al. 2006, as CTC-drafter trains (Wen et al. 2024, arXiv:2412.00061). A label that so
+    few frames cannot say counts as 0.
+
+    Args:
+        log_probs: the blank is the last symbol.
+        labels: the tokens that follow, as places in the draft vocabulary; of each anchor the first
+            ``lengths`` count.
+    """
+    count, frames, symbols = log_probs.shape
+    losses = functional.ctc_loss(
+        log_probs.float().transpose(0, 1),
+        labels,
+        torch.full((count,), frames, device=labels.device),
+        lengths,
+        blank=symbols - 1,
+        reduction="none",
+        zero_infinity=True,
+    )
+    return losses.mean()
+
+
+def prefix_loss(
+    log_probs: Float[Tensor, "anchors frames symbols"],
+    labels: Int[Tensor, "anchors places"],
+    lengths: Int[Tensor, " anchors"],
+) -> Float[Tensor, ""]:
+    """-log P_pre of each label, in the mean: frames say it and then what they like.
+
+    A text goes on behind its label. P_end would have the frames fall silent there. A label that so
+    few frames cannot say is cut to what they can.
+    """
+    chances = log_weights(log_probs, labels)[2]
+    possible = (chances.detach() > LEAST / 2).cumprod(-1).sum(-1) - 1
+    return -chances.gather(-1, lengths.minimum(possible)[:, None]).mean()
+
+
+def frame_loss(
+    log_probs: Float[Tensor, "anchors frames symbols"],
+    labels: Int[Tensor, "anchors places"],
+    lengths: Int[Tensor, " anchors"],
+) -> Float[Tensor, ""]:
+    """Cross-entropy of frame d and the token at depth d, as the heads of Medusa are trained.
+
+    Cai et al. 2024, arXiv:2401.10774, without weights that fall with depth.
+    """
+    depth = min(log_probs.shape[1], labels.shape[1])
+    scores = log_probs[:, :depth].gather(-1, labels[:, :depth, None])[..., 0]
+    counted = torch.arange(depth, device=labels.device) < lengths[:, None]
+    return -scores[counted].mean()
+
+
+def next_token_laws(
+    log_probs: Float[Tensor, "anchors frames symbols"],
+    labels: Int[Tensor, "anchors places"],
+    depth: int,
+) -> Float[Tensor, "anchors {depth} vocab"]:
+    """What the frames say next, given that they said the label's first 0, 1, ... tokens.
+
+    Rows of zeros where they cannot have.
+    """
+    given = labels[:, : depth - 1]
+    weights, repeats, _, _ = (each[:, :depth] for each in log_weights(log_probs, given))
+    scale = weights.detach().amax(-1, keepdim=True).clamp(min=LEAST / 2)
+    weights, repeats = (weights - scale).exp(), (repeats - scale).exp()
+    probs = log_probs[..., :-1].exp()
+    laws = torch.einsum("nuf,nfk->nuk", weights, probs)
+    if depth > 1:
+        says = probs.gather(-1, given[:, None].expand(-1, probs.shape[1], -1)).transpose(1, 2)
+        more = (says * (repeats - weights)[:, 1:]).sum(-1, keepdim=True)
+        again = torch.zeros_like(laws[:, 1:]).scatter(-1, given[..., None], more)
+        laws = laws + functional.pad(again, (0, 0, 1, 0))
+    return laws / laws.sum(-1, keepdim=True).clamp(min=torch.finfo(laws.dtype).tiny)

@@ -1,0 +1,154 @@
+"""Training data as recipes read them: texts of a split, one at a time, from mapped files."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, overload
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.interfaces.model import Model, require_ability
+from draftwood.training.data.manifest import Manifest, TargetDigest
+from draftwood.training.data.shards import Shard
+from draftwood.training.data.states import states_of
+from draftwood.training.data.texts import StoredText
+
+Split = Literal["train", "held-out"]
+
+
+class Dataset:
+    """A folder that ``draftwood train data`` made.
+
+    Args:
+        manifest: of the folder.
+        shards: all of its files, in their order.
+        model: the target that wrote it; needed where states are recomputed.
+    """
+
+    def __init__(self, manifest: Manifest, shards: Sequence[Shard], model: Model | None) -> None:
+        self.manifest, self.shards, self.model = manifest, tuple(shards), model
+
+    @classmethod
+    def open(cls, folder: Path, model: Model | None = None) -> "Dataset":
+        """The data set in a folder; nothing but its lists is read before it is asked for.
+
+        Args:
+            folder: as ``draftwood train data`` wrote it.
+            model: the target; None where states are stored and nobody checks whose they are.
+
+        Raises:
+            FileNotFoundError: where there is none.
+            ValueError: for a torn, empty or missing shard, another target, and states that would
+                have to be recomputed without one; the message names the cure.
+        """
+        manifest = Manifest.read(folder)
+        if not manifest.shards:
+            raise ValueError(
+                f"the data in {folder} have no texts yet; give the command that makes them again"
+            )
+        if model is None and manifest.options.states == "recomputed":
+            raise ValueError(
+                f"the states of the data in {folder} are recomputed on reading, which needs the"
+                f" target; load {manifest.target.name} and hand it over"
+            )
+        if model is not None:
+            manifest.target.require(TargetDigest.of(model, "this model"))
+            if manifest.options.states == "recomputed":
+                require_ability(model, "hidden", "recomputing states")
+        shards = [Shard(folder / facts.file) for facts in manifest.shards]
+        for shard, facts in zip(shards, manifest.shards, strict=True):
+            shard.require(facts.texts, facts.bytes)
+        return cls(manifest, shards, model)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Whose inputs the texts hold; the number after the last is the state after the norm."""
+        return self.manifest.options.layers
+
+    def texts(self, split: Split) -> "Texts":
+        """The texts of a split, in their order."""
+        found = [
+            (shard, int(text))
+            for shard in self.shards
+            for text in np.flatnonzero(shard.held_out == (split == "held-out"))
+        ]
+        return Texts(found, self.layers, self.model)
+
+    def token_counts(self) -> Int[Tensor, " vocab"]:
+        """How often each token occurs in the answers of the training split."""
+        counts = torch.zeros(self.manifest.target.vocab_size, dtype=torch.int64)
+        for shard in self.shards:
+            tokens, answers = shard.array("tokens"), shard.array("answers")
+            for text in np.flatnonzero(~shard.held_out).tolist():
+                answer = tokens[shard.places(text)][answers[text] :]
+                counts += torch.from_numpy(np.bincount(answer, minlength=len(counts)))
+        return counts
+
+    def draft_vocabulary(self, size: int) -> Int[Tensor, " draft_vocab"]:
+        """The most frequent tokens of the target's own answers, ids ascending.
+
+        Of equally frequent ones the smaller ids; all of the vocabulary where it is no larger.
+
+        Raises:
+            ValueError: for a size below 1.
+        """
+        if size < 1:
+            raise ValueError(f"a draft vocabulary has at least 1 token, got {size}")
+        order = torch.argsort(self.token_counts(), descending=True, stable=True)
+        return order[:size].sort().values
+
+
+class Texts(Sequence[StoredText]):
+    """Texts of a data set, read from their files when they are asked for."""
+
+    def __init__(
+        self, places: Sequence[tuple[Shard, int]], layers: tuple[int, ...], model: Model | None
+    ) -> None:
+        self._places, self._layers, self._model = places, layers, model
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> StoredText: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Texts": ...
+
+    def __getitem__(self, index: int | slice) -> "StoredText | Texts":
+        if isinstance(index, slice):
+            return Texts(self._places[index], self._layers, self._model)
+        shard, text = self._places[index]
+        tokens = torch.from_numpy(shard.array("tokens")[shard.places(text)].astype(np.int64))
+        if shard.has_states:
+            stored = shard.states(text)
+            states, normalizers = stored.floats(), stored.log_normalizer
+        else:
+            assert self._model is not None
+            states, normalizers = states_of(self._model, tokens, self._layers)
+        return StoredText(
+            tokens=tokens,
+            answer=int(shard.array("answers")[text]),
+            is_greedy=bool(shard.array("is_greedy")[text]),
+            source=shard.sources[text],
+            states=states,
+            log_normalizer=normalizers,
+        )
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Tokens of each text, known without reading it."""
+        return [int(shard.array("lengths")[text]) for shard, text in self._places]
+
+    @cached_property
+    def answers(self) -> list[int]:
+        """Place of the first token of each answer, known without reading the text."""
+        return [int(shard.array("answers")[text]) for shard, text in self._places]
+
+    @property
+    def tokens(self) -> int:
+        """Of all texts together."""
+        return sum(self.lengths)

@@ -1,0 +1,210 @@
+"""Makes a data set: one shard after the other, going on where an earlier run stopped."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from draftwood.storage.atomic import sha256
+from draftwood.text.language_model import LanguageModel
+from draftwood.training.data.barred import Bars, is_held_out
+from draftwood.training.data.jobs import OWN, Jobs, MadeText
+from draftwood.training.data.manifest import Manifest, ShardFacts, TargetDigest
+from draftwood.training.data.options import DataOptions
+from draftwood.training.data.prompts import collect, licences, measured_prompts
+from draftwood.training.data.shards import Shard, explain_errors, shard_name, write_shard
+from draftwood.training.data.states import bytes_per_token
+from draftwood.training.data.write import Job, Writer
+
+OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
+BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
+Report = Callable[[int, int], None]
+"""Is told the tokens that are stored or under way to a shard, and those that were run."""
+
+
+def expected_bytes(options: DataOptions, tokens: int, hidden_size: int) -> int:
+    """What so many tokens take on the disk, about."""
+    stored = bytes_per_token(len(options.layers), hidden_size) if options.states == "stored" else 0
+    return tokens * (stored + BYTES_WITHOUT_STATES)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a run did.
+
+    Attributes:
+        manifest: of the whole data set.
+        ran_out: whether collected prompts ended before there were as many tokens as asked for.
+    """
+
+    manifest: Manifest
+    ran_out: bool
+
+
+class Maker:
+    """Writes a data set to a folder.
+
+    Args:
+        folder: new, or with a data set of the same options, which goes on.
+        lm: the target; it decodes plainly, whatever its method.
+        options: of the data set.
+
+    Raises:
+        OSError: where prompts are not there or the disk refuses.
+        ValueError: where the folder holds other data, or options do not fit the target.
+    """
+
+    def __init__(self, folder: Path, lm: LanguageModel, options: DataOptions) -> None:
+        _require_fit(lm, options)
+        self.folder, self.lm, self.options = folder, lm, options
+        files = [Path(file) for file in options.files]
+        self._bars = Bars(measured_prompts())
+        wanted = (options.sets, files) if options.self_written < 1 else ((), [])
+        collected = collect(*wanted, options.seed, self._bars)
+        self._jobs = Jobs(lm, options, collected)
+        sources = licences(*wanted, options.file_licence)
+        for file in wanted[1]:
+            sources[str(file)]["sha256"] = sha256(file)
+        if options.self_written:
+            sources[OWN] = OWN_LICENCE
+        self.manifest = self._started(
+            Manifest(TargetDigest.of(lm.model, lm.name), options, sources)
+        )
+        self._ran_out = False
+
+    def run(self, tokens: int, at_once: int, report: Report = lambda stored, ran: None) -> Made:
+        """Write shards until there are so many tokens, prompts and answers together."""
+        longest = self.options.max_prompt_tokens + self.options.max_answer_tokens
+        layers = self.options.layers if self.options.states == "stored" else None
+        writer = Writer(self.lm.model, at_once, longest, layers)
+        per_shard = self.options.prompts_per_shard
+        ended: dict[int, list[MadeText]] = {}
+
+        def under_way() -> int:
+            return self.manifest.tokens + sum(
+                len(text.tokens) for texts in ended.values() for text in texts
+            )
+
+        for number, texts in writer.run(self._numbered(tokens, under_way)):
+            ended[number] = texts
+            first = len(self.manifest.shards) * per_shard
+            while self.manifest.tokens < tokens and all(
+                place in ended for place in range(first, first + per_shard)
+            ):
+                self._store([ended.pop(place) for place in range(first, first + per_shard)])
+                first += per_shard
+            report(under_way(), writer.tokens)
+            if self.manifest.tokens >= tokens:
+                break
+        if self._ran_out and ended and self.manifest.tokens < tokens:
+            self._store([ended[place] for place in sorted(ended)])
+        report(self.manifest.tokens, writer.tokens)
+        return Made(self.manifest, self._ran_out and self.manifest.tokens < tokens)
+
+    def _numbered(
+        self, tokens: int, under_way: Callable[[], int]
+    ) -> Iterator[tuple[int, Job[list[MadeText]]]]:
+        """Jobs in their order; another shard begins only while tokens are missing."""
+        per_shard = self.options.prompts_per_shard
+        for number in count(len(self.manifest.shards) * per_shard):
+            if number % per_shard == 0 and under_way() >= tokens:
+                return
+            job = self._jobs.job(number)
+            if job is None:
+                self._ran_out = True
+                return
+            yield number, job
+
+    def _started(self, manifest: Manifest) -> Manifest:
+        """The manifest of what the folder holds already, or a new one."""
+        try:
+            found = Manifest.read(self.folder)
+        except FileNotFoundError:
+            with explain_errors(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if any(self.folder.glob("*")):
+                    raise ValueError(
+                        f"{self.folder} holds other files; name a new folder for the data"
+                    ) from None
+            manifest.write(self.folder)
+            return manifest
+        found.target.require(manifest.target)
+        _require_same(found, manifest, self.folder)
+        whole = []
+        for facts in found.shards:
+            if not (self.folder / facts.file).is_file():  # the user deleted it
+                break
+            shard = Shard(self.folder / facts.file)
+            shard.require(facts.texts, facts.bytes)
+            self._remember(shard)
+            whole.append(facts)
+        return replace(found, shards=tuple(whole))
+
+    def _remember(self, shard: Shard) -> None:
+        """Let the target's own prompts of a shard bar those to come."""
+        for source, prompt in zip(shard.sources, shard.prompt_texts(), strict=True):
+            if source == OWN:
+                self._bars.admits(prompt)
+
+    def _store(self, of_prompts: Sequence[Sequence[MadeText]]) -> None:
+        """Write the next shard, without own prompts that came before or are barred."""
+        texts = [
+            text
+            for made in of_prompts
+            if made and (made[0].source != OWN or self._bars.admits(made[0].prompt))
+            for text in made
+        ]
+        name = shard_name(len(self.manifest.shards))
+        if not texts:
+            raise ValueError(
+                f"none of the {len(of_prompts)} prompts of {name} gave a text: all were too long,"
+                " repeated or barred; raise --max-prompt, or give other prompts"
+            )
+        held_out = [is_held_out(text.prompt) for text in texts]
+        path = self.folder / name
+        write_shard(path, texts, held_out)
+        facts = ShardFacts(
+            file=name,
+            bytes=path.stat().st_size,
+            prompts=len(of_prompts),
+            texts=len(texts),
+            held_out_texts=sum(held_out),
+            tokens=sum(len(text.tokens) for text in texts),
+            answer_tokens=sum(len(text.tokens) - text.answer for text in texts),
+        )
+        self.manifest = replace(self.manifest, shards=(*self.manifest.shards, facts))
+        self.manifest.write(self.folder)
+
+
+def _require_same(found: Manifest, new: Manifest, folder: Path) -> None:
+    """Raise ValueError unless a data set was begun with the same options and prompts."""
+    for name in vars(new.options):
+        ours, theirs = getattr(found.options, name), getattr(new.options, name)
+        if ours != theirs:
+            raise ValueError(
+                f"the data in {folder} were begun with {name} {ours}, not {theirs}; give the same"
+                " options to go on, or a new folder"
+            )
+    if found.sources != new.sources:
+        raise ValueError(
+            f"a file of prompts changed since the data in {folder} were begun; name a new folder"
+        )
+
+
+def _require_fit(lm: LanguageModel, options: DataOptions) -> None:
+    """Raise ValueError where the target cannot write what is asked for."""
+    model = lm.model
+    longest = options.max_prompt_tokens + options.max_answer_tokens
+    if model.context_length is not None and longest > model.context_length:
+        raise ValueError(
+            f"prompts of {options.max_prompt_tokens} tokens and answers of"
+            f" {options.max_answer_tokens} need a context of {longest}, but {lm.name} has"
+            f" {model.context_length}; lower --max-prompt or --max-answer"
+        )
+    if not options.layers or not all(0 <= layer <= model.layers for layer in options.layers):
+        raise ValueError(
+            f"layers are numbers from 0 to {model.layers} for {lm.name}, the last being the state"
+            f" after the final norm, got {list(options.layers)}"
+        )
+    if list(options.layers) != sorted(set(options.layers)):
+        raise ValueError(f"layers ascend, each once, got {list(options.layers)}")

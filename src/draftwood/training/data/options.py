@@ -1,0 +1,56 @@
+"""What decides which texts a data set holds."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from draftwood.training.data.sources import SOURCES
+
+StatesMode = Literal["stored", "recomputed"]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """The same options give the same data set from the same target.
+
+    Attributes:
+        seed: of prompts, their order, and answers.
+        sets: public data sets, names of ``SOURCES``.
+        files: of the user's own prompts.
+        file_licence: of these, as it is recorded.
+        self_written: share of prompts that the target writes itself.
+        answers_per_prompt: 1 is the likeliest or drawn at temperature 1, by chance; of more the
+            first is the likeliest and the others are drawn.
+        max_answer_tokens: most tokens of an answer.
+        max_prompt_tokens: longer ones are left out.
+        states: whether states are stored in 8 bits, or recomputed when they are read.
+        layers: whose inputs are wanted; the number after the last is the state after the norm.
+        prompts_per_shard: of a file.
+    """
+
+    layers: tuple[int, ...]
+    seed: int = 0
+    sets: tuple[str, ...] = tuple(SOURCES)
+    files: tuple[str, ...] = ()
+    file_licence: str = "the user's own"
+    self_written: float = 0.5
+    answers_per_prompt: int = 1
+    max_answer_tokens: int = 256
+    max_prompt_tokens: int = 384
+    states: StatesMode = "stored"
+    prompts_per_shard: int = 256
+
+    def __post_init__(self) -> None:
+        if self.states not in get_args(StatesMode):
+            raise ValueError(f"states are stored or recomputed, got {self.states!r}")
+        for name in (
+            "answers_per_prompt",
+            "max_answer_tokens",
+            "max_prompt_tokens",
+            "prompts_per_shard",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.self_written <= 1:
+            raise ValueError(f"self_written is a share from 0 to 1, got {self.self_written}")
+        if self.self_written < 1 and not self.sets and not self.files:
+            raise ValueError("there are no prompts: name sets or files, or take self_written 1")

@@ -1,0 +1,134 @@
+"""Prompts that were collected: from public data sets, and from files of the user's own."""
+
+import hashlib
+import json
+import random
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftwood.storage.data_sets import data_folder, read_rows
+from draftwood.training.data.barred import Bars, is_held_out
+from draftwood.training.data.sources import SOURCES, Source, require_allowed
+from draftwood.training.data.templates import about_passage, after_question
+
+OTHERWISE = "or give prompts of your own with --prompts FILE"
+MEASURED = Path("spec_bench/question.jsonl")
+ASK_FOR_NUMBERS = ("gsm8k", "svamp")
+
+
+@dataclass(frozen=True)
+class CollectedPrompt:
+    """What a user says, and which set it comes from."""
+
+    text: str
+    source: str
+
+
+def number_of(*parts: object) -> int:
+    """A number of 63 bits that belongs to these parts, the same on every machine."""
+    packed = json.dumps([str(part) for part in parts]).encode()
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little") >> 1
+
+
+def measured_prompts() -> list[str]:
+    """Prompts of the measurements; a warning and none where their file is not there."""
+    try:
+        rows = list(read_rows(data_folder(OTHERWISE) / MEASURED))
+    except FileNotFoundError:
+        warnings.warn(
+            f"there is no {MEASURED} in the data folder, so prompts are not compared with those"
+            " that drafters are measured on",
+            stacklevel=2,
+        )
+        return []
+    return [turn for row in rows for turn in row["turns"]]
+
+
+def collect(
+    sets: Sequence[str], files: Sequence[Path], seed: int, bars: Bars
+) -> list[CollectedPrompt]:
+    """All prompts of these sets and files in a mixed order; held-out ones bar others first.
+
+    Raises:
+        OSError: where a set or file is not there.
+        ValueError: for a set that may not be used, and a broken file.
+    """
+    require_allowed(tuple(sets))
+    kinds: dict[str, tuple[float, list[str]]] = {}
+    for name in sets:
+        source = SOURCES[name]
+        kinds[name] = (source.weight, _asked(name, source, data_folder(OTHERWISE), seed))
+    for path in files:
+        kinds[str(path)] = (2.0, list(_own(path)))
+
+    mixed = _mixed(kinds, seed)
+    admitted: dict[int, bool] = {}
+    for wants_held_out in (True, False):  # else a training prompt could drive a held-out one away
+        for place, prompt in enumerate(mixed):
+            if is_held_out(prompt.text) == wants_held_out:
+                admitted[place] = bars.admits(prompt.text)
+    return [prompt for place, prompt in enumerate(mixed) if admitted[place]]
+
+
+def licences(sets: Sequence[str], files: Sequence[Path], of_files: str) -> dict[str, dict]:
+    """What is recorded of each source: licence and who to credit."""
+    known = {
+        name: {"licence": SOURCES[name].licence, "origin": SOURCES[name].origin} for name in sets
+    }
+    own = {str(path): {"licence": of_files, "origin": "a file of the user's own"} for path in files}
+    return known | own
+
+
+def _asked(name: str, source: Source, folder: Path, seed: int) -> list[str]:
+    found = []
+    for file in source.files:
+        path = folder / file
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"the data set {name} is not there ({path}); leave it out with --sets, {OTHERWISE}"
+            )
+        for number, text in enumerate(source.read(path)):
+            rng = random.Random(number_of(seed, "wording", name, file, number))
+            if source.is_passages:
+                text = about_passage(text, rng)
+            elif name in ASK_FOR_NUMBERS:
+                text = after_question(text, rng)
+            found.append(text)
+    return found
+
+
+def _mixed(kinds: Mapping[str, tuple[float, list[str]]], seed: int) -> list[CollectedPrompt]:
+    """Each set shuffled, and all sets merged by their weights as long as they last."""
+    keyed: list[tuple[float, str, str]] = []
+    for name, (weight, texts) in kinds.items():
+        rng = random.Random(number_of(seed, "order", name))
+        rng.shuffle(texts)
+        keyed += [((place + rng.random()) / weight, name, text) for place, text in enumerate(texts)]
+    return [CollectedPrompt(text, name) for _, name, text in sorted(keyed)]
+
+
+def _own(path: Path) -> Iterator[str]:
+    """The first turns of a file of JSON Lines with ``prompt``, ``messages`` or ``turns``."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; --prompts takes a file of JSON Lines")
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if "turns" in row:
+                text = row["turns"][0]
+            elif "messages" in row:
+                text = next(m["content"] for m in row["messages"] if m["role"] == "user")
+            else:
+                text = row["prompt"]
+            if not isinstance(text, str) or not text.strip():
+                raise ValueError("it is empty or no text")
+        except (ValueError, KeyError, TypeError, IndexError, StopIteration) as error:
+            raise ValueError(
+                f"{path}:{number}: no prompt ({' '.join(str(error).split())[:80]}); a line is an"
+                " object with prompt, messages or turns"
+            ) from None
+        yield text

@@ -1,0 +1,152 @@
+"""Shards: files of some hundred texts each, written whole or not at all, read piece by piece."""
+
+import errno
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from draftwood.storage.atomic import CANNOT_WRITE, write_file
+from draftwood.storage.safetensors import read_header
+from draftwood.training.data.jobs import MadeText
+from draftwood.training.data.states import PlaceStates
+
+CURE = "delete it and give the command that made the data again; it makes this file anew"
+STATES = ("codes", "scales", "log_normalizer")
+_DTYPES = {"I8": np.int8, "U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32}
+
+
+def shard_name(number: int) -> str:
+    return f"shard-{number:05d}.safetensors"
+
+
+@contextmanager
+def explain_errors(path: Path) -> Iterator[None]:
+    """Turn the ways a disk refuses a file into one OSError that says how to go on."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        code = getattr(error, "errno", None)
+        if code is None:  # safetensors tells the number in its text alone
+            code = next((each for each in CANNOT_WRITE if f"os error {each})" in str(error)), None)
+        if code not in CANNOT_WRITE:
+            raise
+        full = code in (errno.ENOSPC, errno.EDQUOT)
+        cure = "free some space" if full else "make that folder writable"
+        raise OSError(
+            f"cannot write {path}: {CANNOT_WRITE[code]}; {cure} and give the same command again:"
+            " it goes on after the files that are whole"
+        ) from error
+
+
+def write_shard(path: Path, texts: Sequence[MadeText], held_out: Sequence[bool]) -> None:
+    """Store texts in a file.
+
+    Raises:
+        OSError: where the disk refuses.
+    """
+    prompts = [text.prompt.encode() for text in texts]
+    tensors = {
+        "tokens": _int32([token for text in texts for token in text.tokens]),
+        "lengths": _int32([len(text.tokens) for text in texts]),
+        "answers": _int32([text.answer for text in texts]),
+        "is_greedy": torch.tensor([text.is_greedy for text in texts], dtype=torch.uint8),
+        "held_out": torch.tensor(list(held_out), dtype=torch.uint8),
+        "prompts": torch.frombuffer(bytearray(b"".join(prompts)), dtype=torch.uint8),
+        "prompt_lengths": _int32([len(prompt) for prompt in prompts]),
+    }
+    states = [text.states for text in texts if text.states is not None]
+    if states:
+        tensors |= {name: torch.cat([getattr(each, name) for each in states]) for name in STATES}
+    # one entry alone, as several come in any order
+    metadata = {"sources": json.dumps([text.source for text in texts])}
+    write_file(path, lambda partial: save_file(tensors, partial, metadata), explain_errors)
+
+
+def _int32(numbers: list[int]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
+class Shard:
+    """A file of texts, of which nothing is read before it is asked for.
+
+    Raises:
+        ValueError: for a file that is torn, empty or no shard; the message names it and the cure.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise ValueError(f"the shard {path} is not there; {CURE}")
+        if not path.stat().st_size:
+            raise ValueError(f"the shard {path} is empty; {CURE}")
+        try:
+            self._header = read_header(path)
+        except ValueError:
+            raise ValueError(f"the shard {path} is torn; {CURE}") from None
+        if not {"tokens", "lengths", "answers", "prompts"} <= set(self._header):
+            raise ValueError(f"{path} is not a shard of training data; {CURE}")
+        self.path = path
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            self._begin = 8 + length
+            metadata = json.loads(file.read(length))["__metadata__"]
+        self.sources: list[str] = json.loads(metadata["sources"])
+        if not self.sources:
+            raise ValueError(f"the shard {path} holds no texts; {CURE}")
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def require(self, texts: int, size: int) -> None:
+        """Raise ValueError unless the file holds so many texts and bytes."""
+        if (len(self), self.path.stat().st_size) != (texts, size):
+            raise ValueError(f"the shard {self.path} is not what was written there; {CURE}")
+
+    @cached_property
+    def _bytes(self) -> np.ndarray:
+        return np.memmap(self.path, mode="r")
+
+    def array(self, name: str) -> np.ndarray:
+        """One of the tensors, mapped into memory; it is read only."""
+        entry = self._header[name]
+        first, last = (self._begin + offset for offset in entry["data_offsets"])
+        return self._bytes[first:last].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+
+    @property
+    def has_states(self) -> bool:
+        return set(STATES) <= set(self._header)
+
+    @cached_property
+    def held_out(self) -> np.ndarray:
+        return self.array("held_out").astype(bool)
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """Place after the last token of each text."""
+        return np.cumsum(self.array("lengths"), dtype=np.int64)
+
+    def places(self, text: int) -> slice:
+        """Where the tokens of a text lie in the shard."""
+        end = int(self.ends[text])
+        return slice(end - int(self.array("lengths")[text]), end)
+
+    def prompt_texts(self) -> list[str]:
+        """What the user says in each text."""
+        packed, found, start = self.array("prompts").tobytes(), [], 0
+        for length in self.array("prompt_lengths").tolist():
+            found.append(packed[start : start + length].decode())
+            start += length
+        return found
+
+    def states(self, text: int) -> PlaceStates:
+        """The stored states of a text."""
+        places = self.places(text)
+        return PlaceStates(*(torch.from_numpy(self.array(n)[places].copy()) for n in STATES))

@@ -1,0 +1,99 @@
+"""What the target computes at each place of a text: states of some layers, and a normaliser.
+
+Stored states take 8 bits an entry, with a scale for each place and layer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, Int8
+from torch import Tensor
+
+from draftwood.interfaces.model import Model, ModelSession, Output, chunks
+from draftwood.native.rows import topk_probs
+
+PREFILL = 128
+"""Places in one pass; logits of all of them are computed."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceStates:
+    """States in 8 bits, and logs of the normaliser, of some places in a row.
+
+    Attributes:
+        codes: entries between -127 and 127.
+        scales: what an entry is multiplied with.
+        log_normalizer: logsumexp of the logits over the whole vocabulary.
+    """
+
+    codes: Int8[Tensor, "places layers dim"]
+    scales: Float[Tensor, "places layers"]
+    log_normalizer: Float[Tensor, " places"]
+
+    def floats(self) -> Float[Tensor, "places layers dim"]:
+        return self.codes.float() * self.scales[..., None]
+
+
+def default_layers(layers: int) -> tuple[int, ...]:
+    """Inputs of an early, a middle and a late layer as EAGLE-3 reads them, and the last state.
+
+    From Li et al. 2025 (arXiv:2503.01840); fewer where the model has few layers.
+    """
+    wanted = {min(2, layers - 1), layers // 2, max(layers - 3, 0), layers}
+    return tuple(sorted(wanted))
+
+
+def bytes_per_token(layers: int, dim: int) -> int:
+    """Of stored states, with scales, normaliser and the token itself."""
+    return layers * (dim + 4) + 4 + 4
+
+
+def log_normalizers(logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, " rows"]:
+    """The log of each row's sum of exponentials, by the likeliest token's probability."""
+    best, probability = topk_probs(logits, 1, 1.0)
+    return (logits.gather(1, best).double() - probability.double().log()).float()[:, 0]
+
+
+def in_bytes(
+    states: Float[Tensor, "places layers dim"], log_normalizer: Float[Tensor, " places"]
+) -> PlaceStates:
+    """The same with each place and layer on 255 even steps around 0."""
+    states = states.float()
+    scales = states.abs().amax(-1) / 127
+    steps = states / scales.clamp(min=torch.finfo(torch.float32).tiny)[..., None]
+    return PlaceStates(steps.round().to(torch.int8), scales, log_normalizer)
+
+
+def stacked(outputs: Sequence[Output], layers: Sequence[int]) -> Float[Tensor, "rows layers dim"]:
+    """The hidden states of a pass, sequence after sequence."""
+    if not layers:
+        return torch.empty(sum(len(each.logits) for each in outputs), 0, 0, dtype=torch.float32)
+    return torch.stack([torch.cat([each.hidden[n] for each in outputs]) for n in layers], 1)
+
+
+def extend(
+    session: ModelSession, tokens: Sequence[int], layers: Sequence[int]
+) -> tuple[Float[Tensor, "places layers dim"], Float[Tensor, " places"], Float[Tensor, " vocab"]]:
+    """Append tokens; states and normalisers at all of them, and the last one's logits."""
+    states, normalizers, last = [], [], None
+    for chunk in chunks(tokens, PREFILL):
+        output = session.extend(chunk, keep="all", hidden=tuple(layers))
+        states.append(stacked([output], layers).float())
+        normalizers.append(log_normalizers(output.logits.float()))
+        last = output.logits[-1]
+    if last is None:
+        raise ValueError("there must be at least one token")
+    return torch.cat(states), torch.cat(normalizers), last
+
+
+def states_of(
+    model: Model, tokens: Int[Tensor, " places"], layers: Sequence[int]
+) -> tuple[Float[Tensor, "places layers dim"], Float[Tensor, " places"]]:
+    """What a pass over a whole text computes; where rows keep their bits, what decoding saw."""
+    session = model.start()
+    try:
+        states, normalizers, _ = extend(session, tokens.tolist(), layers)
+    finally:
+        session.close()
+    return states, normalizers

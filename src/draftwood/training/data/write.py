@@ -1,0 +1,273 @@
+"""Many texts written at once by plain decoding, each the same as alone.
+
+Each job takes a slot of the model's cache and asks for one text after the other; what the cache
+holds already of the next text, such as the system's message or the prompt, is not run again. All
+slots share each forward pass. Over ``engine.Batch`` this saves what serves requests of all kinds,
+and it keeps the states of all places.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import TypeVar
+
+import torch
+
+from draftwood.interfaces.model import (
+    ForwardInput,
+    Model,
+    ModelSession,
+    Output,
+    extend_in_chunks,
+)
+from draftwood.native.rows import topk
+from draftwood.rng import Rng
+from draftwood.training.data.states import (
+    PlaceStates,
+    extend,
+    in_bytes,
+    log_normalizers,
+    stacked,
+)
+from draftwood.tree import DraftTree
+
+Outcome = TypeVar("Outcome")
+LONGEST_PERIOD, LEAST_CIRCLED = 64, 24
+"""Tokens."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A text to be continued, until it ends or goes round in circles.
+
+    Attributes:
+        tokens: it begins with.
+        max_new_tokens: most to write.
+        ends: tokens that end the text; they are part of it.
+        seed: of the draws at temperature 1; None takes the likeliest tokens.
+        keeps_states: whether states at all places are wanted.
+    """
+
+    tokens: tuple[int, ...]
+    max_new_tokens: int
+    ends: frozenset[int]
+    seed: int | None
+    keeps_states: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """A request's text.
+
+    Attributes:
+        tokens: all of it.
+        start: place of the first one that was written.
+        states: at all places, where they were asked for.
+    """
+
+    tokens: tuple[int, ...]
+    start: int
+    states: PlaceStates | None
+
+
+Job = Generator[Request, Written, Outcome]
+"""Asks for texts, is sent each of them, and returns what it makes of them."""
+
+
+def goes_round(tokens: Sequence[int], start: int) -> bool:
+    """Whether the newest tokens from ``start`` on repeat a piece three times or more, over
+    ``LEAST_CIRCLED`` tokens.
+
+    A small model's likeliest text often ends so; nothing is learnt from more of it.
+    """
+    new = len(tokens) - start
+    for period in range(1, min(LONGEST_PERIOD, new // 3) + 1):
+        span = max(3 * period, LEAST_CIRCLED)
+        if tokens[-1] == tokens[-1 - period] and span <= new:
+            tail = tokens[len(tokens) - span :]
+            if tail[period:] == tail[:-period]:
+                return True
+    return False
+
+
+@dataclass(eq=False)
+class _Slot:
+    """A sequence of the model and the job that it works for."""
+
+    session: ModelSession
+    states: PlaceStates | None  # of as many places as the slot may hold
+    number: int = -1
+    job: "Job | None" = None
+    request: Request | None = None
+    rng: Rng | None = None
+    tokens: list[int] = field(default_factory=list)  # of the text; some may not have been run yet
+    ran: list[int] = field(default_factory=list)  # tokens in the cache
+    circles: bool = False  # the text repeats itself
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is written."""
+        assert self.request is not None
+        new = len(self.tokens) - len(self.request.tokens)
+        is_over = new > 0 and self.tokens[-1] in self.request.ends
+        return is_over or new == self.request.max_new_tokens or self.circles
+
+    def begin(self, request: Request) -> None:
+        self.request = request
+        self.rng = None if request.seed is None else Rng(request.seed)
+        self.tokens, self.circles = list(request.tokens), False
+        pairs = zip(self.tokens[:-1], self.ran, strict=False)
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        self.session.rewind(len(self.ran) - common)
+        del self.ran[common:]
+
+    def take(self, logits: torch.Tensor) -> None:
+        """Choose the next token by the logits [1, vocab] after the newest one."""
+        assert self.request is not None
+        if self.rng is None:
+            token = int(topk(logits, 1))
+        else:
+            token = self.rng.draw_from_logits(logits, 0, 1.0)
+        if token < 0 or not bool(logits[0, token].isfinite()):
+            raise ValueError("the model's logits are not finite; its weights may be damaged")
+        self.tokens.append(token)
+        self.circles = goes_round(self.tokens, len(self.request.tokens))
+
+    def keep(self, first: int, new: PlaceStates) -> None:
+        if self.states is not None:
+            places = slice(first, first + len(new.codes))
+            self.states.codes[places] = new.codes
+            self.states.scales[places] = new.scales
+            self.states.log_normalizer[places] = new.log_normalizer
+
+    def written(self) -> Written:
+        assert self.request is not None
+        states = None
+        if self.request.keeps_states and self.states is not None:
+            held, count = self.states, len(self.tokens)
+            parts = (held.codes, held.scales, held.log_normalizer)
+            states = PlaceStates(*(part[:count].clone() for part in parts))
+        return Written(tuple(self.tokens), len(self.request.tokens), states)
+
+
+class Writer:
+    """Writes the texts that jobs ask for.
+
+    Args:
+        model: the target.
+        at_once: texts under way.
+        longest: most tokens of a text.
+        layers: whose states are kept; None keeps none.
+    """
+
+    def __init__(
+        self, model: Model, at_once: int, longest: int, layers: tuple[int, ...] | None
+    ) -> None:
+        self.model, self.layers = model, layers
+        self.tokens = 0  # written so far, of prompts too
+        self._longest, self._at_once = longest, at_once
+
+    def run(self, jobs: Iterator[tuple[int, Job[Outcome]]]) -> Iterator[tuple[int, Outcome]]:
+        """Number and outcome of each job, in the order in which they end.
+
+        The next job is asked for as soon as there is room for it.
+        """
+        with ExitStack() as stack, torch.no_grad():
+            free: list[_Slot] = []
+            for _ in range(self._at_once):
+                session = self.model.start()
+                stack.callback(session.close)
+                free.append(_Slot(session, self._room()))
+            running: list[_Slot] = []
+            while True:
+                while free and (job := next(jobs, None)) is not None:
+                    slot = free.pop()
+                    slot.number, slot.job = job
+                    slot.begin(next(slot.job))
+                    running.append(slot)
+                if not running:
+                    return
+                self._step(running)
+                for slot in [slot for slot in running if self._is_whole(slot)]:
+                    ended, outcome = self._send(slot)
+                    if ended:
+                        running.remove(slot)
+                        free.append(slot)
+                        yield slot.number, outcome  # type: ignore[misc]
+
+    def _room(self) -> PlaceStates | None:
+        if self.layers is None:
+            return None
+        shape = (self._longest, len(self.layers))
+        return PlaceStates(
+            torch.zeros(*shape, self.model.hidden_size, dtype=torch.int8),
+            torch.zeros(*shape, dtype=torch.float32),
+            torch.zeros(self._longest, dtype=torch.float32),
+        )
+
+    def _is_whole(self, slot: _Slot) -> bool:
+        """Whether nothing is left to write nor, where states are wanted, to run."""
+        assert slot.request is not None
+        wants_last = slot.request.keeps_states and self.layers is not None
+        return slot.is_done and (not wants_last or len(slot.ran) == len(slot.tokens))
+
+    def _send(self, slot: _Slot) -> tuple[bool, object]:
+        """Hand the text to its job; whether the job has ended, and its outcome."""
+        assert slot.job is not None
+        try:
+            slot.begin(slot.job.send(slot.written()))
+        except StopIteration as end:
+            return True, end.value
+        return False, None
+
+    def _step(self, slots: list[_Slot]) -> None:
+        """One token more for each slot: prompts in passes of their own, others together."""
+        ready = []
+        for slot in slots:
+            if len(slot.tokens) - len(slot.ran) == 1 and slot.ran:
+                ready.append(slot)
+            else:
+                self._prefill(slot)
+        if not ready:
+            return
+        trees = [DraftTree.of(slot.tokens[-1:], [-1]) for slot in ready]
+        hidden = self.layers or ()
+        outputs = self.model.forward(
+            [
+                ForwardInput(slot.session, tree, hidden=hidden)
+                for slot, tree in zip(ready, trees, strict=True)
+            ]
+        )
+        for slot in ready:
+            slot.session.commit([0])
+        if self.layers is not None:
+            self._keep(ready, outputs)
+        for slot, output in zip(ready, outputs, strict=True):
+            slot.ran.append(slot.tokens[-1])
+            self._go_on(slot, output.logits)
+        self.tokens += len(ready)
+
+    def _keep(self, slots: list[_Slot], outputs: list[Output]) -> None:
+        """Remember the states of the newest place of each slot."""
+        assert self.layers is not None
+        normalizers = torch.cat([log_normalizers(output.logits) for output in outputs])
+        new = in_bytes(stacked(outputs, self.layers), normalizers)
+        for row, slot in enumerate(slots):
+            parts = (new.codes, new.scales, new.log_normalizer)
+            slot.keep(len(slot.ran), PlaceStates(*(part[row : row + 1] for part in parts)))
+
+    def _prefill(self, slot: _Slot) -> None:
+        missing = slot.tokens[len(slot.ran) :]
+        if self.layers is not None:
+            states, normalizers, last = extend(slot.session, missing, self.layers)
+            slot.keep(len(slot.ran), in_bytes(states, normalizers))
+        else:
+            last = extend_in_chunks(slot.session, missing).logits[-1]
+        slot.ran = list(slot.tokens)
+        self.tokens += len(missing)
+        self._go_on(slot, last[None])
+
+    def _go_on(self, slot: _Slot, logits: torch.Tensor) -> None:
+        if not slot.is_done:
+            slot.take(logits)

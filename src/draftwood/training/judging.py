@@ -1,0 +1,111 @@
+"""How many tokens a step of decoding would emit, told from held-out text alone.
+
+A held-out text tells what a target writes after each place. Where a head, fed with the true tokens,
+ranks the next token r1 at the first level, r2 at the second and so on, a tree holds the true path
+as far as it holds the node (r1, r2, ...). So the share of places at which each node is true tells
+what each node is worth, and the nodes worth most make the best tree of a size: every node is worth
+at most what its parent is.
+
+The estimate takes one tree for all places. Trees that follow the head's own doubts do better,
+so it is a lower bound. Beside it stand figures for sampling at temperature 1.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from draftwood.training.losses import CHUNK, Compared
+from draftwood.training.recipe import Judged, PackedRows, TargetWeights
+from draftwood.training.unrolled import predicted_places, shifted
+
+RANKS = 4
+"""Guesses of a node that are looked at."""
+
+NODES = 8
+"""Of the tree whose block efficiency is told."""
+
+
+def judged_steps(
+    states: Sequence[Float[Tensor, "rows places dim"]], rows: PackedRows, target: TargetWeights
+) -> Judged:
+    """Judge a head by the states that its draft steps gave, fed with the true tokens.
+
+    Places are those of greedy answers that have as many further tokens as there are steps; where no
+    answer is greedy, all answers count.
+    """
+    next_is_answer = shifted(rows.is_answer, 1, False) & (
+        shifted(rows.segments, 1, -2) == rows.segments
+    )
+    counts = rows.segments >= 0
+    for ahead in range(1, len(states) + 1):
+        counts &= shifted(next_is_answer, ahead, False)
+        counts &= shifted(rows.segments, ahead, -2) == rows.segments
+    if (counts & rows.is_greedy).any():
+        counts = counts & rows.is_greedy
+    with torch.autocast(rows.tokens.device.type, enabled=False):
+        found = [
+            ranks_of(state[counts], shifted(rows.tokens, ahead + 1)[counts], target)
+            for ahead, state in enumerate(states, start=1)
+        ]
+        likeness = _sampled(states[0], rows, target)
+    ranks = torch.stack(found, dim=-1)
+    places = int(counts.sum())
+    figures = {"block_efficiency": places * block_efficiency(ranks, NODES)}
+    figures |= {
+        f"guess_{level + 1}": float((ranks[:, level] == 0).sum()) for level in range(len(states))
+    }
+    return Judged(places, figures | {name: places * value for name, value in likeness.items()})
+
+
+def ranks_of(
+    states: Float[Tensor, "count dim"], tokens: Int[Tensor, " count"], target: TargetWeights
+) -> Int[Tensor, " count"]:
+    """Rank of the true token among a head's guesses, 0 being the first; ``RANKS`` for a miss."""
+    ranks = torch.full_like(tokens, RANKS)
+    places, head = target.draft_index[tokens], target.head.float()
+    for start in range(0, len(tokens), CHUNK):
+        part = slice(start, start + CHUNK)
+        logits = functional.linear(states[part].float(), head)
+        true = logits.gather(1, places[part].clamp_min(0)[:, None])
+        found = (logits > true).sum(-1).clamp_max(RANKS)
+        ranks[part] = torch.where(places[part] < 0, RANKS, found)
+    return ranks
+
+
+def block_efficiency(ranks: Int[Tensor, "count levels"], nodes: int) -> float:
+    """Tokens a step emits with the best tree of so many nodes, one tree for all places.
+
+    Args:
+        ranks: of the true tokens level by level, each after the true tokens before; ``RANKS`` where
+            the head does not guess it.
+    """
+    worth = []
+    paths = torch.zeros(len(ranks), dtype=torch.long, device=ranks.device)
+    alive: Bool[Tensor, " count"] = torch.ones_like(paths, dtype=torch.bool)
+    for level in range(ranks.shape[1]):
+        alive = alive & (ranks[:, level] < RANKS)
+        paths = paths * RANKS + ranks[:, level]
+        worth.append(torch.bincount(paths[alive]))
+    best = torch.cat(worth).sort(descending=True).values[:nodes] if worth else paths
+    return 1 + float(best.sum()) / max(len(ranks), 1)
+
+
+def _sampled(
+    states: Float[Tensor, "rows places dim"], rows: PackedRows, target: TargetWeights
+) -> dict[str, float]:
+    """Means over all places of answers: overlap with the target at temperature 1, and KL."""
+    counts = shifted(predicted_places(rows.is_answer, rows.segments), 1, False)
+    counts &= (shifted(rows.segments, 1, -2) == rows.segments) & (rows.segments >= 0)
+    head, sums = target.head.float(), torch.zeros(2, dtype=torch.float64)
+    own, final = states[counts].float(), shifted(rows.final, 1)[counts].float()
+    normalizer = shifted(rows.log_normalizer, 1)[counts]
+    for start in range(0, len(own), CHUNK):
+        part = slice(start, start + CHUNK)
+        logits, true = (functional.linear(each[part], head) for each in (own, final))
+        both = Compared.of(logits, true, normalizer[part])
+        sums += torch.stack([each.double().sum() for each in (both.overlap, both.divergence)]).cpu()
+    means = (sums / max(len(own), 1)).tolist()
+    return {"overlap": means[0], "kl": means[1]}

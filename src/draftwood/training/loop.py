@@ -1,0 +1,332 @@
+"""The loop that all recipes share: batches in, a better drafter out, nothing lost on the way."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from draftwood.training.checkpoints import Checkpoint, random_states, restore_random
+from draftwood.training.optimisers import Optimisers, Rates
+from draftwood.training.packing import Packing, moved
+from draftwood.training.recipe import Recipe, TargetWeights
+
+Say = Callable[[str], None]
+Unit = Literal["steps", "tokens", "minutes"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long to train, on what batches, at which rates.
+
+    Attributes:
+        amount, unit: when it ends: after so many steps, tokens or minutes.
+        rows: of a batch, each of ``places`` places.
+        accumulate: batches whose gradients make one step.
+        clip: largest norm of a gradient.
+        judge_every: steps between two looks at the held-out texts.
+        patience: looks without a better result after which it ends; None for no end.
+        checkpoint_minutes: between two checkpoints.
+        seed: of the order of texts, of new weights and of noise.
+        precision: of products.
+    """
+
+    amount: float
+    unit: Unit = "tokens"
+    rows: int = 8
+    places: int = 512
+    accumulate: int = 1
+    rates: Rates = field(default_factory=Rates)
+    clip: float = 1.0
+    judge_every: int = 100
+    judge_rows: int = 24
+    patience: int | None = None
+    checkpoint_minutes: float = 3.0
+    seed: int = 0
+    precision: Literal["bfloat16", "float32"] = "bfloat16"
+
+    def __post_init__(self) -> None:
+        for name in ("amount", "rows", "places", "accumulate", "judge_every", "judge_rows"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
+
+    def told(self, recipe: Recipe) -> dict[str, Any]:
+        """What a training that goes on must have in common with its beginning."""
+        own = asdict(self)
+        free = ("patience", "checkpoint_minutes", "judge_every", "judge_rows")
+        return {**{k: v for k, v in own.items() if k not in free}, **_fields(recipe)}
+
+
+def _fields(recipe: Recipe) -> dict[str, Any]:
+    return {"recipe": recipe.name, **asdict(recipe)}  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a training ended with.
+
+    Attributes:
+        head: the best drafter by held-out block efficiency.
+        figures: of the best one, by name.
+        reason: why it ended.
+    """
+
+    head: nn.Module
+    figures: Mapping[str, float]
+    step: int
+    tokens: int
+    seconds: float
+    reason: Literal["done", "no longer better", "stopped"]
+
+
+class BrokenLossError(ValueError):
+    """The loss is no number any more."""
+
+
+class Trainer:
+    """Trains one drafter; several processes, as Accelerate starts them, share the batches.
+
+    Args:
+        folder: where checkpoints and logs go.
+        start: a drafter to go on from, with its weights; None builds a new one.
+        resume: whether to go on after the checkpoint in the folder.
+        say: takes a line about the progress now and then.
+
+    Raises:
+        ValueError: for a checkpoint of other settings.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        target: TargetWeights,
+        train: Packing,
+        held_out: Packing,
+        settings: Settings,
+        folder: Path,
+        start: nn.Module | None = None,
+        resume: bool = False,
+        say: Say = lambda line: None,
+    ) -> None:
+        from accelerate import Accelerator
+        from accelerate.utils import set_seed
+
+        self.recipe, self.settings, self.folder, self.say = recipe, settings, folder, say
+        halves = settings.precision == "bfloat16"
+        self._accelerator = Accelerator(mixed_precision="bf16" if halves else "no")
+        self._device = self._accelerator.device
+        set_seed(settings.seed)
+        self.target = on_device(target, self._device, torch.bfloat16 if halves else torch.float32)
+        self.head = (start or recipe.build(target)).to(self._device)
+        set_seed(settings.seed + self._accelerator.process_index)
+        self.optimisers = Optimisers(self.head, settings.rates)
+        self._train, self._held_out = train, held_out
+        self._beginning = Checkpoint(settings.told(recipe), {}, [], {})
+        self.state = self._beginning
+        if resume:
+            self._restore(Checkpoint.read(folder))
+        self._log = _Log(folder) if self._accelerator.is_main_process else None
+
+    def run(self) -> Outcome:
+        """Train to the end, or to Ctrl-C, whichever comes first.
+
+        Raises:
+            BrokenLossError: where the loss is no number; the last checkpoint was good.
+        """
+        state, settings = self.state, self.settings
+        world, rank = self._accelerator.num_processes, self._accelerator.process_index
+        batches = self._train.batches(state.step * settings.accumulate * world + rank, world)
+        began, before = time.monotonic(), state.seconds
+        saved = shown = began
+        reason: Literal["done", "no longer better", "stopped"] = "done"
+        self.head.train()
+        if state.step == 0:
+            self._judge()
+        try:
+            while (progress := self._progress()) < 1:
+                figures = self._step(batches, progress)
+                now = time.monotonic()
+                state.seconds = self._agreed(before + now - began)
+                if now - shown > 10:
+                    self._show(figures)
+                    shown = now
+                if state.step % settings.judge_every == 0:
+                    self._judge()
+                    if settings.patience and state.since_best >= settings.patience:
+                        reason = "no longer better"
+                        break
+                if self._agreed(float(now - saved > 60 * settings.checkpoint_minutes)):
+                    self.save()
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            reason = "stopped"
+        if not state.history or state.history[-1]["step"] != state.step:
+            self._judge()
+        self.save()
+        return self.outcome(reason)
+
+    def outcome(self, reason: Literal["done", "no longer better", "stopped"]) -> Outcome:
+        """The best drafter so far."""
+        state = self.state
+        self.head.load_state_dict(state.best_head)
+        best = next(row for row in state.history if row["step"] == state.best_step)
+        return Outcome(self.head, best, state.step, state.tokens, state.seconds, reason)
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        if not self._accelerator.is_main_process:
+            return
+        state = self.state
+        state.head = _copied(self.head)
+        state.optimisers, state.random = self.optimisers.state_dict(), random_states()
+        state.write(self.folder)
+
+    def _restore(self, state: Checkpoint) -> None:
+        state.require(self._beginning.settings)
+        self.head.load_state_dict(state.head)
+        self.optimisers.load_state_dict(state.optimisers)
+        restore_random(state.random)
+        self.state = state
+
+    def _step(self, batches: Any, progress: float) -> dict[str, float]:
+        state, count = self.state, self.settings.accumulate
+        figures: dict[str, float] = {}
+        tokens = 0
+        for _ in range(count):
+            rows = moved(next(batches), self._device)
+            tokens += int((rows.segments >= 0).sum())
+            with self._accelerator.autocast():
+                loss, told = self.recipe.loss(self.head, rows, self.target, progress)
+            value = float(loss.detach())
+            if not math.isfinite(value):
+                raise self._broken(f"the loss is {value}")
+            (loss / count).backward()
+            for name, figure in {"loss": value, **told}.items():
+                figures[name] = figures.get(name, 0.0) + figure / count
+        for parameter in self.optimisers.parameters if self._is_shared else ():
+            if parameter.grad is not None:
+                mean: Any = self._accelerator.reduce(parameter.grad, "mean")
+                parameter.grad = mean
+        figures["gradient"] = self.optimisers.clip(self.settings.clip)
+        if not math.isfinite(figures["gradient"]):
+            raise self._broken(f"the norm of the gradient is {figures['gradient']}")
+        figures["rate"] = self.optimisers.step(state.step, progress)
+        state.step += 1
+        state.tokens += int(self._summed(tokens))
+        if self._log is not None:
+            self._log.write("train", figures, state)
+        return figures
+
+    def _broken(self, what: str) -> BrokenLossError:
+        return BrokenLossError(
+            f"{what} at step {self.state.step + 1}, so training ends; the last good checkpoint is"
+            f" in {self.folder}: go on from it with a lower learning rate"
+        )
+
+    def _judge(self) -> None:
+        """Look at the held-out texts, and keep the weights where they are the best so far."""
+        state, settings = self.state, self.settings
+        rows = [row for batch in self._held_out.plan(0) for row in batch][: settings.judge_rows]
+        places, sums = 0, dict[str, float]()
+        self.head.eval()
+        for start in range(0, len(rows), self._held_out.rows):
+            batch = moved(
+                self._held_out.packed(rows[start : start + self._held_out.rows]), self._device
+            )
+            with torch.no_grad(), self._accelerator.autocast():
+                judged = self.recipe.judge(self.head, batch, self.target)
+            places += judged.places
+            for name, value in judged.figures.items():
+                sums[name] = sums.get(name, 0.0) + value
+        self.head.train()
+        if not places:
+            raise ValueError("the held-out texts have no answer long enough to judge by")
+        figures = {name: value / places for name, value in sums.items()}
+        value = self._agreed(figures["block_efficiency"])
+        state.since_best += 1
+        if value > state.best:
+            state.best, state.best_step, state.since_best = value, state.step, 0
+            state.best_head = _copied(self.head)
+        state.history.append({**figures, "step": state.step, "tokens": state.tokens})
+        if self._log is not None:
+            self._log.write("held-out", figures, state)
+        told = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
+        self.say(f"held-out after step {state.step}: {told}")
+
+    def _show(self, figures: Mapping[str, float]) -> None:
+        state, progress = self.state, self._progress()
+        rate = state.tokens / max(state.seconds, 1e-9)
+        left = state.seconds * (1 - progress) / max(progress, 1e-9)
+        self.say(
+            f"step {state.step}, {state.tokens:,} tokens, loss {figures['loss']:.3f},"
+            f" {rate:,.0f} tokens/s, {_duration(max(left, 0.0))} left"
+        )
+
+    def _progress(self) -> float:
+        done = {
+            "steps": self.state.step,
+            "tokens": self.state.tokens,
+            "minutes": self.state.seconds / 60,
+        }
+        return min(1.0, done[self.settings.unit] / self.settings.amount)
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._accelerator.num_processes > 1
+
+    def _agreed(self, value: float) -> float:
+        """What the main process says."""
+        if not self._is_shared:
+            return value
+        from accelerate.utils import broadcast
+
+        told: Any = broadcast(torch.tensor(value, dtype=torch.float64, device=self._device))
+        return float(told)
+
+    def _summed(self, value: float) -> float:
+        if not self._is_shared:
+            return value
+        summed: Any = self._accelerator.reduce(
+            torch.tensor(value, dtype=torch.float64, device=self._device)
+        )
+        return float(summed)
+
+
+class _Log:
+    """Figures for TensorBoard."""
+
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(self, part: str, figures: Mapping[str, float], state: Checkpoint) -> None:
+        for name, value in figures.items():
+            self._writer.add_scalar(f"{part}/{name}", value, state.step)
+        with suppress(OSError):  # a full disk ends no training here, checkpoints tell
+            self._writer.flush()
+
+
+def on_device(target: TargetWeights, device: torch.device, dtype: torch.dtype) -> TargetWeights:
+    """The target's ends where training needs them, the rows of its head in the type of products."""
+    return replace(
+        target,
+        embedding=target.embedding.to(device, dtype),
+        head=target.head.to(device, dtype),
+        draft_tokens=target.draft_tokens.to(device),
+        draft_index=target.draft_index.to(device),
+    )
+
+
+def _copied(head: nn.Module) -> dict[str, Tensor]:
+    return {name: weight.detach().cpu().clone() for name, weight in head.state_dict().items()}
+
+
+def _duration(seconds: float) -> str:
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds % 60)} s"

@@ -1,0 +1,249 @@
+"""CTC-drafter: frames side by side, trained on what they say once it is collapsed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from draftwood.heads.ctc import CtcConfig, CtcHead, PackedFrames
+from draftwood.heads.lattice import Lattice, Unmerged
+from draftwood.heads.prefix_search import likeliest_prefixes
+from draftwood.training.ctc_losses import ctc_loss, frame_loss, next_token_laws, prefix_loss
+from draftwood.training.losses import lk_hybrid
+from draftwood.training.losses import log_probs as target_log_probs
+from draftwood.training.recipe import Judged, PackedRows, TargetWeights
+from draftwood.tree import DraftTree
+from draftwood.validation import positive
+
+LOSSES = ("ctc", "prefix", "prefix+lk", "ce")
+FORMS = ("layer", "linear")
+NODES = 8  # of the tree that judges
+JUDGED_EVERY = 8  # places
+
+
+@dataclass(frozen=True)
+class Ctc:
+    """CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with losses that are stronger.
+
+    The loss "ctc" is the paper's, "prefix" lets the text go on behind the label, "prefix+lk" adds
+    the target's distribution after each of its first tokens, and "ce" trains every frame alone and
+    has no blank.
+    """
+
+    name: ClassVar[str] = "ctc"
+    source: ClassVar[str] = "Wen et al. 2024, arXiv:2412.00061"
+
+    frames: int = field(default=8, metadata={"help": "places that it guesses at once"})
+    label_length: int = field(default=5, metadata={"help": "most tokens of a label"})
+    loss_name: Literal["ctc", "prefix", "prefix+lk", "ce"] = field(
+        default="prefix+lk", metadata={"help": "what is made likely"}
+    )
+    form: Literal["layer", "linear"] = field(
+        default="layer",
+        metadata={"help": "what frames see: the context, or one state"},
+    )
+    reads_root: bool = field(
+        default=True, metadata={"help": "whether rows read the token at the next place too"}
+    )
+    anchors: int = field(default=64, metadata={"help": "places of a row that are trained at once"})
+    law_depth: int = field(default=3, metadata={"help": "prefixes that lk looks at"})
+    law_weight: float = field(default=3.0, metadata={"help": "weight of lk"})
+    start_from: Literal["last-layer", "random"] = field(
+        default="last-layer", metadata={"help": "the target's last layer, or random weights"}
+    )
+
+    def __post_init__(self) -> None:
+        positive(
+            "frames, label_length, anchors and law_depth",
+            (self.frames, self.label_length, self.anchors, self.law_depth),
+        )
+        for name, value, known in (
+            ("loss_name", self.loss_name, LOSSES),
+            ("form", self.form, FORMS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        if self.law_depth > self.label_length:
+            raise ValueError(
+                f"law_depth ({self.law_depth}) must be at most label_length ({self.label_length})"
+            )
+
+    def reads(self, layers: int) -> tuple[int, ...]:
+        """The state after the final norm."""
+        return (layers,)
+
+    def build(self, target: TargetWeights) -> nn.Module:
+        """A new head."""
+        config = CtcConfig(
+            target.sizes,
+            form=self.form,
+            frames=self.frames,
+            reads=self.reads(target.layers),
+            reads_root=self.reads_root,
+            has_blank=self.loss_name != "ce",
+        )
+        head = CtcHead(config)
+        if self.start_from == "last-layer":
+            _start_from(head, target)
+        return head
+
+    def loss(
+        self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
+    ) -> tuple[Tensor, Mapping[str, float]]:
+        """The mean loss over drawn places, and its parts."""
+        labels, follows = _labels(rows, target, self.label_length)
+        lengths = (follows & (labels >= 0)).long().cumprod(-1).sum(-1)
+        chosen = _drawn(lengths > 0, self.anchors)
+        if not bool(chosen.any()):
+            return torch.zeros((), device=labels.device, requires_grad=True), {}
+        log_probs = _frames(head, rows, target, chosen)
+        with torch.autocast(labels.device.type, enabled=False):
+            return self._losses(log_probs, labels, lengths, chosen, rows, target)
+
+    def _losses(
+        self,
+        log_probs: Float[Tensor, "anchors frames symbols"],
+        labels: Int[Tensor, "rows places length"],
+        lengths: Int[Tensor, "rows places"],
+        chosen: Bool[Tensor, "rows places"],
+        rows: PackedRows,
+        target: TargetWeights,
+    ) -> tuple[Tensor, Mapping[str, float]]:
+        labels, lengths = labels[chosen].clamp(min=0), lengths[chosen]
+        kind = {"ctc": ctc_loss, "ce": frame_loss}.get(self.loss_name, prefix_loss)
+        loss = kind(log_probs, labels, lengths)
+        figures = {self.loss_name.split("+")[0]: float(loss.detach())}
+        if self.loss_name == "prefix+lk":
+            laws = next_token_laws(log_probs, labels, self.law_depth)
+            log_p, known = _target_laws(rows, target, chosen, self.law_depth)
+            known &= torch.arange(self.law_depth, device=lengths.device) < lengths[:, None]
+            known &= laws.detach().sum(-1) > 0.5
+            log_q = laws[known].clamp(min=torch.finfo(laws.dtype).tiny).log()
+            lk = lk_hybrid(log_q, log_p[known]).mean()
+            figures["lk"] = float(lk.detach())
+            loss = loss + self.law_weight * lk
+        return loss, figures
+
+    @torch.no_grad()
+    def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
+        """How deep the stored text lies in the tree of the likeliest prefixes, which is counted.
+
+        Every eighth place of greedy answers counts, or of all where none is greedy.
+        """
+        labels, follows = _labels(rows, target, min(NODES, self.frames))
+        labels = labels.masked_fill(~follows.long().cumprod(-1).bool(), -1)
+        possible = follows[..., 0]
+        if bool((possible & rows.is_greedy).any()):
+            possible &= rows.is_greedy
+        chosen = possible & ((possible.long().cumsum(-1) - 1) % JUDGED_EVERY == 0)
+        places = int(chosen.sum())
+        if not places:
+            return Judged(0, {"block_efficiency": 0.0, "first_guess": 0.0})
+        probs = _frames(head, rows, target, chosen).exp()
+        texts = labels[chosen].tolist()
+        with torch.autocast("cpu", enabled=False):
+            accepted = [
+                self._accepted(each, text) for each, text in zip(probs.cpu(), texts, strict=True)
+            ]
+        tokens = float(sum(depth + 1 for depth, _ in accepted))
+        first = float(sum(right for _, right in accepted))
+        return Judged(places, {"block_efficiency": tokens, "first_guess": first})
+
+    def _accepted(
+        self, probs: Float[Tensor, "frames symbols"], text: list[int]
+    ) -> tuple[int, bool]:
+        """Tokens of the text that the tree holds, and whether its likeliest node is the first."""
+        reads = Unmerged(probs, False) if self.loss_name == "ce" else Lattice(probs)
+        tree = likeliest_prefixes(reads, NODES)
+        return _depth_of(text, tree), tree.token_list[1:2] == text[:1]
+
+
+@torch.no_grad()
+def _start_from(head: CtcHead, target: TargetWeights) -> None:
+    """Give a head the weights of the target's last layer and final norm, as far as they fit."""
+    if target.final_norm is not None:
+        head.norm.weight.copy_(target.final_norm)
+    own = head.state_dict()
+    for name, weight in (target.last_layers[-1] if target.last_layers else {}).items():
+        if name in own and own[name].shape == weight.shape:
+            own[name].copy_(weight)
+
+
+def _depth_of(text: list[int], tree: DraftTree) -> int:
+    node = 0
+    for depth, token in enumerate(text):
+        node = next((n for n in tree.children[node] if tree.token_list[n] == token), -1)
+        if node < 0:
+            return depth
+    return len(text)
+
+
+def _labels(
+    rows: PackedRows, target: TargetWeights, length: int
+) -> tuple[Int[Tensor, "rows places length"], Bool[Tensor, "rows places length"]]:
+    """What comes behind the root of each place, as places in the draft vocabulary, and whether it
+    is part of the same text's answer.
+    """
+    index = target.draft_index[rows.tokens]
+    labels, follows = [], []
+    for ahead in range(2, length + 2):
+        labels.append(_ahead(index, ahead, -1))
+        same = _ahead(rows.segments, ahead, -1) == rows.segments
+        follows.append(same & _ahead(rows.is_answer, ahead, 0).bool() & (rows.segments >= 0))
+    return torch.stack(labels, dim=-1), torch.stack(follows, dim=-1)
+
+
+def _ahead(values: Tensor, count: int, fill: int) -> Tensor:
+    """What stands so many places later."""
+    return functional.pad(values[:, count:].long(), (0, min(count, values.shape[1])), value=fill)
+
+
+def _drawn(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tensor, "rows places"]:
+    """At most so many of the possible places of each row."""
+    chances = torch.rand(possible.shape, device=possible.device).masked_fill(~possible, -1.0)
+    best = chances.topk(min(count, possible.shape[1]), dim=-1).indices
+    return torch.zeros_like(possible).scatter(-1, best, True) & possible
+
+
+def _frames(
+    head: nn.Module, rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"]
+) -> Float[Tensor, "anchors frames symbols"]:
+    """Log-probabilities of the frames at the chosen places, in their order."""
+    assert isinstance(head, CtcHead)
+    count, dtype = head.config.frames, head.frame_weight.dtype
+    width = int(chosen.sum(-1).max())
+    order = chosen.long().sort(dim=-1, descending=True, stable=True).indices[:, :width]
+    real = chosen.gather(-1, order)
+    embedded = functional.embedding(_ahead(rows.tokens, 1, 0), target.embedding)
+    context = head.rows(rows.states[..., 0, :].to(dtype), embedded.to(dtype))
+    anchors = context.gather(1, order[..., None].expand(-1, -1, context.shape[-1]))
+    places = torch.arange(context.shape[1], device=order.device)
+    seen = (places <= order[..., None]) & (
+        rows.segments[:, None] == rows.segments.gather(-1, order)[..., None]
+    )
+    at = rows.positions.gather(-1, order)[..., None] + 2
+    at = (at + torch.arange(count, device=order.device)).flatten(1)
+    positions = torch.cat([rows.positions, at], dim=-1)
+    born = head.born(anchors).flatten(1, 2)
+    states = head(context, born, positions, PackedFrames(count, seen))
+    return head.log_probs(states.unflatten(1, (-1, count))[real], target.head)
+
+
+def _target_laws(
+    rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"], depth: int
+) -> tuple[Float[Tensor, "anchors {depth} vocab"], Bool[Tensor, "anchors {depth}"]]:
+    """Log of the target's distributions of the draft vocabulary from the root of each place on,
+    and whether there is a place.
+    """
+    row, place = chosen.nonzero().T
+    at = place[:, None] + 1 + torch.arange(depth, device=place.device)
+    known = at < rows.tokens.shape[1]
+    at = at.clamp(max=rows.tokens.shape[1] - 1)
+    row = row[:, None].expand_as(at)
+    final, normalizer = rows.final[row, at], rows.log_normalizer[row, at]
+    logs = target_log_probs(final.flatten(0, 1), normalizer.flatten(), target.head)
+    return logs.unflatten(0, at.shape), known

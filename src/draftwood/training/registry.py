@@ -1,0 +1,25 @@
+"""Recipes by name: each is a file of ``training/recipes``."""
+
+from dataclasses import is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from draftwood.training.recipe import Recipe
+
+
+def recipe_class(name: str) -> type[Recipe]:
+    """The recipe in the file of this name.
+
+    Raises:
+        ValueError: for an unknown one.
+    """
+    known = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("[!_]*.py"))
+    if name not in known:
+        raise ValueError(f"there is no recipe {name!r}, there are: {', '.join(known)}")
+    module = import_module(f"draftwood.training.recipes.{name}")
+    return next(
+        cast(type[Recipe], each)
+        for each in vars(module).values()
+        if isinstance(each, type) and is_dataclass(each) and getattr(each, "name", None) == name
+    )

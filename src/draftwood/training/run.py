@@ -1,0 +1,185 @@
+"""From a data set to a drafter's folder."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from draftwood.heads import folder as folders
+from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.loading.models import LoadedModel, load_model
+from draftwood.training.checkpoints import NAME
+from draftwood.training.data.dataset import Dataset
+from draftwood.training.data.manifest import Manifest
+from draftwood.training.loop import BrokenLossError, Outcome, Settings, Trainer
+from draftwood.training.packing import Packing
+from draftwood.training.recipe import Recipe
+from draftwood.training.target import target_weights
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training: what, from which data, into which folder.
+
+    Attributes:
+        data: folder of a data set.
+        output: folder of the drafter; checkpoints and logs lie beside it.
+        draft_vocabulary: tokens that it drafts; a drafter to go on from brings its own.
+        start: folder of a drafter to go on from; None begins with a new one.
+        model: the target's name here; None takes the one in the data.
+        resume: whether to go on after the newest checkpoint.
+        command: as it was given, for the card.
+
+    Raises:
+        ValueError: for data, a target and a drafter that do not fit each other.
+    """
+
+    recipe: Recipe
+    data: Path
+    output: Path
+    settings: Settings
+    draft_vocabulary: int = 8192
+    start: Path | None = None
+    model: str | None = None
+    resume: bool = False
+    command: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Where checkpoints and logs lie."""
+        return self.output.with_name(f"{self.output.name}.training")
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest.read(self.data)
+
+    @cached_property
+    def loaded(self) -> LoadedModel:
+        """The target as it wrote the data."""
+        name = self.model or self.manifest.target.name
+        return load_model(name, self.manifest.target.products, "cpu")
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        return Dataset.open(self.data, self.loaded.model)
+
+    @cached_property
+    def mark(self) -> TargetMark:
+        return TargetMark.of(self.loaded.model, self.model or self.manifest.target.name)
+
+    def run(self, say: Callable[[str], None] = lambda line: None) -> Outcome:
+        """Train, and put the best drafter into its folder.
+
+        Raises:
+            BrokenLossError: where the loss is no number; the best drafter until then is stored.
+        """
+        if not self.resume and (self.folder / NAME).is_file():
+            raise ValueError(
+                f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
+            )
+        start = self._start()
+        tokens = self._draft_tokens(start)
+        trainer = self._trainer(start, tokens, say)
+        try:
+            outcome = trainer.run()
+        except BrokenLossError as error:
+            if not trainer.state.best_head:
+                raise
+            self._store(trainer.outcome("stopped"), tokens)
+            raise BrokenLossError(f"{error}; the best drafter so far is in {self.output}") from None
+        self._store(outcome, tokens)
+        return outcome
+
+    def _trainer(
+        self, start: TrainedHead | None, tokens: Tensor, say: Callable[[str], None]
+    ) -> Trainer:
+        settings, model = self.settings, self.loaded.model
+        places = self._places(self.recipe.reads(model.layers))
+        parts = {
+            split: Packing(
+                self.dataset.texts(split), places, self._places((model.layers,))[0], settings.places
+            )
+            for split in ("train", "held-out")
+        }
+        return Trainer(
+            self.recipe,
+            target_weights(model, self.model or self.manifest.target.name, tokens),
+            parts["train"].with_rows(settings.rows, settings.seed),
+            parts["held-out"].with_rows(settings.rows, None),
+            settings,
+            self.folder,
+            None if start is None else self._learning(start),
+            self.resume and (self.folder / NAME).is_file(),
+            say,
+        )
+
+    def _places(self, reads: tuple[int, ...]) -> tuple[int, ...]:
+        """Where the data hold the states of these layers."""
+        known = self.dataset.layers
+        missing = sorted(set(reads) - set(known))
+        if missing:
+            raise ValueError(
+                f"{self.recipe.name} reads layers {_listed(reads)}, but the data in {self.data}"
+                f" hold {_listed(known)}; make data with --layers"
+                f" {','.join(map(str, sorted({*reads, *known})))}"
+            )
+        return tuple(known.index(layer) for layer in reads)
+
+    def _start(self) -> TrainedHead | None:
+        if self.start is None:
+            return None
+        start = folders.load(self.start)
+        start.target.require(self.mark)
+        return start
+
+    def _draft_tokens(self, start: TrainedHead | None) -> Int[Tensor, " draft_vocab"]:
+        if start is not None:
+            return start.draft_tokens
+        return self.dataset.draft_vocabulary(self.draft_vocabulary)
+
+    def _learning(self, start: TrainedHead) -> nn.Module:
+        """A drafter that was read, ready to learn."""
+        return start.head.requires_grad_(True).train()
+
+    def _store(self, outcome: Outcome, tokens: Tensor) -> None:
+        from accelerate import PartialState
+
+        if PartialState().is_main_process:
+            trained = TrainedHead(outcome.head.cpu(), tokens, self.mark)
+            folders.save(self.output, trained, self._card(outcome))
+
+    def _card(self, outcome: Outcome) -> str:
+        """What the folder says of itself."""
+        sources = self.manifest.sources.items()
+        return "\n".join(
+            [
+                f"# A drafter for {self.mark.name}: {self.recipe.name}",
+                "",
+                f"Recipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
+                f"Trained with: `{self.command}`" if self.command else "",
+                f"Seed {self.settings.seed}; {outcome.step} steps, {outcome.tokens:,} tokens in"
+                f" {outcome.seconds / 60:.0f} minutes; ended: {outcome.reason}.",
+                "",
+                "Held-out text, by what the target computed of it:",
+                *(f"- {name}: {value:.4g}" for name, value in outcome.figures.items()),
+                "",
+                "Data: the target's own answers to prompts from",
+                *(f"- {name}: {_told(facts)}" for name, facts in sources),
+            ]
+        )
+
+
+def _values(recipe: Recipe) -> dict[str, Any]:
+    return asdict(recipe)  # type: ignore[call-overload]
+
+
+def _told(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+
+
+def _listed(layers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, layers))

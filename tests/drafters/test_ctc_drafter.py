@@ -1,0 +1,330 @@
+"""Frames draft trees of a known law, so verifiers that are exact for the draw change no text."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood import methods
+from draftwood.drafters.ctc_drafter import CtcDrafter, GrownPrefixes
+from draftwood.drafters.draft_vocabulary import DraftVocabulary
+from draftwood.engine import Options, generate
+from draftwood.heads.ctc import CtcConfig, CtcHead
+from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
+from draftwood.heads.layers import HeadCache, HeadSizes
+from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
+from draftwood.interfaces.model import Model
+from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.models.lean import LeanModel
+from draftwood.models.native import NativeModel
+from draftwood.models.transformers import TransformersModel
+from draftwood.rng import Rng
+from draftwood.sampling import Context, Sampling
+from draftwood.shapes import BestFirst, Shape, StochasticBeam, Widths
+from draftwood.testing import (
+    Walk,
+    check_drafter,
+    chi_square,
+    distance,
+    emitted_law,
+    law_of,
+    outcomes,
+    target_law,
+    tiny_llama,
+)
+from draftwood.testing.laws import at_nodes
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Match, Rejection, Traversal, Verifier
+from law_cases import DISTANCE, LEVEL, SMALL, exact_pairs
+
+PROMPT = [1, 5, 7, 3, 5, 7, 20, 40, 60]
+TOKENS, DRAFTED = 4, [0, 1, 3]
+TOLERANCE = 1e-6  # rows have 32 bits
+
+
+def tiny_ctc(target: Model, draft_tokens: list[int], seed: int = 0, **settings: Any) -> TrainedHead:
+    """A random CTC head whose frames differ."""
+    dim = target.hidden_size
+    sizes = HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = CtcHead(CtcConfig(sizes, **{"reads": (target.layers,), "frames": 4, **settings}))
+        with torch.no_grad():
+            for weight in head.parameters():
+                weight.add_(torch.randn_like(weight) * 0.3)
+    head = head.eval().requires_grad_(False)
+    return TrainedHead(head, torch.tensor(draft_tokens), TargetMark.of(target, "tiny"))
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> DraftVocabulary:
+    target = TransformersModel(tiny_llama(0, vocab=TOKENS))
+    return DraftVocabulary(torch.tensor(DRAFTED), target, torch.float32)
+
+
+def table() -> torch.Tensor:
+    rng = torch.Generator().manual_seed(3)
+    return (torch.randn(TOKENS, TOKENS, generator=rng, dtype=torch.float64) * 1.3).softmax(-1)
+
+
+def frames(count: int = 3, seed: int = 4) -> torch.Tensor:
+    rng = torch.Generator().manual_seed(seed)
+    return (torch.randn(count, len(DRAFTED) + 1, generator=rng, dtype=torch.float64)).softmax(-1)
+
+
+READS: dict[str, Callable[[], Frames]] = {
+    "lattice": lambda: Lattice(frames()),
+    "raw": lambda: Unmerged(frames(), has_blank=True),
+    "without a blank": lambda: Unmerged(frames()[:, :-1].softmax(-1), has_blank=False),
+}
+
+
+def growing(
+    vocabulary: DraftVocabulary,
+    shape: Shape,
+    reads: Frames,
+    kind: type[GrownPrefixes] = GrownPrefixes,
+    sampling: Sampling | None = None,
+) -> Callable[[Rng], DraftTree]:
+    """How a session grows the tree, with frames that are given."""
+
+    def grow(rng: Rng) -> DraftTree:
+        grown = kind(reads, vocabulary, rng)
+        tree = vocabulary.grow(
+            shape, 0, grown.logits, sampling or Sampling(1.0), Context([1], 1), rng
+        )
+        return grown.without_ended(tree)
+
+    return grow
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("shape", SMALL, ids=str)
+def test_every_outcome_together_is_the_law_of_the_target(
+    vocabulary: DraftVocabulary, shape: Shape, reads: str
+) -> None:
+    """Under every verifier that is exact for the shape's draws."""
+    length, target = min(shape.depth, 2) + 1, table()
+    ways = [Sampling(1.0), Sampling(0.7, top_k=2), Sampling(1.0, presence_penalty=0.5)]
+    many = reads == "lattice" and shape.draw == "distinct"
+    for sampling in ways if many else ways[:1]:
+        trees = outcomes(growing(vocabulary, shape, READS[reads](), sampling=sampling))
+        for _, rule in exact_pairs([shape]):
+            found = [
+                Walk(drafted * decided, tree, verdict)
+                for drafted, tree in trees
+                for decided, verdict in outcomes(partial(rule, tree, at_nodes(target, tree)))
+            ]
+            off = distance(law_of(found, target, length), target_law(target, length))
+            assert off < TOLERANCE, (sampling, rule)
+
+
+class Late(GrownPrefixes):
+    """A wrong rule: whether frames end is tossed after the children, in favour of one."""
+
+    def without_ended(self, tree: DraftTree) -> DraftTree:
+        self._ended = [
+            any(tree.token_list[child] == 1 for child in children) for children in tree.children
+        ]
+        return super().without_ended(tree)
+
+
+class Lying(GrownPrefixes):
+    """A wrong rule: children are drawn from other rows than the tree states."""
+
+    def without_ended(self, tree: DraftTree) -> DraftTree:
+        tree = super().without_ended(tree)
+        assert tree.probs is not None
+        return DraftTree(tree.tokens, tree.parents, tree.probs.roll(1, dims=-1), tree.draw)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("wrong", [Late, Lying])
+def test_a_wrong_rule_is_found(vocabulary: DraftVocabulary, wrong: type[GrownPrefixes]) -> None:
+    grow = growing(vocabulary, Widths((2, 1)), READS["lattice"](), wrong)
+    off = distance(emitted_law(Rejection(), grow, table(), 3), target_law(table(), 3))
+    assert off > DISTANCE
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_trees_end_as_often_as_the_frames_say(vocabulary: DraftVocabulary) -> None:
+    """A chain without verdicts is a text of the frames: its law is theirs, ends included."""
+    reads = Lattice(frames())
+    law: dict[tuple[int, ...], float] = {}
+    for chance, tree in outcomes(growing(vocabulary, Widths((1, 1, 1, 1)), reads)):
+        text = tuple(tree.token_list[1:])
+        law[text] = law.get(text, 0.0) + chance
+    wanted: dict[tuple[int, ...], float] = {}
+    waiting: list[tuple[tuple[int, ...], Prefix]] = [((), reads.start())]
+    while waiting:
+        text, prefix = waiting.pop()
+        wanted[tuple(DRAFTED[token] for token in text)] = prefix.ends
+        for token in range(len(DRAFTED)):
+            longer = reads.extended(prefix, token)
+            if longer.chance > 0.0:
+                waiting.append(((*text, token), longer))
+    assert sum(wanted.values()) == pytest.approx(1.0)
+    assert distance(law, wanted) < TOLERANCE
+    assert any(len(text) == 3 for text in law)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_beams_keep_the_law_by_chi_square(vocabulary: DraftVocabulary) -> None:
+    """The same trees for each rule; with rows that lie, the same number tells."""
+    grow = growing(vocabulary, StochasticBeam(3, 2, budget=5), READS["lattice"]())
+    rng, target = Rng(5), table()
+    counts: dict[str, Counter[tuple[int, ...]]] = {
+        name: Counter() for name in ("rejection", "traversal", "lying")
+    }
+    for _ in range(800):
+        tree = grow(rng)
+        rows = at_nodes(target, tree)
+        assert tree.probs is not None
+        lying = replace(tree, probs=tree.probs.roll(1, dims=-1))
+        for name, rule, each in (
+            ("rejection", Rejection(), tree),
+            ("traversal", Traversal(), tree),
+            ("lying", Rejection(), lying),
+        ):
+            verdict = rule(each, rows, rng)
+            tokens = [*(tree.token_list[node] for node in verdict.path), verdict.next_token]
+            while len(tokens) < 2:
+                tokens.append(rng.draw(target[tokens[-1]]))
+            counts[name][tokens[0], tokens[1]] += 1
+    law = target_law(target, 2)
+    assert chi_square(counts["rejection"], law) > LEVEL
+    assert chi_square(counts["traversal"], law) > LEVEL
+    assert chi_square(counts["lying"], law) < LEVEL
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "native": lambda: NativeModel(tiny_llama(0, layers=4)),
+    "int8": lambda: NativeModel(tiny_llama(0, layers=4), "int8"),
+    "lean": lambda: LeanModel(tiny_llama(0, layers=4)),
+    "general": lambda: TransformersModel(tiny_llama(0, layers=4)),
+}
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"search": "paper"},
+    {"search": "raw"},
+    {"shape": Widths((2, 2, 1))},
+    {"shape": BestFirst(3, 3, 6)},
+]
+
+
+@pytest.fixture(scope="module")
+def target() -> Model:
+    return MODELS["lean"]()
+
+
+def written(target: Model, drafter: Any, rule: Verifier, temperature: float = 0.0) -> Iterator[Any]:
+    yield from generate(target, drafter, rule, PROMPT, Options(Sampling(temperature), 24, seed=3))
+
+
+def said(steps: Any) -> list[int]:
+    return [token for step in steps for token in step.tokens]
+
+
+@pytest.mark.parametrize("path", MODELS)
+def test_greedy_texts_are_the_models_own_on_every_path(path: str) -> None:
+    target = MODELS[path]()
+    plain = methods.build("plain", target)
+    wanted = said(written(target, plain.drafter, plain.verifier))
+    trained = tiny_ctc(target, list(range(0, 64, 2)))
+    for way in WAYS:
+        drafter = CtcDrafter(trained, target, **way)
+        rule = Match() if drafter.draws == {"chosen"} else Rejection()
+        steps = list(written(target, drafter, rule))
+        assert said(steps) == wanted, way
+        assert any(step.drafted for step in steps)
+
+
+def test_a_head_without_a_blank_drafts_too(target: Model) -> None:
+    trained = tiny_ctc(target, list(range(0, 64, 2)), has_blank=False, form="linear")
+    steps = list(written(target, CtcDrafter(trained, target), Match()))
+    assert any(step.drafted for step in steps)
+    with pytest.raises(ValueError, match="'paper'"):
+        CtcDrafter(trained, target, search="paper")
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_head_that_knows_a_token_is_believed(target: Model, way: dict[str, Any]) -> None:
+    """With one token in the draft vocabulary, drafts are right wherever it is next."""
+    plain = methods.build("plain", target)
+    wanted = said(written(target, plain.drafter, plain.verifier))
+    common = max(set(wanted), key=wanted.count)
+    drafter = CtcDrafter(tiny_ctc(target, [common]), target, **way)
+    rule = Match() if drafter.draws == {"chosen"} else Rejection()
+    steps = list(written(target, drafter, rule))
+    assert said(steps) == wanted
+    assert sum(step.accepted for step in steps) >= 1
+
+
+def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
+    """Steps of several tokens, rejected nodes and a prompt in pieces leave nothing wrong behind."""
+    drafter = CtcDrafter(tiny_ctc(target, list(range(0, 64, 2)), window=6), target)
+    head, layer = drafter.head, target.layers
+    text = [*PROMPT, 3, 9, 4, 4, 12, 50]
+    session = target.start()
+    draft = drafter.start(DraftRequest(Sampling(), Rng(0), session))
+    states = target.start().extend(text, hidden=(layer,)).hidden[layer]
+
+    def told(tokens: list[int], path: list[int] | None = None) -> None:
+        tree = DraftTree.chain(tokens)
+        output = session.forward(tree, hidden=draft.reads.hidden)
+        kept = list(range(len(tokens))) if path is None else path
+        session.commit(kept)
+        draft.update(VerifiedTree(tree, kept, output))
+
+    told(text[:4])
+    told(text[4:9])
+    for start, end in ((9, 10), (10, 13), (13, 14)):
+        tree = draft.propose(text[start], Context(text[:start], 9))
+        embedded = target.ends.embed(torch.tensor(text[1 : start + 1]))
+        cache = HeadCache(1, head.config.sizes, head.frame_weight)
+        fresh = head.draft(cache, head.rows(states[:start], embedded))
+        probs = head.log_probs(fresh, drafter.vocabulary.rows).exp()
+        wanted = drafter.searched(probs, text[start], 99)
+        assert (tree.token_list, tree.parent_list) == (wanted.token_list, wanted.parent_list)
+        told([*text[start:end], 7, 8], list(range(end - start)))
+
+
+@pytest.mark.parametrize("way", WAYS[:4], ids=str)
+def test_no_tree_is_larger_or_deeper_than_asked(target: Model, way: dict[str, Any]) -> None:
+    drafter = CtcDrafter(tiny_ctc(target, list(range(0, 64, 2))), target, nodes=5, **way)
+    for room in (0, 1, 2):
+        session = target.start()
+        draft = drafter.start(DraftRequest(Sampling(1.0), Rng(0), session))
+        output = session.extend(PROMPT, hidden=draft.reads.hidden)
+        draft.update(VerifiedTree(DraftTree.chain(PROMPT), range(len(PROMPT)), output))
+        tree = draft.propose(2, Context(PROMPT, 9, room))
+        assert tree.depth <= room
+        assert tree.token_list[0] == 2
+        assert tree.draw in drafter.draws or len(tree) == 1
+        assert "shape" in way or len(tree) <= 6
+
+
+@pytest.mark.slow
+def test_requests_do_not_disturb_each_other(target: Model) -> None:
+    check_drafter(CtcDrafter(tiny_ctc(target, list(range(0, 64, 2))), target), target)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"search": "wide"}, "search"), ({"nodes": 0}, "nodes, ranks and alignments")],
+)
+def test_settings_that_cannot_be_are_refused(
+    target: Model, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        CtcDrafter(tiny_ctc(target, [1, 2]), target, **wrong)
+
+
+def test_heads_of_other_models_are_refused(target: Model) -> None:
+    with pytest.raises(ValueError, match="take a drafter of this model"):
+        CtcDrafter(tiny_ctc(target, [1, 2], reads=(9,)), target)

@@ -1,0 +1,120 @@
+"""A CTC head sees what it says it sees, in training and with a cache alike."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.heads.ctc import CtcConfig, CtcHead, PackedFrames
+from draftwood.heads.layers import HeadCache, HeadSizes
+
+SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
+CONFIG = CtcConfig(SIZES, frames=5, reads=(4,))
+
+
+def head(**more: Any) -> CtcHead:
+    torch.manual_seed(0)
+    net = CtcHead(replace(CONFIG, **more))
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    return net
+
+
+def drafted(net: CtcHead, rows: torch.Tensor, pieces: tuple[int, ...]) -> torch.Tensor:
+    """Frames after the last row, whose rows come in pieces."""
+    cache = HeadCache(1, SIZES, rows)
+    states = torch.empty(0)
+    for piece in rows.split(list(pieces)):
+        states = net.draft(cache, piece)
+    assert cache.length == len(rows)
+    return states
+
+
+def packed(net: CtcHead, rows: torch.Tensor, anchors: list[int]) -> torch.Tensor:
+    """Frames after these rows, as training has them."""
+    window = len(rows) if net.config.window is None else net.config.window
+    at, places = torch.tensor(anchors), torch.arange(len(rows))
+    back = at[:, None] - places
+    count = net.config.frames
+    positions = torch.cat([places, (at[:, None] + 2 + torch.arange(count)).flatten()])
+    attend = PackedFrames(count, ((back >= 0) & (back < window))[None])
+    frames = net(rows[None], net.born(rows[at]).flatten(0, 1)[None], positions[None], attend)
+    return frames[0].unflatten(0, (-1, count))
+
+
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("form", ["layer", "linear"])
+def test_training_and_drafting_see_the_same(form: str, window: int | None) -> None:
+    net = head(form=form, window=window)
+    rows = net.rows(torch.randn(9, 32), torch.randn(9, 32))
+    found = packed(net, rows, [2, 5, 8])
+    for number, anchor in enumerate((2, 5, 8)):
+        wanted = drafted(net, rows[: anchor + 1], (anchor + 1,))
+        torch.testing.assert_close(found[number], wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_rows_in_pieces_equal_rows_at_once_and_frames_leave_no_trace() -> None:
+    net = head()
+    rows = torch.randn(70, 32)
+    torch.testing.assert_close(
+        drafted(net, rows, (60, 1, 5, 4)), drafted(net, rows, (70,)), atol=1e-5, rtol=1e-5
+    )
+
+
+def test_frames_see_the_window_each_other_and_nothing_else() -> None:
+    net, rows = head(window=3), torch.randn(8, 32)
+    before = drafted(net, rows, (8,))
+    changed = rows.clone()
+    changed[:5] += 1.0
+    assert torch.equal(drafted(net, changed, (8,)), before)
+    changed = rows.clone()
+    changed[5] += 1.0
+    assert not torch.allclose(drafted(net, changed, (8,)), before, atol=1e-3)
+    with torch.no_grad():
+        net.frame_bias[4] += 1.0
+    after = drafted(net, rows, (8,))
+    assert (after - before).abs().amax(-1).min() > 1e-3  # all frames saw the fifth change
+
+
+def test_linear_frames_see_the_newest_row_alone() -> None:
+    net, rows = head(form="linear"), torch.randn(6, 32)
+    before = drafted(net, rows, (6,))
+    assert torch.equal(drafted(net, rows * torch.tensor([9.0] * 5 + [1.0])[:, None], (6,)), before)
+    with torch.no_grad():
+        net.frame_bias[4] += 1.0
+    after = drafted(net, rows, (6,))
+    assert torch.equal(after[:4], before[:4])
+    assert not torch.equal(after[4], before[4])
+
+
+def test_the_root_is_read_where_the_head_says_so() -> None:
+    states, tokens = torch.randn(3, 32), torch.randn(3, 32)
+    assert torch.equal(head(reads_root=False).rows(states, tokens), states)
+    assert not torch.allclose(head().rows(states, tokens), head().rows(states, -tokens))
+
+
+def test_the_blank_is_the_last_symbol() -> None:
+    net, frames, rows = head(), torch.randn(5, 32), torch.randn(11, 32)
+    found = net.log_probs(frames, rows)
+    assert found.shape == (5, 12)
+    torch.testing.assert_close(found.exp().sum(-1), torch.ones(5))
+    with torch.no_grad():
+        net.blank.add_(0.5)
+    assert not torch.allclose(net.log_probs(frames, rows)[:, -1], found[:, -1])
+    assert head(has_blank=False).log_probs(frames, rows).shape == (5, 11)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"frames": 0}, "at least one frame"),
+        ({"reads": (1, 2)}, "one layer"),
+        ({"form": "round"}, "layer or linear"),
+        ({"window": 0}, "at least one row"),
+    ],
+)
+def test_a_head_that_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(CONFIG, **wrong)

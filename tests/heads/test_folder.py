@@ -1,0 +1,175 @@
+"""A drafter's folder gives back what it was given, and refuses what is not whole."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.heads.folder import CARD, CONFIG, WEIGHTS, load, open_folder, save
+from draftwood.heads.layers import HeadSizes
+from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.models.lean import LeanModel
+from draftwood.models.native import NativeModel
+from draftwood.models.transformers import TransformersModel
+from draftwood.testing.models import tiny_llama
+
+SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
+MARK = TargetMark("tiny", vocab_size=64, hidden_size=32, layers=4, probe=(0.5, 0.25))
+
+
+def trained() -> TrainedHead:
+    torch.manual_seed(0)
+    head = EagleHead(EagleConfig(SIZES, reads=(1, 2, 4), window=16))
+    return TrainedHead(head, torch.arange(0, 64, 2), MARK)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save(tmp_path / "drafter", trained(), "# A drafter")
+
+
+def test_a_drafter_comes_back(folder: Path) -> None:
+    wanted, found = trained(), load(folder)
+    assert found.target == wanted.target
+    assert found.head.config == wanted.head.config
+    assert found.draft_tokens.tolist() == wanted.draft_tokens.tolist()
+    for name, weight in wanted.head.state_dict().items():
+        assert torch.equal(found.head.state_dict()[name], weight.bfloat16().float()), name
+    assert (folder / CARD).read_text() == "# A drafter\n"
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["drafter"]
+
+
+def test_a_drafter_takes_the_place_of_another_but_of_nothing_else(folder: Path) -> None:
+    other = TrainedHead(trained().head, torch.tensor([5, 7]), MARK)
+    save(folder, other, "# Another", dtype=torch.float32)
+    assert load(folder).draft_tokens.tolist() == [5, 7]
+    weight = load(folder).head.state_dict()["fc.weight"]
+    assert torch.equal(weight, other.head.state_dict()["fc.weight"])
+    (folder / CONFIG).unlink()
+    with pytest.raises(ValueError, match="holds something else than a drafter"):
+        save(folder, other, "")
+
+
+def test_a_write_that_fails_leaves_the_older_drafter(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(OSError, match="the disk is full; free some space, or write to another"):
+        save(folder, TrainedHead(trained().head, torch.tensor([5]), MARK), "")
+    assert len(load(folder).draft_tokens) == 32
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["drafter"]
+
+
+def change(folder: Path, **values: Any) -> None:
+    says = json.loads((folder / CONFIG).read_text())
+    for name, value in values.items():
+        place = says["head"] if name in says["head"] or name.startswith("more") else says
+        place[name] = value
+    (folder / CONFIG).write_text(json.dumps(says))
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"kind": "oracle"}, "there is no drafter of the kind 'oracle', there are: eagle"),
+        ({"version": 2}, "is of version 2, this draftwood reads 1"),
+        ({"format": "else"}, "does not describe a drafter of draftwood"),
+        ({"layers": 2}, "layernorm.weight is missing, by the settings 32"),
+        ({"layers": 0}, "at least one layer"),
+        ({"reads": [1, 2]}, "fc.weight is 32x96, by the settings 32x64"),
+        ({"more": 1}, "EagleConfig has no more"),
+        ({"sizes": 3}, "HeadSizes is made of named values, got 3"),
+        ({"target": {}}, "does not say 'probe'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    folder: Path, values: dict[str, Any], reason: str
+) -> None:
+    change(folder, **values)
+    with pytest.raises(ValueError, match=reason) as caught:
+        open_folder(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_whole_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no drafter's folder"):
+        load(tmp_path / "nowhere")
+    whole = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(whole[:-100])
+    with pytest.raises(ValueError, match="is not a whole safetensors file"):
+        load(folder)
+    (folder / WEIGHTS).unlink()
+    with pytest.raises(ValueError, match=r"has no model\.safetensors"):
+        load(folder)
+    (folder / WEIGHTS).write_bytes(whole)
+    (folder / CONFIG).write_text((folder / CONFIG).read_text()[:-20])
+    with pytest.raises(ValueError, match="is not whole"):
+        load(folder)
+
+
+@pytest.mark.parametrize("tokens", [[], [3, 2], [3, 3], [-1, 4], [4, 64]])
+def test_a_draft_vocabulary_that_is_none_is_refused(folder: Path, tokens: list[int]) -> None:
+    ids = torch.tensor(tokens, dtype=torch.int32)
+    with pytest.raises(ValueError, match="ascending ids below 64"):
+        save(folder, TrainedHead(trained().head, ids, MARK), "")
+    weights = load_file(folder / WEIGHTS)
+    save_file({**weights, "draft_tokens": ids}, folder / WEIGHTS)
+    with pytest.raises(ValueError, match="ascending ids below 64"):
+        load(folder)
+
+
+def test_weights_that_are_no_numbers_are_refused(folder: Path) -> None:
+    weights = load_file(folder / WEIGHTS)
+    weights["norm.weight"][3] = torch.nan
+    save_file(weights, folder / WEIGHTS)
+    with pytest.raises(ValueError, match=r"no numbers, in norm\.weight"):
+        load(folder)
+    broken = trained()
+    torch.nn.init.constant_(broken.head.state_dict()["norm.weight"], torch.inf)
+    with pytest.raises(ValueError, match="no numbers"):
+        save(folder, broken, "")
+
+
+def test_marks_tell_models_apart_but_not_how_their_weights_are_stored() -> None:
+    hf_model = tiny_llama(0, layers=4)
+    mark = TargetMark.of(TransformersModel(hf_model), "tiny")
+    assert mark == TargetMark("tiny", 64, 32, 4, mark.probe)
+    for same in (
+        LeanModel(hf_model),
+        NativeModel(hf_model),
+        NativeModel(hf_model, "int8"),
+        TransformersModel(tiny_llama(0, layers=4).bfloat16()),
+    ):
+        mark.require(TargetMark.of(same, "the same"))
+    with pytest.raises(ValueError, match="trained for tiny, and other has other weights"):
+        mark.require(TargetMark.of(TransformersModel(tiny_llama(1, layers=4)), "other"))
+    tuned = tiny_llama(0, layers=4)
+    with torch.no_grad():
+        for weight in tuned.parameters():
+            weight += 0.3 * weight.std() * torch.randn_like(weight) if weight.ndim == 2 else 0.0
+    with pytest.raises(ValueError, match="other weights"):
+        mark.require(TargetMark.of(TransformersModel(tuned), "tuned"))
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (TargetMark("other", 65, 32, 4), "other has vocabulary 65, not 64"),
+        (TargetMark("other", 64, 48, 4), "other has hidden size 48, not 32"),
+        (TargetMark("other", 64, 32, 3), "other has decoder layers 3, not 4"),
+        (TargetMark("other", 64, 32, 4), "other has length of a probe 0, not 2"),
+        (TargetMark("other", 64, 32, 4, (0.5, 0.5)), r"its states differ by 0\.18"),
+        (TargetMark("other", 64, 32, 4, (0.5, float("nan"))), "its states differ by nan"),
+    ],
+)
+def test_a_mark_says_what_differs(other: TargetMark, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        MARK.require(other)
+    MARK.require(TargetMark("renamed", 64, 32, 4, (0.53, 0.22)))

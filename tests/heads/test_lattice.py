@@ -1,0 +1,189 @@
+"""What the recursions say of frames is what the list of all alignments says."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+from draftwood.heads.lattice import Lattice, Prefix, Unmerged, collapsed, log_weights
+from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
+
+TOLERANCE = 1e-9
+
+
+def frames(count: int, symbols: int, seed: int = 0) -> torch.Tensor:
+    rng = torch.Generator().manual_seed(seed)
+    return (torch.randn(count, symbols, generator=rng, dtype=torch.float64) * 1.5).softmax(-1)
+
+
+def with_zeros(count: int, symbols: int) -> torch.Tensor:
+    """Frames that cannot say this or that; one is sure."""
+    probs = frames(count, symbols, 5)
+    probs[0, 0] = 0.0
+    probs[1] = torch.eye(symbols, dtype=torch.float64)[-1]
+    return probs / probs.sum(-1, keepdim=True)
+
+
+CASES = [
+    pytest.param(frames(count, symbols, seed), id=f"{count} frames, {symbols} symbols, {seed}")
+    for count, symbols, seed in ((1, 3, 0), (2, 2, 1), (3, 4, 2), (5, 3, 3), (4, 3, 4), (6, 2, 5))
+] + [pytest.param(with_zeros(4, 3), id="zeros")]
+
+
+def enumerated(probs: torch.Tensor) -> dict[tuple[int, ...], float]:
+    """Chance of every text, from the list of all alignments."""
+    law: dict[tuple[int, ...], float] = {}
+    count, symbols = probs.shape
+    for alignment in product(range(symbols), repeat=count):
+        chance = float(probs[range(count), list(alignment)].prod())
+        text = collapsed(alignment, symbols - 1)
+        law[text] = law.get(text, 0.0) + chance
+    return law
+
+
+def texts_of(probs: torch.Tensor, longest: int) -> Iterator[tuple[int, ...]]:
+    for length in range(longest + 1):
+        yield from product(range(probs.shape[-1] - 1), repeat=length)
+
+
+def read(lattice: Lattice, text: tuple[int, ...]) -> Prefix:
+    prefix = lattice.start()
+    for token in text:
+        prefix = lattice.extended(prefix, token)
+    return prefix
+
+
+def largest_error(probs: torch.Tensor, lattice: Lattice) -> float:
+    """Between recursions and list, over all prefixes, ends and rows."""
+    law = enumerated(probs)
+    pre: dict[tuple[int, ...], float] = {}
+    for text, chance in law.items():
+        for end in range(len(text) + 1):
+            pre[text[:end]] = pre.get(text[:end], 0.0) + chance
+    errors = [0.0]
+    for text in texts_of(probs, min(len(probs), 3) + 1):
+        prefix = read(lattice, text)
+        errors.append(abs(prefix.chance - pre.get(text, 0.0)))
+        errors.append(abs(prefix.ends - law.get(text, 0.0)))
+        for token, chance in enumerate(lattice.rows([prefix])[0].tolist()):
+            errors.append(abs(chance - pre.get((*text, token), 0.0)))
+    return max(errors)
+
+
+class Forgetful(Lattice):
+    """A wrong recursion: a token may come again with no blank between."""
+
+    def extended(self, prefix: Prefix, token: int) -> Prefix:
+        longer = super().extended(prefix, token)
+        return replace(longer, repeats=longer.weights)
+
+
+class Late(Lattice):
+    """A wrong recursion: what follows may begin in the very frame that ends the prefix."""
+
+    def extended(self, prefix: Prefix, token: int) -> Prefix:
+        longer = super().extended(prefix, token)
+        return replace(longer, weights=(*longer.weights[1:], longer.ends))
+
+
+@pytest.mark.parametrize("probs", CASES)
+def test_prefixes_ends_and_rows_equal_the_list_of_alignments(probs: torch.Tensor) -> None:
+    assert largest_error(probs, Lattice(probs)) < TOLERANCE
+
+
+@pytest.mark.parametrize("wrong", [Forgetful, Late])
+def test_a_wrong_recursion_is_found(wrong: type[Lattice]) -> None:
+    probs = frames(4, 3)
+    assert largest_error(probs, wrong(probs)) > 1e-3
+
+
+@pytest.mark.parametrize("probs", CASES)
+def test_what_follows_and_the_end_make_up_each_prefix(probs: torch.Tensor) -> None:
+    lattice = Lattice(probs)
+    for text in texts_of(probs, 3):
+        prefix = read(lattice, text)
+        total = float(lattice.rows([prefix]).sum()) + prefix.ends
+        assert abs(total - prefix.chance) < TOLERANCE
+
+
+@pytest.mark.parametrize("probs", CASES)
+def test_several_prefixes_at_once_are_those_one_by_one(probs: torch.Tensor) -> None:
+    lattice = Lattice(probs)
+    prefixes = [read(lattice, text) for text in texts_of(probs, 2)]
+    single = torch.cat([lattice.rows([prefix]) for prefix in prefixes])
+    torch.testing.assert_close(lattice.rows(prefixes), single, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("probs", CASES)
+def test_logarithms_of_many_texts_equal_the_prefixes_one_by_one(probs: torch.Tensor) -> None:
+    lattice = Lattice(probs)
+    texts = torch.tensor([text for text in texts_of(probs, 3) if len(text) == 3])
+    batch = probs.clamp(min=1e-300).log().expand(len(texts), -1, -1)
+    found = [each.exp() for each in log_weights(batch, texts)]
+    for number, text in enumerate(texts.tolist()):
+        for length in range(4):
+            prefix = read(lattice, tuple(text[:length]))
+            wanted = (prefix.weights, prefix.repeats, prefix.chance, prefix.ends)
+            for each, one in zip(found, wanted, strict=True):
+                torch.testing.assert_close(
+                    each[number, length], torch.tensor(one, dtype=torch.float64), atol=1e-12, rtol=0
+                )
+
+
+def test_without_merging_depth_is_the_frame() -> None:
+    probs = frames(3, 4)
+    for has_blank, tokens in ((False, probs), (True, probs[:, :-1])):
+        reads = Unmerged(probs, has_blank)
+        prefix = reads.start()
+        chance = 1.0
+        for depth, token in enumerate((1, 1, 2)):
+            torch.testing.assert_close(reads.rows([prefix])[0], chance * tokens[depth])
+            wanted = chance * float(probs[depth, -1]) if has_blank else 0.0
+            assert prefix.ends == pytest.approx(wanted)
+            prefix = reads.extended(prefix, token)
+            chance *= float(tokens[depth, token])
+            assert prefix.chance == pytest.approx(chance)
+        assert prefix.ends == pytest.approx(chance)
+        assert float(reads.rows([prefix]).sum()) == 0.0
+        assert reads.extended(prefix, 0).chance == 0.0
+
+
+@pytest.mark.parametrize("room", [1, 2, 9])
+@pytest.mark.parametrize("probs", CASES)
+def test_the_search_finds_the_likeliest_prefixes(probs: torch.Tensor, room: int) -> None:
+    lattice = Lattice(probs)
+    every = [read(lattice, text).chance for text in texts_of(probs, min(room, len(probs))) if text]
+    wanted = sorted((chance for chance in every if chance > 0.0), reverse=True)[:6]
+    tree = likeliest_prefixes(lattice, 6, root=7, room=room)
+    assert tree.token_list[0] == 7
+    assert tree.depth <= room
+    paths = [tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, len(tree))]
+    assert len(set(paths)) == len(paths)
+    found = sorted((read(lattice, path).chance for path in paths), reverse=True)
+    assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_collapsing_merges_neighbours_before_it_drops_blanks() -> None:
+    assert collapsed((0, 0, 2, 0, 1, 1), blank=2) == (0, 0, 1)
+    assert collapsed((2, 2), blank=2) == ()
+    assert collapsed((1, 2, 2, 1), blank=2) == (1, 1)
+
+
+@pytest.mark.parametrize("probs", CASES)
+def test_collapsed_alignments_are_those_of_the_likeliest_products(probs: torch.Tensor) -> None:
+    count, symbols = probs.shape
+    every = sorted(
+        product(range(symbols), repeat=count),
+        key=lambda alignment: -float(probs[range(count), list(alignment)].prod()),
+    )[:5]
+    wanted = {collapsed(alignment, symbols - 1) for alignment in every}
+    wanted = {text[:end] for text in wanted for end in range(1, len(text) + 1)}
+    tree = collapsed_alignments(probs, 99, symbols, 5)
+    paths = {tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, len(tree))}
+    assert paths == wanted
+    assert len(paths) == len(tree) - 1
+    small = collapsed_alignments(probs, 2, 2, 99, room=1)
+    assert len(small) <= 3
+    assert small.depth <= 1

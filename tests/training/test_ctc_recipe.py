@@ -1,0 +1,248 @@
+"""CTC's losses are what the recursions say, and its recipe learns from answers alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.heads.ctc import CtcHead
+from draftwood.heads.lattice import Lattice, Prefix
+from draftwood.heads.layers import HeadSizes
+from draftwood.training.ctc_losses import ctc_loss, frame_loss, next_token_laws, prefix_loss
+from draftwood.training.recipe import PackedRows, TargetWeights
+from draftwood.training.recipes.ctc import Ctc
+
+FRAMES, VOCAB = 4, 3
+LABELS = torch.tensor([[0, 1, 2], [1, 1, 0], [2, 2, 2], [0, 2, 0]])
+LENGTHS = torch.tensor([3, 3, 2, 1])
+
+
+def logits(anchors: int = 4, frames: int = FRAMES) -> torch.Tensor:
+    rng = torch.Generator().manual_seed(2)
+    return torch.randn(anchors, frames, VOCAB + 1, generator=rng, dtype=torch.float64)
+
+
+def prefixes(log_probs: torch.Tensor, labels: torch.Tensor = LABELS) -> list[list[Prefix]]:
+    """Of each anchor, the label's prefixes from the empty one on."""
+    found = []
+    for frames, label in zip(log_probs.exp(), labels.tolist(), strict=True):
+        lattice = Lattice(frames)
+        row = [lattice.start()]
+        for token in label:
+            row.append(lattice.extended(row[-1], token))
+        found.append(row)
+    return found
+
+
+def mean_log(chances: list[float]) -> float:
+    return float(-torch.tensor(chances).log().mean())
+
+
+def test_losses_are_the_logarithms_of_what_the_lattice_says() -> None:
+    log_probs = logits().log_softmax(-1)
+    read = [row[length] for row, length in zip(prefixes(log_probs), LENGTHS.tolist(), strict=True)]
+    found = float(ctc_loss(log_probs, LABELS, LENGTHS))
+    assert found == pytest.approx(mean_log([prefix.ends for prefix in read]), abs=1e-5)
+    found = float(prefix_loss(log_probs, LABELS, LENGTHS))
+    assert found == pytest.approx(mean_log([prefix.chance for prefix in read]), abs=1e-6)
+
+
+def test_labels_that_so_few_frames_cannot_say_spoil_nothing() -> None:
+    log_probs = logits().log_softmax(-1).requires_grad_()
+    labels, lengths = torch.tensor([[1, 1, 1]] * 4), torch.tensor([3] * 4)  # would take 5 frames
+    assert ctc_loss(log_probs, labels, lengths).item() == 0.0
+    loss = prefix_loss(log_probs, labels, lengths)
+    loss.backward()
+    wanted = mean_log([row[2].chance for row in prefixes(log_probs.detach(), labels)])
+    assert loss.item() == pytest.approx(wanted, abs=1e-6)
+    assert log_probs.grad is not None
+    assert bool(log_probs.grad.isfinite().all())
+
+
+def test_frames_alone_are_judged_at_their_own_depth() -> None:
+    log_probs = logits().log_softmax(-1)
+    scores = [
+        log_probs[anchor, place, token]
+        for anchor, (label, length) in enumerate(zip(LABELS, LENGTHS, strict=True))
+        for place, token in enumerate(label[:length])
+    ]
+    wanted = -torch.stack(scores).mean()
+    torch.testing.assert_close(frame_loss(log_probs, LABELS, LENGTHS), wanted)
+
+
+def test_next_token_laws_are_the_normalised_rows_of_the_lattice() -> None:
+    log_probs = logits().log_softmax(-1)
+    found = next_token_laws(log_probs, LABELS, 3)
+    for anchor, row in enumerate(prefixes(log_probs)):
+        wanted = Lattice(log_probs[anchor].exp()).rows(row[:3])
+        wanted = wanted / wanted.sum(-1, keepdim=True)
+        torch.testing.assert_close(found[anchor], wanted, atol=1e-12, rtol=0)
+    impossible = next_token_laws(log_probs[:, :2], torch.tensor([[1, 1, 1]] * 4), 3)
+    assert impossible.sum(-1)[0].tolist() == pytest.approx([1.0, 1.0, 0.0])
+
+
+def test_gradients_are_those_of_small_differences() -> None:
+    given = logits().requires_grad_()
+    target = torch.rand(12, VOCAB, dtype=torch.float64).softmax(-1) * 0.9
+
+    def prefix(raw: torch.Tensor) -> torch.Tensor:
+        return prefix_loss(raw.log_softmax(-1), LABELS, LENGTHS)
+
+    def divergence(raw: torch.Tensor) -> torch.Tensor:
+        laws = next_token_laws(raw.log_softmax(-1), LABELS, 3).flatten(0, 1)
+        return -(target * (laws + 0.01).log()).sum()  # some tokens cannot follow
+
+    def frames(raw: torch.Tensor) -> torch.Tensor:
+        return frame_loss(raw.log_softmax(-1), LABELS, LENGTHS)
+
+    for loss in (prefix, divergence, frames):
+        assert torch.autograd.gradcheck(loss, (given,))
+
+
+DIM, TOKENS = 24, 12
+SIZES = HeadSizes(hidden=DIM, intermediate_size=32, heads=2, num_kv_heads=1, head_dim=12)
+
+
+def world(seed: int = 0) -> tuple[TargetWeights, PackedRows]:
+    """Texts that step through the vocabulary by a stride of their own, told by their first tokens;
+    the last token is outside the draft vocabulary.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    embedding = torch.randn(TOKENS, DIM, generator=torch.Generator().manual_seed(1))
+    index = torch.arange(TOKENS)
+    index[-1] = -1
+    target = TargetWeights(5, SIZES, embedding, embedding[:-1], torch.arange(TOKENS - 1), index)
+    rows, places = 8, 40
+    segments = torch.zeros(rows, places, dtype=torch.long)
+    segments[:, 20:], segments[:, 38:] = 1, -1
+    positions = (
+        torch.cat([torch.arange(20), torch.arange(18), torch.zeros(2)]).long().repeat(rows, 1)
+    )
+    start = torch.randint(TOKENS, (rows, 2), generator=rng)[:, [0] * 20 + [1] * 20]
+    tokens = ((start + positions) % TOKENS).masked_fill(segments < 0, 0)
+    final = embedding[(tokens + 1) % TOKENS]
+    normalizer = (final @ embedding.T).logsumexp(-1)
+    answers = (positions >= 3) & (segments >= 0)
+    return target, PackedRows(
+        *(tokens, segments, positions, answers, segments >= 0),
+        *(final[:, :, None], final, normalizer),
+    )
+
+
+def trained(recipe: Ctc, rows: PackedRows, target: TargetWeights, steps: int) -> CtcHead:
+    torch.manual_seed(0)
+    head = recipe.build(target)
+    assert isinstance(head, CtcHead)
+    optimiser = torch.optim.Adam(head.parameters(), 5e-3)
+    for step in range(steps):
+        loss, figures = recipe.loss(head, rows, target, step / steps)
+        assert figures
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return head
+
+
+def efficiency(recipe: Ctc, head: CtcHead, rows: PackedRows, target: TargetWeights) -> float:
+    judged = recipe.judge(head, rows, target)
+    assert judged.places > 20
+    assert 0.0 <= judged.figures["first_guess"] <= judged.places
+    return judged.figures["block_efficiency"] / judged.places
+
+
+@pytest.mark.parametrize("loss_name", ["ctc", "prefix", "prefix+lk", "ce"])
+def test_every_objective_learns_what_can_be_known(loss_name: Any) -> None:
+    recipe = Ctc(frames=6, loss_name=loss_name, anchors=8)
+    target, rows = world()
+    before = efficiency(recipe, trained(recipe, rows, target, 0), rows, target)
+    after = efficiency(recipe, trained(recipe, rows, target, 60), world(1)[1], target)
+    # a text leaves the draft vocabulary every twelfth token
+    assert before < 2.0
+    assert after > 3.5
+
+
+def test_states_in_the_wrong_places_teach_nothing() -> None:
+    recipe = Ctc(frames=6, anchors=8, reads_root=False)
+    target, rows = world()
+    order = torch.randperm(8 * 40, generator=torch.Generator().manual_seed(0))
+    shuffled = rows.states.flatten(0, 1)[order].view_as(rows.states)
+    head = trained(recipe, replace(rows, states=shuffled), target, 60)
+    assert efficiency(recipe, head, world(1)[1], target) < 2.2
+
+
+def test_only_answers_of_the_same_text_are_learnt() -> None:
+    recipe, (target, rows) = Ctc(frames=4, anchors=40), world()
+    head = recipe.build(target)
+    none = replace(rows, is_answer=torch.zeros_like(rows.is_answer))
+    assert recipe.loss(head, none, target, 0.0)[1] == {}
+    assert recipe.judge(head, none, target).places == 0
+    # a label never reaches into the next text or the padding, so what stands there changes nothing
+    one = replace(rows, is_answer=rows.is_answer & (rows.segments == 0))
+    other = torch.where(rows.segments == 0, rows.tokens, (rows.tokens + 5) % TOKENS)
+
+    def loss(tokens: torch.Tensor) -> float:
+        return recipe.loss(head, replace(one, tokens=tokens), target, 0.0)[0].item()
+
+    assert loss(rows.tokens) == pytest.approx(loss(other), abs=1e-6)
+    # but what stands in the answer does
+    other = torch.where(rows.is_answer, (rows.tokens + 5) % TOKENS, rows.tokens)
+    assert loss(rows.tokens) != pytest.approx(loss(other), abs=1e-3)
+
+
+def test_a_text_is_counted_as_deep_as_the_tree_holds_it() -> None:
+    """The tree of a head that says one text for sure is that text."""
+    recipe, (target, rows) = Ctc(frames=3, anchors=8, reads_root=False, form="linear"), world()
+    head = recipe.build(target)
+    assert isinstance(head, CtcHead)
+    said = [2, 3, 4]
+    with torch.no_grad():
+        head.frame_weight.zero_()
+        head.frame_bias.copy_(target.embedding[said])
+        head.norm.weight.mul_(20.0)
+    judged = recipe.judge(head, rows, target)
+    every = []
+    for tokens, segments, answers in zip(rows.tokens, rows.segments, rows.is_answer, strict=True):
+        possible = [
+            place
+            for place in range(38)
+            if segments[place + 2] == segments[place] and answers[place + 2]
+        ]
+        for place in possible[::8]:
+            depth = 0
+            while (
+                depth < 3
+                and segments[min(place + 2 + depth, 39)] == segments[place]
+                and tokens[place + 2 + depth] == said[depth]
+            ):
+                depth += 1
+            every.append(depth)
+    assert judged.places == len(every)
+    assert judged.figures["block_efficiency"] == sum(every) + len(every)
+    assert judged.figures["first_guess"] == sum(depth > 0 for depth in every) > 0
+    # where some texts are greedy the others do not count
+    greedy = (torch.arange(8) < 4)[:, None] & (rows.segments >= 0)
+    assert recipe.judge(head, replace(rows, is_greedy=greedy), target).places == len(every) / 2
+
+
+def test_the_layer_starts_as_the_last_one_of_the_target() -> None:
+    target, _ = world()
+    last = {"self_attn.q_proj.weight": torch.ones(24, DIM), "mlp.up_proj.weight": torch.ones(3, 3)}
+    norm = torch.full((DIM,), 3.0)
+    known = replace(target, last_layers=[last], final_norm=norm)
+    head = Ctc().build(known).state_dict()
+    assert torch.equal(head["norm.weight"], norm)
+    assert torch.equal(Ctc(start_from="random").build(known).state_dict()["norm.weight"], norm / 3)
+    assert torch.equal(head["self_attn.q_proj.weight"], torch.ones(24, DIM))
+    assert head["mlp.up_proj.weight"].shape == (32, DIM)  # of another shape, so its own
+    assert "blank" in head
+    assert "blank" not in Ctc(loss_name="ce").build(target).state_dict()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"frames": 0}, {"loss_name": "mse"}, {"form": "round"}, {"label_length": 2, "law_depth": 3}],
+)
+def test_a_recipe_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Ctc(**wrong)
