@@ -9,18 +9,22 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from draftwood.heads.eagle import EagleConfig, EagleHead
-from draftwood.heads.layers import HeadCache, HeadSizes, causal
-from draftwood.heads.native_eagle import NativeEagle
+from draftwood.heads.layers import HeadCache, causal
 from draftwood.native import library
 from draftwood.native.head import HeadProducts, HeadSession
 from draftwood.native.matrix import Matrix
+from native_heads import (
+    CONFIGS,
+    SMOLLM2,
+    TINY,
+    VOCABULARY,
+    a_head,
+    a_native,
+    features_of,
+    some,
+)
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
-
-TINY = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
-ODD = HeadSizes(hidden=40, intermediate_size=56, heads=3, num_kv_heads=1, head_dim=18)
-SMOLLM2 = HeadSizes(576, 1536, heads=9, num_kv_heads=3, head_dim=64, rope_theta=1e5)
-VOCABULARY, DRAFTED = 300, 100
 
 
 class Reference:
@@ -59,10 +63,6 @@ class Reference:
         return (as_multiplied(normed, self.products) @ self.lm_rows.T)[-1]
 
 
-def some(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
 def as_multiplied(rows: Tensor, products: HeadProducts) -> Tensor:
     """Rows as products read them: in 8 bits each 32 share a scale."""
     if products in ("float32", "bfloat16"):
@@ -73,19 +73,6 @@ def as_multiplied(rows: Tensor, products: HeadProducts) -> Tensor:
     return ((groups / scale).nan_to_num().round() * scale).flatten(-2)[..., :width]
 
 
-def a_head(config: EagleConfig) -> tuple[EagleHead, Tensor]:
-    """A head whose layer counts, and output rows."""
-    torch.manual_seed(1)
-    head = EagleHead(config)
-    with torch.no_grad():
-        for name, weight in head.named_parameters():
-            if weight.ndim == 1:
-                weight.add_(0.3 * torch.randn_like(weight))
-            elif "fc" not in name:
-                weight.mul_(3.0)
-    return head, some(DRAFTED, config.sizes.hidden, seed=2) * 1.5 / config.sizes.hidden**0.5
-
-
 def as_stored(head: EagleHead, products: HeadProducts) -> EagleHead:
     """The head in PyTorch with the weights that the library stores, and rows rounded as there."""
     stored = copy.deepcopy(head)
@@ -94,22 +81,6 @@ def as_stored(head: EagleHead, products: HeadProducts) -> EagleHead:
             module.weight.data = Matrix.pack(module.weight.detach(), None, products).floats()
             module.register_forward_pre_hook(lambda _, rows: as_multiplied(rows[0], products))
     return stored
-
-
-def some_draft_tokens(vocabulary: int = VOCABULARY) -> Tensor:
-    return torch.randperm(vocabulary, generator=torch.Generator().manual_seed(3))[:DRAFTED].sort()[
-        0
-    ]
-
-
-def a_native(
-    config: EagleConfig, products: HeadProducts = "float32", embedding: Tensor | None = None
-) -> NativeEagle:
-    head, rows = a_head(config)
-    if embedding is None:
-        embedding = some(VOCABULARY, config.sizes.hidden, seed=4)
-    tokens = some_draft_tokens(len(embedding))
-    return NativeEagle(head, tokens, rows, embedding, products=products)
 
 
 def both(
@@ -124,10 +95,6 @@ def both(
 def error(found: Tensor, wanted: Tensor) -> float:
     """The root of the mean square of errors, as a part of the logits' spread."""
     return float((found - wanted).pow(2).mean().sqrt() / wanted.std())
-
-
-def features_of(config: EagleConfig, rows: int, seed: int = 5) -> Tensor:
-    return some(rows, len(config.reads), config.sizes.hidden, seed=seed)
 
 
 def errors_on_the_way(
@@ -159,13 +126,6 @@ def errors_on_the_way(
     return errors
 
 
-CONFIGS = {
-    "tiny": EagleConfig(TINY, reads=(1, 2, 4)),
-    "two layers": EagleConfig(TINY, layers=2, reads=(1,), feeds_normed=False),
-    "window": EagleConfig(TINY, reads=(1, 2), window=5, norms_features=False),
-    "odd": EagleConfig(ODD, reads=(1, 2), norm_before_residual=True),
-    "two layers, window": EagleConfig(ODD, layers=2, reads=(1, 3), window=4),
-}
 PRODUCTS: tuple[HeadProducts, ...] = ("float32", "bfloat16", "int8", "int4")
 
 
