@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadCache, causal
 from draftwood.native import library
-from draftwood.native.head import HeadProducts, HeadSession
+from draftwood.native.head import HeadProducts
+from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
 from native_heads import (
     CONFIGS,
@@ -118,7 +119,8 @@ def errors_on_the_way(
             native.level(parents, level)
             for row, path in enumerate(paths):
                 errors.append(error(native.logits()[row], reference.logits(list(path))))
-    native.keep(9), reference.keep(9)
+    native.keep(9)
+    reference.keep(9)
     features = features_of(config, 2)
     native.take(features, [5, 6])
     errors.append(error(native.logits()[0], reference.take(features, [5, 6])))

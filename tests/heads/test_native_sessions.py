@@ -9,9 +9,9 @@ from torch import Tensor
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.native_eagle import NativeEagle, why_not
-from draftwood.native import head as native_head
-from draftwood.native import library
-from draftwood.native.head import HeadProducts, HeadSession
+from draftwood.native import head_session, library
+from draftwood.native.head import HeadProducts
+from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
 from draftwood.rng import Rng
 from native_heads import (
@@ -50,7 +50,7 @@ def a_session(products: HeadProducts = "float32", ranks: int = 4, rows: int = 7)
 def test_a_row_gives_the_same_bits_in_any_company(
     products: HeadProducts, name: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_head, "threads", lambda: threads)
+    monkeypatch.setattr(head_session, "threads", lambda: threads)
     config = CONFIGS[name]
     native = a_native(config, products, some(VOCABULARY, config.sizes.hidden, seed=4).bfloat16())
     count = 600  # several passes, and several blocks of attention
@@ -60,18 +60,22 @@ def test_a_row_gives_the_same_bits_in_any_company(
     for first, last in ((0, 1), (1, 258), (258, 260), (260, 599), (599, 600)):
         parts.take(features[first:last], tokens[first:last])
     assert torch.equal(whole.logits(), parts.logits())
-    whole.level([-1] * 5, [1, 2, 3, 4, 5]), whole.level([0, 0, 1, 4], [6, 7, 8, 9])
+    whole.level([-1] * 5, [1, 2, 3, 4, 5])
+    whole.level([0, 0, 1, 4], [6, 7, 8, 9])
     together = whole.logits()
     parts.level([-1], [5])
     parts.level([0], [9])
     assert torch.equal(parts.logits()[0], together[3])
-    parts.take(features[:1], tokens[:1]), parts.keep(599)  # what was dropped leaves no trace
+    parts.take(features[:1], tokens[:1])  # what was dropped leaves no trace
+    parts.keep(599)
     parts.take(features[599:], tokens[599:])
-    parts.level([-1, -1], [2, 1]), parts.level([1, 0], [7, 8])
+    parts.level([-1, -1], [2, 1])
+    parts.level([1, 0], [7, 8])
     assert torch.equal(parts.logits(), together[1:3])
     other = native.start()
     other.take(features[1:], tokens[1:])
-    other.level([-1, -1], [2, 1]), other.level([1, 0], [7, 8])
+    other.level([-1, -1], [2, 1])
+    other.level([1, 0], [7, 8])
     assert not torch.equal(other.logits(), together[1:3])
 
 
@@ -158,7 +162,7 @@ def drafted_in_python(
 ) -> set[tuple[tuple[int, ...], float]]:
     """Paths of the tree and their probabilities."""
     found = session.take(features, tokens)
-    everything = {
+    everything: dict[tuple[int, ...], float] = {
         (token,): log_prob
         for token, log_prob in zip(found.tokens[0], found.log_probs[0], strict=True)
     }
@@ -270,5 +274,5 @@ def test_heads_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
         a_native(EagleConfig(HeadSizes(32, 48, heads=4, num_kv_heads=2, head_dim=7)))
     assert why_not(CONFIG) is None
     assert a_native(CONFIG).vocab_size == DRAFTED
-    monkeypatch.setattr(native_head.library, "available", lambda: False)
+    monkeypatch.setattr(library, "available", lambda: False)
     assert "compiler" in (why_not(CONFIG) or "")

@@ -108,9 +108,9 @@ public:
     // Further committed rows; finds successors of the last one. `features` lie as they are wanted:
     // their own rows are numbered by `feature_rows`, or run from 0. Returns the first row whose
     // token is none of the target's, and then nothing was done; else -1. `run` is a Runner.
-    template <class Run>
+    template <class Pass>
     int32_t take(const FusionInput& features, const int64_t* tokens, int64_t count,
-                 Successors& found, const Run& run) {
+                 Successors& found, const Pass& run) {
         for (int64_t i = 0; i < count; i++)
             if (!is_token(tokens[i])) return (int32_t)i;
         nodes.clear();
@@ -128,9 +128,9 @@ public:
     // Drafted rows, each a child of an earlier one or, for -1, of the last committed row; finds
     // their successors. They are numbered from 0 on since the last committed row. Returns the first
     // whose token or parent is none, and then nothing was done; else -1.
-    template <class Run>
+    template <class Pass>
     int32_t level(const int64_t* parents, const int64_t* tokens, int64_t count, Successors& found,
-                  const Run& run) {
+                  const Pass& run) {
         const int64_t before = (int64_t)nodes.size();
         for (int64_t i = 0; i < count; i++)
             if (!is_token(tokens[i]) || parents[i] < -1 || parents[i] >= before || !has_state)
@@ -157,8 +157,8 @@ public:
     // A tree behind the last committed row (EAGLE-2: Li et al. 2024, arXiv:2406.16858): of each
     // level the likeliest nodes are read, of all that was found the likeliest paths stay. `found`
     // is what take() gave.
-    template <class Run>
-    void draft(HeadTree& tree, Successors& found, const Run& run) {
+    template <class Pass>
+    void draft(HeadTree& tree, Successors& found, const Pass& run) {
         std::vector<Candidate> all;
         const auto add = [&](int64_t above, int64_t row, int64_t place) {
             const float before = above < 0 ? 0 : all[above].log_prob;
@@ -224,9 +224,9 @@ private:
 
     // A head of one layer needs only keys and values of all rows but the last one, which is put
     // first, and likewise of all where nothing is wanted yet.
-    template <class Run>
+    template <class Pass>
     void take_some(const FusionInput& features, const int64_t* tokens, int64_t first, int64_t count,
-                   bool is_last, const Run& run) {
+                   bool is_last, const Pass& run) {
         const bool is_single = every.size() == 1;
         Sequence sequences[2]{{0, rows, count, rows}};
         int number = 1, only_keys = is_single && !is_last;
@@ -250,9 +250,9 @@ private:
         pass(fused, sequences, number, only_keys, ordered.data(), true, run);
     }
 
-    template <class Run>
+    template <class Pass>
     void pass(const FusionInput& fused, const Sequence* sequences, int number, int only_keys,
-              const int64_t* tokens, bool last_only, const Run& run) {
+              const int64_t* tokens, bool last_only, const Pass& run) {
         reserve(sequences[0].start + sequences[0].count);
         const uint8_t* const seen[2] = {sees.data(), nullptr};
         ForwardInput input{};
@@ -281,8 +281,8 @@ private:
     }
 
     // Successors of the newest rows.
-    template <class Run>
-    void rank(int64_t count, Successors& found, const Run& run) {
+    template <class Pass>
+    void rank(int64_t count, Successors& found, const Pass& run) {
         const int64_t first = nodes.empty() ? 0 : 1 + (int64_t)nodes.size() - count;
         found.logits = logits.data(), found.states = &states[first * decoder.hidden];
         if (!found.ranks) return;

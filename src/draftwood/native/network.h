@@ -22,8 +22,8 @@ struct Layer {
     int32_t rotary;  // which table of frequencies; -1 for none
 };
 
-// What a drafter's head has before its layers: it joins hidden states of its target. Its first layer
-// reads a token and a state side by side (heads/eagle.py).
+// What a drafter's head has before its layers: it joins hidden states of its target. Its first
+// layer reads a token and a state side by side (heads/eagle.py).
 struct Fusion {
     int32_t reads;          // states of the target that become one
     int32_t feeds_normed;   // whether a drafted state goes back in after the final norm
