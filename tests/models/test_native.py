@@ -1,5 +1,6 @@
 """What the native path promises beyond equal answers: single rows, small errors, clear refusals."""
 
+import math
 import os
 
 import pytest
@@ -11,6 +12,8 @@ from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import compiler, library
+from draftwood.native.drafting import Costs
+from draftwood.native.step import NativeDraft
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 
@@ -214,3 +217,24 @@ def test_only_the_newest_libraries_are_kept(tmp_path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         ["something else", *(str(number) for number in range(3, library.MOST_KEPT + 3))]
     )
+
+
+def test_a_step_of_the_library_hands_out_the_hidden_states_of_a_forward_pass() -> None:
+    model = NativeModel(tiny_llama(0, layers=3))
+    one, two = model.start(), model.start()
+    for session in (one, two):
+        session.extend([1, 2, 3])
+    stepper = model.stepper(two, key=0, temperature=0.0)
+    root = 4
+    for room, hidden in ((1, (0, 2, 3)), (4, (0, 2, 3)), (2, (3,)), (2, ())):
+        costs = Costs([1.0] * room, [1.0] * (room - 1) + [math.inf])
+        made = stepper(NativeDraft(costs, hidden=hidden), root, place=0, room=8)
+        wanted = one.forward(DraftTree.chain([root]), hidden=hidden)
+        assert set(made.hidden) == set(hidden)
+        for layer in hidden:
+            assert torch.equal(made.hidden[layer][:1], wanted.hidden[layer])
+        for session in (one, two):
+            session.commit([0])
+        root = made.next_token
+    with pytest.raises(ValueError, match="hidden states 0 to 3"):
+        stepper(NativeDraft(hidden=(4,)), root, place=0, room=8)

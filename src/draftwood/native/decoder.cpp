@@ -5,14 +5,13 @@
 // some sequence: it writes its key and value to a place in that sequence's slot of the cache and
 // sees the sequence's committed tokens and its own ancestors (visibility.h). Whatever is added up
 // for a row is added up in an order that does not depend on the other rows.
-#include "activations.h"
 #include "amx_products.h"
 #include "attention.h"
 #include "attention_bytes.h"
 #include "attention_pairs.h"
 #include "blocks.h"
 #include "clock.h"
-#include "experts.h"
+#include "head.h"
 #include "noise.h"
 #include "rows.h"
 #include "step.h"
@@ -23,59 +22,6 @@
 #endif
 
 namespace draftwood {
-
-struct Norm {
-    const float *weight, *bias;  // bias may be null
-};
-
-struct Layer {
-    // each may have no weight, and then nothing is normed there; the last two are for what is added
-    Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
-    Matrix query, key, value, output, gate, up, down;  // the last three only without experts
-    Experts experts;
-    // of each head: the score of something that is always seen and holds nothing; null for none
-    const float* sinks;
-    int32_t window;  // tokens that a row sees, itself included; 0 for all
-    int32_t rotary;  // which table of frequencies; -1 for none
-};
-
-struct Decoder {
-    int32_t hidden, intermediate_size, heads, num_kv_heads, head_dim, rotary_dim, rotaries,
-        vocabulary;
-    int32_t encodings;       // of rows, for all matrices
-    int32_t is_bfloat16;     // whether the cache and the embedding are in bfloat16, else in float32
-    int32_t has_byte_cache;  // whether the cache is in bytes with scales instead
-    int32_t is_layer_norm;   // whether norms take off the mean
-    int32_t norms_whole_vectors;  // whether queries and keys are normed across all heads
-    int32_t is_parallel;  // whether the network reads what attention reads, not what it gave
-    Gating gating;
-    float epsilon;
-    float embedding_scale, attention_scale, residual_scale, logit_scale;
-    float score_cap, logit_cap;  // 0 for none
-    const float* rotary_scales;  // [rotaries]
-    const float* frequencies;    // [rotaries][rotary_dim / 2]
-    const void* embedding;       // [vocabulary hidden], or null where it is in codes
-    Matrix embedding_codes;
-    Norm norm;
-    Matrix lm_head;
-    const Layer* layers;
-};
-
-struct ForwardInput {
-    int32_t num_sequences, rows, layers;
-    int32_t last_only;          // whether the logits of each sequence's last row are wanted alone
-    const Sequence* sequences;  // [num_sequences]
-    const int64_t *tokens, *positions;  // [rows]
-    const uint8_t *attention, *mlp;     // [layers]: whether they are run
-    // [num_sequences], each [count][start + count - before]: whether a row sees a node of its tree
-    const uint8_t* const* sees;
-    void* cache;    // [2 * layers][slots][capacity][num_kv_heads][head_dim, or padded_dim() bytes]
-    float* scales;  // of bytes: [2 * layers][slots][capacity][num_kv_heads]
-    int64_t cache_slots, capacity;
-    float* logits;         // [rows or num_sequences][vocabulary]
-    float* const* hidden;  // [layers + 1], each null or [rows][hidden]
-    double* seconds;       // [threads][PARTS], added to, or null (clock.h)
-};
 
 namespace {
 
@@ -125,6 +71,8 @@ struct Scratch {
     std::vector<float> stream, branch, mixed, attended, gated, cosines, sines;
     Rows narrow, attention,
         wide;  // encoded rows of width hidden, heads * head_dim and intermediate_size
+    Rows features, paired;  // of a head's: joined states of the target, and a token and a state
+    int whole_rows = 0;     // the first rows, of which more than keys and values is wanted
     std::vector<uint32_t> encoded_queries;  // [rows][heads][query_words]
     Visibility visibility;
     std::vector<Floats> averages;        // [blocks][heads] of blocks that threads share
@@ -149,23 +97,33 @@ struct Scratch {
         grow(sines, decoder.rotaries * decoder.rotary_dim / 2);
         narrow.reserve(decoder.encodings, run.rows, decoder.hidden);
         attention.reserve(decoder.encodings, run.rows, decoder.heads * decoder.head_dim);
+        if (const Fusion* fusion = decoder.fusion) {
+            paired.reserve(decoder.encodings, run.rows, 2 * decoder.hidden);
+            if (run.fused->features)
+                features.reserve(decoder.encodings, run.rows, fusion->reads * decoder.hidden);
+        }
         wide.reserve(decoder.encodings, run.rows, decoder.intermediate_size);
         const size_t words = (size_t)run.rows * decoder.heads * query_words(decoder);
         if (encoded_queries.size() < words) encoded_queries.resize(words);
         divide(decoder, run, threads);
         for (int layer = 0; layer < run.layers; layer++)
             reserve_experts(decoder.layers[layer].experts, decoder.hidden, run.rows);
-        slots.clear(), places.clear(), wanted.clear();
-        for (int sequence = 0; sequence < run.num_sequences; sequence++)
-            for (int64_t i = 0; i < run.sequences[sequence].count; i++) {
-                if (!run.last_only || i + 1 == run.sequences[sequence].count)
+        slots.clear(), places.clear(), wanted.clear(), whole_rows = 0;
+        for (int sequence = 0; sequence < run.num_sequences; sequence++) {
+            const Sequence& own = run.sequences[sequence];
+            const bool is_whole = sequence < run.num_sequences - run.only_keys;
+            if (is_whole) whole_rows += (int)own.count;
+            for (int64_t i = 0; i < own.count; i++) {
+                if (is_whole && (!run.last_only || i + 1 == own.count))
                     wanted.push_back((int)slots.size());
-                slots.push_back(run.sequences[sequence].slot);
-                places.push_back(run.sequences[sequence].start + i);
+                slots.push_back(own.slot);
+                places.push_back(own.start + i);
             }
+        }
     }
 
     void divide(const Decoder& decoder, const ForwardInput& run, int threads) {
+        if (run.only_keys == run.num_sequences) return;
         const int heads_per_key = decoder.heads / decoder.num_kv_heads;
         std::vector<int64_t> windows;
         for (int layer = 0; layer < run.layers; layer++) {
@@ -173,8 +131,8 @@ struct Scratch {
             if (std::find(windows.begin(), windows.end(), window) == windows.end())
                 windows.push_back(window);
         }
-        visibility.build(run.sequences, run.num_sequences, run.sees, windows, decoder.num_kv_heads,
-                         heads_per_key, threads);
+        visibility.build(run.sequences, run.num_sequences - run.only_keys, run.sees, windows,
+                         decoder.num_kv_heads, heads_per_key, threads);
         if (!visibility.is_split) return;
         averages_size = visibility.most_rows() * ceil_div(heads_per_key, visibility.pieces) *
                         Average::size(decoder.head_dim);
@@ -261,9 +219,12 @@ private:
     void plan() {
         list.reserve(11 * run.layers + 4);
         add_phase(&Forward::begin, NORMS, 0, run.rows);
+        if (decoder.fusion && run.fused->features)
+            add_phase(&Forward::combine, PRODUCTS, 0, tiles(decoder.fusion->matrix));
         for (int index = 0; index < run.layers; index++) {
             if (run.attention[index]) plan_attention(index);
             else if (run.hidden[index]) add_phase(&Forward::put_hidden, NORMS, index, run.rows);
+            if (!whole()) return;
             if (!run.mlp[index]) continue;
             if (decoder.layers[index].experts.count) plan_experts(index);
             else plan_mlp(index);
@@ -277,26 +238,27 @@ private:
         const Layer& layer = decoder.layers[index];
         add_phase(&Forward::norm_for_attention, NORMS, index, run.rows);
         add_phase(&Forward::project, PRODUCTS, index,
-                  tiles(layer.query) + tiles(layer.key) + tiles(layer.value));
+                  tiles_of_queries(layer) + tiles(layer.key) + tiles(layer.value));
         add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
+        if (!whole()) return;
         add_phase(&Forward::attend, ATTENTION, index, scratch.visibility.things(layer.window));
         if (!whole_heads)
             add_phase(&Forward::encode_attended, NORMS, index,
-                      run.rows * ceil_div(decoder.heads * decoder.head_dim, GROUP));
+                      whole() * ceil_div(decoder.heads * decoder.head_dim, GROUP));
         add_phase(&Forward::add_attended, PRODUCTS, index, tiles(layer.output));
         if (layer.after_attention_norm.weight)
-            add_phase(&Forward::add_normed_attention, NORMS, index, run.rows);
+            add_phase(&Forward::add_normed_attention, NORMS, index, whole());
     }
 
     void plan_mlp(int index) {
         const Layer& layer = decoder.layers[index];
         // what attention read is still there
         if (!decoder.is_parallel || !run.attention[index])
-            add_phase(&Forward::norm_for_network, NORMS, index, run.rows);
+            add_phase(&Forward::norm_for_network, NORMS, index, whole());
         add_phase(&Forward::gate, PRODUCTS, index, ceil_div(decoder.intermediate_size, GROUP));
         add_phase(&Forward::add_gated, PRODUCTS, index, tiles(layer.down));
         if (layer.after_mlp_norm.weight)
-            add_phase(&Forward::add_normed_mlp, NORMS, index, run.rows);
+            add_phase(&Forward::add_normed_mlp, NORMS, index, whole());
     }
 
     void plan_experts(int index) {
@@ -319,6 +281,8 @@ private:
         list.push_back({act, part, layer, things, threads == 1 ? 1 : std::min(things, tasks)});
     }
 
+    int whole() const { return scratch.whole_rows; }
+    int tiles_of_queries(const Layer& layer) const { return whole() ? tiles(layer.query) : 0; }
     float* stream(int row) { return &scratch.stream[(size_t)row * decoder.hidden]; }
     float* branch(int row) { return &scratch.branch[(size_t)row * decoder.hidden]; }
     // where the cosines and sines of a row in a table begin
@@ -328,9 +292,50 @@ private:
 
     void begin(Some rows, int) {
         for (int row = rows.first; row < rows.last; row++) {
-            embed(run.tokens[row], stream(row));
+            if (decoder.fusion) begin_head(row);
+            else embed(run.tokens[row], stream(row));
             for (int table = 0; table < decoder.rotaries; table++) begin_rotation(table, row);
         }
+    }
+
+    // The token stays aside until the first layer reads it.
+    void begin_head(int row) {
+        const FusionInput& fused = *run.fused;
+        embed(run.tokens[row], branch(row));
+        if (fused.states) {
+            std::copy(fused.states[row], fused.states[row] + decoder.hidden, stream(row));
+            return;
+        }
+        const Fusion& fusion = *decoder.fusion;
+        const int width = decoder.hidden;
+        const int64_t from =
+            (fused.feature_rows ? fused.feature_rows[row] : row) * fused.feature_stride;
+        float* joined = row_of_floats(fusion.reads * width);
+        for (int i = 0; i < fusion.reads; i++, joined += width) {
+            if (fused.is_bfloat16) widen((const bfloat16*)fused.features[i] + from, width, joined);
+            else widen((const float*)fused.features[i] + from, width, joined);
+            if (fusion.norms) normed(decoder, joined, width, fusion.norms[i], false, joined);
+        }
+        encode(scratch.features, row, joined - fusion.reads * width, fusion.reads * width);
+    }
+
+    template <class From>
+    static void widen(const From* from, int count, float* to) {
+        for (int i = 0; i < count; i++) to[i] = to_float(from[i]);
+    }
+
+    // The calling thread's, until it asks for the next.
+    static float* row_of_floats(int width) {
+        static thread_local std::vector<float> row;
+        row.resize(width);
+        return row.data();
+    }
+
+    void combine(Some tiles, int) {
+        products(decoder.fusion->matrix, scratch.features, run.rows, tiles.first, tiles.last,
+                 [&](int row, int tile, Floats values) {
+                     put_tile(stream(row), tile, decoder.hidden, values);
+                 });
     }
 
     void begin_rotation(int table, int row) {
@@ -367,7 +372,20 @@ private:
     void norm_for_attention(Some rows, int layer) {
         if (run.hidden[layer]) put_hidden(rows, layer);
         for (int row = rows.first; row < rows.last; row++)
-            norm_row(row, decoder.layers[layer].attention_norm, row);
+            if (reads_pairs(layer)) pair(row, decoder.layers[layer].attention_norm);
+            else norm_row(row, decoder.layers[layer].attention_norm, row);
+    }
+
+    bool reads_pairs(int layer) const { return decoder.fusion && layer == 0; }
+
+    // A token and a state, each normed, side by side.
+    void pair(int row, const Norm& token_norm) {
+        const int width = decoder.hidden;
+        float *token = row_of_floats(2 * width), *state = token + width;
+        normed(decoder, branch(row), width, token_norm, false, token);
+        normed(decoder, stream(row), width, decoder.fusion->state_norm, false, state);
+        if (decoder.fusion->starts_normed) std::copy(state, state + width, stream(row));
+        encode(scratch.paired, row, token, 2 * width);
     }
 
     void norm_for_network(Some rows, int layer) {
@@ -376,18 +394,27 @@ private:
     }
 
     void norm_for_head(Some wanted, int) {
-        for (int i = wanted.first; i < wanted.last; i++)
+        for (int i = wanted.first; i < wanted.last; i++) {
             norm_row(scratch.wanted[i], decoder.norm, i);
+            if (decoder.fusion) put_result(scratch.wanted[i], i);
+        }
+    }
+
+    // What the head reads in place of its target's states.
+    void put_result(int row, int to) {
+        const int width = decoder.hidden;
+        float* result = run.fused->results + (size_t)to * width;
+        if (decoder.fusion->feeds_normed)
+            normed(decoder, stream(row), width, decoder.norm, false, result);
+        else std::copy(stream(row), stream(row) + width, result);
     }
 
     // A row of the stream, normed, becomes a row of what products read.
     void norm_row(int row, const Norm& norm, int to) {
         if (!norm.weight) return encode(scratch.narrow, to, stream(row), decoder.hidden);
-        static thread_local std::vector<float> row_normed;
-        row_normed.resize(decoder.hidden);
-        normed(decoder, stream(row), decoder.hidden, norm, decoder.is_layer_norm,
-               row_normed.data());
-        encode(scratch.narrow, to, row_normed.data(), decoder.hidden);
+        float* values = row_of_floats(decoder.hidden);
+        normed(decoder, stream(row), decoder.hidden, norm, decoder.is_layer_norm, values);
+        encode(scratch.narrow, to, values, decoder.hidden);
     }
 
     void encode(Rows& rows, int row, const float* values, int width) {
@@ -398,16 +425,19 @@ private:
     // Queries, keys and values lie side by side.
     void project(Some some, int index) {
         const Layer& layer = decoder.layers[index];
+        const Rows& rows = reads_pairs(index) ? scratch.paired : scratch.narrow;
         int first = 0, width = 0;
         for (const Matrix* matrix : {&layer.query, &layer.key, &layer.value}) {
+            const bool is_query = matrix == &layer.query;
             const int from = std::max(some.first - first, 0),
-                      to = std::min(some.last - first, tiles(*matrix));
-            products(*matrix, scratch.narrow, run.rows, from, to,
+                      own_tiles = is_query ? tiles_of_queries(layer) : tiles(*matrix),
+                      to = std::min(some.last - first, own_tiles);
+            products(*matrix, rows, is_query ? whole() : run.rows, from, to,
                      [&](int row, int tile, Floats values) {
                          put_tile(&scratch.mixed[(size_t)row * mixed_width + width], tile,
                                   matrix->outputs, values);
                      });
-            first += tiles(*matrix), width += matrix->outputs;
+            first += own_tiles, width += matrix->outputs;
         }
     }
 
@@ -428,7 +458,7 @@ private:
     // To the stream, or aside where all of a row is normed before.
     void add(const Matrix& matrix, const Rows& rows, const Norm& norm_before, Some tiles) {
         const bool aside = norm_before.weight;
-        products(matrix, rows, run.rows, tiles.first, tiles.last,
+        products(matrix, rows, whole(), tiles.first, tiles.last,
                  [&](int row, int tile, Floats values) {
                      if (aside) return put_tile(branch(row), tile, decoder.hidden, values);
                      float* to = stream(row);
@@ -470,6 +500,7 @@ private:
             if (decoder.norms_whole_vectors) norm_all_heads(layer, head);
             for (int i = 0; i < decoder.heads + decoder.num_kv_heads; i++, head += dim) {
                 bool is_query = i < decoder.heads;
+                if (is_query && row >= whole()) continue;
                 const Norm& norm = is_query ? layer.query_norm : layer.key_norm;
                 if (norm.weight && !decoder.norms_whole_vectors)
                     normed(decoder, head, dim, norm, false, head);
@@ -480,7 +511,7 @@ private:
                     for (int j = 0; j < dim; j++) head[j] *= decoder.attention_scale;
             }
             const float* queries = &scratch.mixed[(size_t)row * mixed_width];
-            for (int i = 0; (in_pairs || in_bytes) && i < decoder.heads; i++)
+            for (int i = 0; (in_pairs || in_bytes) && row < whole() && i < decoder.heads; i++)
                 encode_query(queries + i * dim, encoded_query(row, i));
             const float* keys = queries + decoder.heads * dim;
             store_heads(keys, index, false, row);
@@ -644,17 +675,17 @@ private:
         const int first = groups.first * per_group,
                   last = std::min(groups.last * per_group, tiles(layer.gate));
         float* gated = scratch.gated.data();
-        products(layer.gate, scratch.narrow, run.rows, first, last,
+        products(layer.gate, scratch.narrow, whole(), first, last,
                  [&](int row, int tile, Floats values) {
                      store(gated + (size_t)row * padded + tile * LANES,
                            decoder.gating.gate(values));
                  });
-        products(layer.up, scratch.narrow, run.rows, first, last,
+        products(layer.up, scratch.narrow, whole(), first, last,
                  [&](int row, int tile, Floats values) {
                      float* to = gated + (size_t)row * padded + tile * LANES;
                      store(to, load(to) * decoder.gating.gated(values));
                  });
-        for (int row = 0; row < run.rows; row++)
+        for (int row = 0; row < whole(); row++)
             for (int from = groups.first * GROUP; from < std::min(groups.last * GROUP, width);
                  from += GROUP)
                 scratch.wide.encode(row, from, gated + (size_t)row * padded + from,
@@ -824,6 +855,24 @@ void encode_for_head(const Decoder& decoder, const float* hidden, int rows, bool
 }
 
 }  // namespace
+
+// Runs the passes of a head.
+struct Runner {
+    const int threads;
+
+    void operator()(const Decoder& decoder, const ForwardInput& run) const {
+        std::lock_guard<std::mutex> lock(workshop->busy);
+        workshop->scratch.reserve(decoder, run, threads);
+        if (decoder.is_bfloat16) pass<bfloat16>(decoder, run, threads);
+        else pass<float>(decoder, run, threads);
+    }
+
+    template <class Act>
+    void each(int64_t count, Act act) const {
+        for_each(count, threads, act);
+    }
+};
+
 }  // namespace draftwood
 
 extern "C" {
@@ -834,10 +883,7 @@ int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Forwar
     using namespace draftwood;
     for (int32_t row = 0; row < run->rows; row++)
         if (run->tokens[row] < 0 || run->tokens[row] >= decoder->vocabulary) return row;
-    std::lock_guard<std::mutex> lock(workshop->busy);
-    workshop->scratch.reserve(*decoder, *run, threads);
-    if (decoder->is_bfloat16) pass<bfloat16>(*decoder, *run, threads);
-    else pass<float>(*decoder, *run, threads);
+    Runner{threads}(*decoder, *run);
     return -1;
 }
 
@@ -877,6 +923,43 @@ int32_t draftwood_step(const draftwood::Decoder* decoder, draftwood::ForwardInpu
     step->draft_seconds += lap();
     return -1;
 }
+
+// A sequence of a drafter's head; the head stays where it is.
+draftwood::HeadSession* draftwood_head_new(const draftwood::Head* head) {
+    return new draftwood::HeadSession(*head);
+}
+
+void draftwood_head_free(draftwood::HeadSession* session) { delete session; }
+
+// As HeadSession says; the number of a row whose token, or parent, is none, and then nothing was
+// run; else -1.
+int32_t draftwood_head_take(draftwood::HeadSession* session, const draftwood::FusionInput* features,
+                            const int64_t* tokens, int64_t count, draftwood::Successors* found,
+                            int32_t threads) {
+    return session->take(*features, tokens, count, *found, draftwood::Runner{threads});
+}
+
+int32_t draftwood_head_level(draftwood::HeadSession* session, const int64_t* parents,
+                             const int64_t* tokens, int64_t count, draftwood::Successors* found,
+                             int32_t threads) {
+    return session->level(parents, tokens, count, *found, draftwood::Runner{threads});
+}
+
+// As HeadSession says, behind a take() of the root and what came before it; see there.
+int32_t draftwood_head_draft(draftwood::HeadSession* session,
+                             const draftwood::FusionInput* features, const int64_t* tokens,
+                             int64_t count, draftwood::Successors* found,
+                             draftwood::HeadTree* tree, int32_t threads) {
+    const draftwood::Runner run{threads};
+    const int32_t odd = session->take(*features, tokens, count, *found, run);
+    if (odd >= 0) return odd;
+    tree->tokens[0] = tokens[count - 1];
+    session->draft(*tree, *found, run);
+    return -1;
+}
+
+// Rows that stay.
+void draftwood_head_keep(draftwood::HeadSession* session, int64_t rows) { session->keep(rows); }
 
 int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t inputs,
                             int32_t threads) {
@@ -1054,7 +1137,8 @@ int64_t draftwood_structure_size(int32_t index) {
     const int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Expert),
                              sizeof(Experts), sizeof(Layer),        sizeof(Gating),
                              sizeof(Decoder), sizeof(ForwardInput), sizeof(StoredBlocks),
-                             sizeof(Step)};
+                             sizeof(Step),    sizeof(Fusion),       sizeof(FusionInput),
+                             sizeof(Head),    sizeof(Successors),   sizeof(HeadTree)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

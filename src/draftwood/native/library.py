@@ -39,9 +39,13 @@ from draftwood.native.structures import (
     STRUCTURES,
     CDecoder,
     CForwardInput,
+    CFusionInput,
+    CHead,
+    CHeadTree,
     CMatrix,
     CStep,
     CStoredBlocks,
+    CSuccessors,
 )
 from draftwood.storage.atomic import publish
 from draftwood.storage.home import home
@@ -59,6 +63,43 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         c_int32,
         (POINTER(CDecoder), POINTER(CForwardInput), POINTER(CStep), c_int64, c_int64, c_int32),
     ),
+    "draftwood_head_new": (c_void_p, (POINTER(CHead),)),
+    "draftwood_head_free": (None, (c_void_p,)),
+    "draftwood_head_take": (
+        c_int32,
+        (
+            c_void_p,
+            POINTER(CFusionInput),
+            POINTER(c_int64),
+            c_int64,
+            POINTER(CSuccessors),
+            c_int32,
+        ),
+    ),
+    "draftwood_head_level": (
+        c_int32,
+        (
+            c_void_p,
+            POINTER(c_int64),
+            POINTER(c_int64),
+            c_int64,
+            POINTER(CSuccessors),
+            c_int32,
+        ),
+    ),
+    "draftwood_head_draft": (
+        c_int32,
+        (
+            c_void_p,
+            POINTER(CFusionInput),
+            POINTER(c_int64),
+            c_int64,
+            POINTER(CSuccessors),
+            POINTER(CHeadTree),
+            c_int32,
+        ),
+    ),
+    "draftwood_head_keep": (None, (c_void_p, c_int64)),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
     "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
     "draftwood_pack_blocks": (None, (POINTER(CStoredBlocks), c_int64, c_int32)),

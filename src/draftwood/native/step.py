@@ -1,6 +1,7 @@
 """A step of one text in one call of the library; see step.h."""
 
 import math
+from collections.abc import Mapping
 from ctypes import c_float
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,12 +23,14 @@ class NativeDraft:
         drafting: of the request; None drafts and learns nothing.
         ranks: likeliest successors that are learnt of each node; 0 learns the path alone.
         temperature: of their probabilities.
+        hidden: layers whose hidden states are handed out; layer i is the input of decoder layer i.
     """
 
     costs: Costs | None = None
     drafting: Drafting | None = None
     ranks: int = 0
     temperature: float = 1.0
+    hidden: tuple[int, ...] = ()
 
     @property
     def most(self) -> int:
@@ -45,6 +48,8 @@ class NativeStep(NamedTuple):
         path: nodes that are now text, the root included.
         next_token: drawn behind them.
         seconds: by phase.
+        hidden: by layer, in float32: a row for each node, and further rows that mean nothing. They
+            are where the library wrote them, until the next step.
     """
 
     tokens: list[int]
@@ -54,6 +59,7 @@ class NativeStep(NamedTuple):
     path: list[int]
     next_token: int
     seconds: dict[str, float]
+    hidden: Mapping[int, Float[Tensor, "nodes dim"]] = {}
 
 
 class UndrawableError(Exception):

@@ -35,7 +35,7 @@ class CMatrix(Structure):
 
 
 class CNorm(Structure):
-    """See decoder.cpp, also for what follows."""
+    """See network.h, also for what follows."""
 
     _fields_ = (("weight", c_void_p), ("bias", c_void_p))
 
@@ -69,6 +69,28 @@ class CLayer(Structure):
         ("sinks", c_void_p),
         ("window", c_int32),
         ("rotary", c_int32),
+    )
+
+
+class CFusion(Structure):
+    """See network.h, also for what follows."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("reads", "feeds_normed", "starts_normed")),
+        ("norms", POINTER(CNorm)),
+        ("matrix", CMatrix),
+        ("state_norm", CNorm),
+    )
+
+
+class CFusionInput(Structure):
+    _fields_ = (
+        ("features", POINTER(c_int64)),
+        ("feature_rows", POINTER(c_int64)),
+        ("feature_stride", c_int64),
+        ("is_bfloat16", c_int32),
+        ("states", c_void_p),
+        ("results", c_void_p),
     )
 
 
@@ -113,6 +135,7 @@ class CDecoder(Structure):
         ("norm", CNorm),
         ("lm_head", CMatrix),
         ("layers", POINTER(CLayer)),
+        ("fusion", POINTER(CFusion)),
     )
 
 
@@ -130,6 +153,8 @@ class CForwardInput(Structure):
         ("logits", c_void_p),
         ("hidden", POINTER(c_int64)),
         ("seconds", c_void_p),
+        ("only_keys", c_int32),
+        ("fused", POINTER(CFusionInput)),
     )
 
 
@@ -159,8 +184,41 @@ class CStep(Structure):
     )
 
 
+class CHead(Structure):
+    """See head.h, also for what follows."""
+
+    _fields_ = (
+        ("decoder", POINTER(CDecoder)),
+        ("layers", c_int64),
+        ("draft_tokens", c_void_p),
+        ("target_vocabulary", c_int64),
+    )
+
+
+class CSuccessors(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("ranks", "is_drawn")),
+        ("temperature", c_float),
+        *((name, c_uint64) for name in ("key", "place")),
+        ("tokens", POINTER(c_int64)),
+        *((name, POINTER(c_float)) for name in ("log_probs", "race_scores")),
+        *((name, c_void_p) for name in ("logits", "states")),
+    )
+
+
+class CHeadTree(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("max_nodes", "depth", "width")),
+        ("race_spread", c_float),
+        *((name, POINTER(c_int64)) for name in ("tokens", "parents")),
+        ("log_probs", POINTER(c_float)),
+        ("nodes", c_int32),
+    )
+
+
 STRUCTURES: tuple[type[Structure], ...] = (
     *(CMatrix, CNorm, CExpert, CExperts),
     *(CLayer, CGating, CDecoder, CForwardInput, CStoredBlocks, CStep),
+    *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree),
 )
 """In the order of ``draftwood_structure_size``."""

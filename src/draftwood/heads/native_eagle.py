@@ -1,0 +1,65 @@
+"""An EAGLE head run by the C++ library."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.native import head as native
+from draftwood.native.head import HeadProducts, HeadShape, NativeHead
+from draftwood.native.matrix import Matrix
+
+
+class NativeEagle(NativeHead):
+    """An ``EagleHead`` as the library runs it; ``start()`` begins a text.
+
+    Args:
+        head: whose weights are packed now; later changes of them are not seen.
+        draft_tokens, lm_rows, embedding, embedding_scale, products: see ``NativeHead``.
+
+    Raises:
+        ValueError: where it cannot be run so; see ``why_not``.
+    """
+
+    def __init__(
+        self,
+        head: EagleHead,
+        draft_tokens: Int[Tensor, " draft_vocab"],
+        lm_rows: Float[Tensor, "draft_vocab dim"],
+        embedding: Float[Tensor, "vocab dim"] | Matrix,
+        embedding_scale: float = 1.0,
+        products: HeadProducts = "int8",
+    ) -> None:
+        super().__init__(
+            shape_of(head.config),
+            head.state_dict(),
+            draft_tokens,
+            lm_rows,
+            embedding,
+            embedding_scale,
+            products,
+        )
+
+
+def why_not(config: EagleConfig, products: HeadProducts = "int8") -> str | None:
+    """What keeps the library from running such a head, in a clause; None where it can."""
+    return native.why_not(shape_of(config), products)
+
+
+def shape_of(config: EagleConfig) -> HeadShape:
+    """The head's sizes and switches as the library wants them."""
+    sizes = config.sizes
+    return HeadShape(
+        hidden=sizes.hidden,
+        intermediate_size=sizes.intermediate_size,
+        heads=sizes.heads,
+        num_kv_heads=sizes.num_kv_heads,
+        head_dim=sizes.head_dim,
+        rope_theta=sizes.rope_theta,
+        epsilon=sizes.epsilon,
+        layers=config.layers,
+        reads=len(config.reads),
+        norms_features=config.norms_features,
+        feeds_normed=config.feeds_normed,
+        starts_normed=config.norm_before_residual,
+        window=config.window,
+    )

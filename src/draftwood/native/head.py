@@ -1,0 +1,274 @@
+"""A drafter's head in C++: a decoder layer that goes on from its target's hidden states.
+
+See head.h. What such a head computes is told by ``heads/eagle.py``.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.native import library, structures
+from draftwood.native.head_session import MAX_RANKS, HeadSession
+from draftwood.native.matrix import Matrix
+
+HeadProducts = Literal["float32", "bfloat16", "int8", "int4"]
+_LAYER = {
+    "query": "self_attn.q_proj",
+    "key": "self_attn.k_proj",
+    "value": "self_attn.v_proj",
+    "output": "self_attn.o_proj",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+}
+_NORMS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """Sizes and switches of a head.
+
+    Attributes:
+        hidden: entries of a hidden state, the target's.
+        layers: decoder layers; the first reads token and state side by side.
+        reads: states of the target that become one.
+        norms_features: whether each of these is normed before.
+        feeds_normed: whether a drafted state goes back in after the final norm.
+        starts_normed: whether the residual stream begins with the state as the first layer reads
+            it.
+        window: newest rows that a row sees, itself included; None for all.
+    """
+
+    hidden: int
+    intermediate_size: int
+    heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope_theta: float
+    epsilon: float
+    layers: int
+    reads: int
+    norms_features: bool
+    feeds_normed: bool
+    starts_normed: bool
+    window: int | None
+
+
+class NativeHead:
+    """A head as the library runs it, for any number of texts.
+
+    A row gives the same bits whatever is computed beside it: alone, among others, in a tree.
+
+    Args:
+        shape: what the head is.
+        weights: by the names of ``EagleHead.state_dict()``.
+        draft_tokens: the draft vocabulary in numbers of the target's, all different.
+        lm_rows: rows of the target's output head, one for each draft token.
+        embedding: the target's, in float32, bfloat16 or a file's blocks. Keys and values are stored
+            in its type, in bfloat16 beside blocks. It is read where it lies, not copied.
+        embedding_scale: what embedded tokens are multiplied with.
+        products: how matrices are stored and multiplied; see ``NativeModel``.
+
+    Attributes:
+        weight_bytes: of all matrices with their scales.
+
+    Raises:
+        ValueError: for weights, vocabularies or CPUs that this does not work with.
+    """
+
+    def __init__(
+        self,
+        shape: HeadShape,
+        weights: Mapping[str, Tensor],
+        draft_tokens: Int[Tensor, " draft_vocab"],
+        lm_rows: Float[Tensor, "draft_vocab dim"],
+        embedding: Float[Tensor, "vocab dim"] | Matrix,
+        embedding_scale: float = 1.0,
+        products: HeadProducts = "int8",
+    ) -> None:
+        if reason := why_not(shape, products):
+            raise ValueError(reason)
+        self.target_vocabulary = embedding.shape[0]
+        _check_vocabulary(shape, draft_tokens, lm_rows, embedding)
+        self.shape, self.products = shape, products
+        self.vocab_size = len(draft_tokens)
+        self.draft_tokens = draft_tokens.to(torch.int64).contiguous()
+        self.weight_bytes, self._encodings = 0, 0
+        self._memory: list[object] = []  # what the structures point to
+        self._weights = weights
+        fusion = self._fusion()
+        self.is_bfloat16 = not (isinstance(embedding, Tensor) and embedding.dtype == torch.float32)
+        layers = (structures.CLayer * shape.layers)(*map(self._layer, range(shape.layers)))
+        lm_head = self._packed("the rows of the output head", lm_rows)
+        self._decoder = self._network(embedding, embedding_scale, lm_head, layers, fusion)
+        self.structure = structures.CHead(
+            ctypes.pointer(self._decoder),
+            shape.layers,
+            self.draft_tokens.data_ptr(),
+            self.target_vocabulary,
+        )
+        del self._weights
+
+    def start(
+        self, ranks: int = 8, temperature: float = 0.0, key: int | None = None
+    ) -> HeadSession:
+        """Begin a text.
+
+        Args:
+            ranks: successors of each row that are handed out.
+            temperature: of their probabilities; at 0 they are those at 1.
+            key: of the request's noise. With it, and a temperature above 0, the successors are
+                those that come first in the race of the draws to come (``rng.py``), over the whole
+                draft vocabulary; else the likeliest.
+        """
+        if not 0 <= ranks <= min(MAX_RANKS, self.vocab_size):
+            raise ValueError(
+                f"ranks must be 0 to {min(MAX_RANKS, self.vocab_size)} here, got {ranks}"
+            )
+        return HeadSession(self, ranks, temperature, key)
+
+    def _fusion(self) -> structures.CFusion:
+        shape = self.shape
+        norms = None
+        if shape.norms_features:
+            names = [f"fc_norm.{number}" for number in range(shape.reads)]
+            norms = (structures.CNorm * shape.reads)(*map(self._norm, names))
+        return structures.CFusion(
+            reads=shape.reads,
+            feeds_normed=shape.feeds_normed,
+            starts_normed=shape.starts_normed,
+            norms=norms,
+            matrix=self._matrix("fc", shape.hidden, shape.reads * shape.hidden),
+            state_norm=self._norm("layers.0.hidden_norm"),
+        )
+
+    def _layer(self, number: int) -> structures.CLayer:
+        shape = self.shape
+        inputs = shape.hidden * (2 if number == 0 else 1)
+        queries, keys = shape.heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        sizes = {
+            "query": (queries, inputs),
+            "key": (keys, inputs),
+            "value": (keys, inputs),
+            "output": (shape.hidden, queries),
+            "gate": (shape.intermediate_size, shape.hidden),
+            "up": (shape.intermediate_size, shape.hidden),
+            "down": (shape.hidden, shape.intermediate_size),
+        }
+        place = f"layers.{number}."
+        return structures.CLayer(
+            **{own: self._norm(place + name) for own, name in _NORMS.items()},
+            **{own: self._matrix(place + name, *sizes[own]) for own, name in _LAYER.items()},
+            window=shape.window or 0,
+        )
+
+    def _network(
+        self,
+        embedding: Tensor | Matrix,
+        embedding_scale: float,
+        lm_head: structures.CMatrix,
+        layers: ctypes.Array[structures.CLayer],
+        fusion: structures.CFusion,
+    ) -> structures.CDecoder:
+        shape = self.shape
+        powers = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
+        return structures.CDecoder(
+            hidden=shape.hidden,
+            intermediate_size=shape.intermediate_size,
+            heads=shape.heads,
+            num_kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            rotary_dim=shape.head_dim,
+            rotaries=1,
+            vocabulary=self.vocab_size,
+            encodings=self._encodings,
+            is_bfloat16=self.is_bfloat16,
+            gating=structures.CGating(structures.ACTIVATIONS["silu"], 1.0, 0.0, 0.0),
+            epsilon=shape.epsilon,
+            embedding_scale=embedding_scale,
+            attention_scale=shape.head_dim**-0.5,
+            residual_scale=1.0,
+            logit_scale=1.0,
+            rotary_scales=self._address(torch.ones(1)),
+            frequencies=self._address(1.0 / shape.rope_theta**powers),
+            embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
+            embedding_codes=self._kept(embedding).structure
+            if isinstance(embedding, Matrix)
+            else structures.CMatrix(),
+            norm=self._norm("norm"),
+            lm_head=lm_head,
+            layers=layers,
+            fusion=ctypes.pointer(fusion),
+        )
+
+    def _matrix(self, name: str, outputs: int, inputs: int) -> structures.CMatrix:
+        return self._packed(name, self._weight(name, (outputs, inputs)))
+
+    def _packed(self, name: str, weight: Tensor) -> structures.CMatrix:
+        if not bool(weight.isfinite().all()):
+            raise ValueError(f"{name} holds numbers that are not finite; train the head again")
+        matrix = self._kept(Matrix.pack(weight.detach(), None, self.products))
+        self.weight_bytes += matrix.weight_bytes
+        self._encodings |= matrix.structure.encoding
+        return matrix.structure
+
+    def _norm(self, name: str) -> structures.CNorm:
+        weight = self._weight(name, (self.shape.hidden,)).detach().float()
+        return structures.CNorm(self._address(weight), None)
+
+    def _weight(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        found = self._weights.get(f"{name}.weight")
+        if found is None or tuple(found.shape) != shape:
+            lies = "is missing" if found is None else f"has the shape {tuple(found.shape)}"
+            raise ValueError(f"{name}.weight {lies}; this head needs one of {shape}")
+        return found
+
+    def _kept(self, matrix: Matrix) -> Matrix:
+        self._memory.append(matrix)
+        return matrix
+
+    def _address(self, tensor: Tensor) -> int:
+        tensor = tensor.contiguous()
+        self._memory.append(tensor)
+        return tensor.data_ptr()
+
+
+def why_not(shape: HeadShape, products: HeadProducts = "int8") -> str | None:
+    """What keeps the library from running such a head, in a clause; None where it can."""
+    if not library.available():
+        return "the native head needs a C++ compiler (for instance: apt install g++)"
+    if products in ("int8", "int4") and not library.instructions(True):
+        return f"{products} needs a CPU with fast 8-bit products; take bfloat16 or float32"
+    if shape.head_dim % 2:
+        return f"the native head needs an even head_dim, got {shape.head_dim}; run it in PyTorch"
+    return None
+
+
+def _check_vocabulary(
+    shape: HeadShape, draft_tokens: Tensor, lm_rows: Tensor, embedding: Tensor | Matrix
+) -> None:
+    vocabulary, width = embedding.shape
+    if isinstance(embedding, Tensor) and (
+        embedding.dtype not in (torch.float32, torch.bfloat16) or embedding.device.type != "cpu"
+    ):
+        raise ValueError(
+            f"the embedding must be in float32 or bfloat16 on the CPU, got {embedding.dtype} on"
+            f" {embedding.device}"
+        )
+    if width != shape.hidden or tuple(lm_rows.shape) != (len(draft_tokens), shape.hidden):
+        raise ValueError(
+            f"a head of {shape.hidden} entries and {len(draft_tokens)} draft tokens does not go"
+            f" with an embedding of {width} entries and output rows {tuple(lm_rows.shape)}; take"
+            " those of the target that it was trained for"
+        )
+    if not len(draft_tokens) or not 0 <= int(draft_tokens.min()) <= int(draft_tokens.max()) < (
+        vocabulary
+    ):
+        raise ValueError(f"draft tokens must be some of the target's 0 to {vocabulary - 1}")
+    if len(draft_tokens.unique()) != len(draft_tokens):
+        raise ValueError("draft tokens must differ from each other")

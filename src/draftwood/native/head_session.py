@@ -1,0 +1,256 @@
+"""One text of a head in C++; see head.h."""
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from ctypes import byref, c_float, c_int64
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.native import library, structures
+from draftwood.native.threads import threads
+
+if TYPE_CHECKING:
+    from draftwood.native.head import NativeHead
+
+MAX_RANKS = 64
+"""Most successors of a row that are asked for."""
+MAX_ROWS = 64
+"""Most rows of a level."""
+
+
+class Found(NamedTuple):
+    """Successors of some rows, best first.
+
+    Attributes:
+        tokens: of each row, in the target's vocabulary.
+        log_probs: of these under a softmax over the draft vocabulary.
+        race_scores: of these in the race of the next draws, the logarithm of their probability by
+            the time at which they arrive; 0 without a race.
+    """
+
+    tokens: list[list[int]]
+    log_probs: list[list[float]]
+    race_scores: list[list[float]]
+
+
+class DraftedNodes(NamedTuple):
+    """A tree of drafts; parents come before children.
+
+    Attributes:
+        tokens: of the nodes, the root first.
+        parents: of the nodes; -1 for the root.
+        log_probs: of the whole path to a node: under the head, or of winning the races.
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    log_probs: list[float]
+
+
+class HeadSession:
+    """One text of a ``NativeHead``: its committed rows, and drafts behind them.
+
+    Row t holds the target's states at place t and the token at place t + 1. Use it in one thread.
+
+    Attributes:
+        length: committed rows.
+    """
+
+    def __init__(self, head: "NativeHead", ranks: int, temperature: float, key: int | None) -> None:
+        self.head, self.length = head, 0
+        self._library = library.library()
+        self._handle = self._library.draftwood_head_new(byref(head.structure))
+        # the structures that it reads live as long as the handle
+        free = weakref.finalize(self, _free, self._library, self._handle, head)
+        free.atexit = False
+        self._tokens = (c_int64 * (MAX_ROWS * ranks))()
+        self._log_probs = (c_float * (MAX_ROWS * ranks))()
+        self._race_scores = (c_float * (MAX_ROWS * ranks))()
+        self._found = structures.CSuccessors(
+            ranks=ranks,
+            is_drawn=key is not None and temperature > 0.0,
+            temperature=temperature or 1.0,
+            key=key or 0,
+            tokens=self._tokens,
+            log_probs=self._log_probs,
+            race_scores=self._race_scores,
+        )
+        self._ranks, self._rows, self._tree = ranks, 0, None
+
+    def take(
+        self,
+        features: Float[Tensor, "rows reads dim"] | Sequence[Float[Tensor, "nodes dim"]],
+        tokens: Sequence[int],
+        path: Sequence[int] | None = None,
+        place: int = 0,
+    ) -> Found:
+        """Append committed rows, in the place of what was drafted; successors of the last one.
+
+        Args:
+            features: the target's states, in float32 or bfloat16 on the CPU: those of all layers
+                side by side, or as a forward pass gives them, a tensor of each layer.
+            tokens: the token behind each row; the last one is the newest of the text.
+            path: rows of ``features`` that are taken, in order; None takes all.
+            place: number of the next draw, the one behind the newest token.
+        """
+        odd = self._library.draftwood_head_take(
+            *self._taken(features, tokens, path, place), threads()
+        )
+        self._check(odd, tokens, len(tokens))
+        return self._read(1)
+
+    def level(self, parents: Sequence[int], tokens: Sequence[int]) -> Found:
+        """Append drafted rows; their successors.
+
+        Args:
+            parents: of each the drafted row that it follows, counted from 0 since the last
+                ``take``; -1 for the last committed row.
+            tokens: of each.
+        """
+        count = len(tokens)
+        if not 0 < count <= MAX_ROWS or len(parents) != count:
+            raise ValueError(
+                f"a level has 1 to {MAX_ROWS} tokens with a parent each, got {count} and"
+                f" {len(parents)}"
+            )
+        odd = self._library.draftwood_head_level(
+            self._handle,
+            (c_int64 * count)(*parents),
+            (c_int64 * count)(*tokens),
+            count,
+            self._found,
+            threads(),
+        )
+        if odd >= 0 and 0 <= tokens[odd] < self.head.target_vocabulary:
+            raise ValueError(f"row {parents[odd]} is not there to be drafted from; take() first")
+        self._check(odd, tokens, 0)
+        return self._read(count)
+
+    def draft(
+        self,
+        features: Float[Tensor, "rows reads dim"] | Sequence[Float[Tensor, "nodes dim"]],
+        tokens: Sequence[int],
+        max_nodes: int,
+        depth: int,
+        width: int = 4,
+        path: Sequence[int] | None = None,
+        place: int = 0,
+        race_spread: float = 0.7,
+    ) -> DraftedNodes:
+        """``take``, then a tree behind the newest token, in one call.
+
+        Of each level the likeliest nodes are read, and of all that was found the likeliest paths
+        stay (EAGLE-2: Li et al. 2024, arXiv:2406.16858).
+
+        Args:
+            max_nodes: of the tree, without its root.
+            depth: most levels.
+            width: most nodes of a level that are read.
+            race_spread: by how much the target's log-probabilities differ from the head's, where
+                the next draws are raced: the smaller, the likelier the head's winner is the
+                target's.
+        """
+        if race_spread <= 0.0:
+            raise ValueError(f"race_spread must be above 0, got {race_spread}")
+        if min(max_nodes, depth, width) < 1 or width > MAX_ROWS:
+            raise ValueError(
+                f"a tree has nodes, levels and a width of at least 1 and at most {MAX_ROWS}, got"
+                f" {max_nodes}, {depth} and {width}"
+            )
+        tree = self._room(max_nodes)
+        tree.depth, tree.width, tree.race_spread = depth, width, race_spread
+        taken = self._taken(features, tokens, path, place)
+        odd = self._library.draftwood_head_draft(*taken, tree, threads())
+        self._check(odd, tokens, len(tokens))
+        size = 1 + tree.nodes
+        return DraftedNodes(tree.tokens[:size], tree.parents[:size], tree.log_probs[:size])
+
+    def keep(self, length: int) -> None:
+        """Drop what was drafted, and all committed rows from this one on."""
+        self.length, self._rows = min(self.length, length), 0
+        self._library.draftwood_head_keep(self._handle, self.length)
+
+    def states(self) -> Float[Tensor, "rows dim"]:
+        """What the rows of the last call give to their children."""
+        return self._copy(self._found.states, self.head.shape.hidden)
+
+    def logits(self) -> Float[Tensor, "rows draft_vocab"]:
+        """Logits of the draft vocabulary behind the rows of the last call."""
+        return self._copy(self._found.logits, self.head.vocab_size)
+
+    def _copy(self, address: int | None, width: int) -> Tensor:
+        if not self._rows:
+            return torch.empty(0, width)
+        numbers = (c_float * (self._rows * width)).from_address(address or 0)
+        return torch.frombuffer(numbers, dtype=torch.float32).clone().view(self._rows, width)
+
+    def _room(self, max_nodes: int) -> structures.CHeadTree:
+        if self._tree is None or self._tree.max_nodes != max_nodes:
+            size = 1 + max_nodes
+            self._tree = structures.CHeadTree(
+                max_nodes=max_nodes,
+                tokens=(c_int64 * size)(),
+                parents=(c_int64 * size)(),
+                log_probs=(c_float * size)(),
+            )
+        return self._tree
+
+    def _taken(
+        self,
+        features: Tensor | Sequence[Tensor],
+        tokens: Sequence[int],
+        path: Sequence[int] | None,
+        place: int,
+    ) -> tuple[object, ...]:
+        """What the library's functions that take rows are called with."""
+        layers = features.unbind(1) if isinstance(features, Tensor) else features
+        shape, first, count = self.head.shape, layers[0], len(tokens)
+        if len(layers) != shape.reads or any(
+            each.shape != first.shape
+            or each.stride() != first.stride()
+            or each.dtype != first.dtype
+            for each in layers
+        ):
+            raise ValueError(f"states of {shape.reads} layers must come in one shape and type")
+        if first.dtype not in (torch.float32, torch.bfloat16) or first.device.type != "cpu":
+            raise ValueError(
+                f"states must be in float32 or bfloat16 on the CPU, got {first.dtype} on"
+                f" {first.device}"
+            )
+        if first.ndim != 2 or first.shape[1] != shape.hidden or first.stride(1) != 1:
+            raise ValueError(f"states must be rows of {shape.hidden}, got {tuple(first.shape)}")
+        rows = range(len(first)) if path is None else path
+        if not count or len(rows) != count or not 0 <= min(rows) <= max(rows) < len(first):
+            raise ValueError(
+                f"each of {count} tokens needs a row of the {len(first)} states, got {len(rows)}"
+            )
+        self._found.place = place
+        given = structures.CFusionInput(
+            features=library.integers([each.data_ptr() for each in layers]),
+            feature_rows=None if path is None else library.integers(path),
+            feature_stride=first.stride(0),
+            is_bfloat16=first.dtype == torch.bfloat16,
+        )
+        return self._handle, byref(given), library.integers(tokens), count, self._found
+
+    def _check(self, odd: int, tokens: Sequence[int], taken: int) -> None:
+        if odd >= 0:
+            raise ValueError(
+                f"token {tokens[odd]} is beyond the vocabulary of {self.head.target_vocabulary}"
+            )
+        self.length += taken
+
+    def _read(self, rows: int) -> Found:
+        ranks, self._rows = self._ranks, rows
+        parts = [slice(row * ranks, (row + 1) * ranks) for row in range(rows)]
+        found = (self._tokens, self._log_probs, self._race_scores)
+        return Found(*([each[part] for part in parts] for each in found))
+
+
+def _free(compiled: ctypes.CDLL, handle: int, head: "NativeHead") -> None:
+    del head  # kept until now
+    compiled.draftwood_head_free(handle)

@@ -1,0 +1,89 @@
+// What Python describes a network and a forward pass with: the structures of structures.py.
+#pragma once
+
+#include "activations.h"
+#include "experts.h"
+#include "visibility.h"
+
+namespace draftwood {
+
+struct Norm {
+    const float *weight, *bias;  // bias may be null
+};
+
+struct Layer {
+    // each may have no weight, and then nothing is normed there; the last two are for what is added
+    Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
+    Matrix query, key, value, output, gate, up, down;  // the last three only without experts
+    Experts experts;
+    // of each head: the score of something that is always seen and holds nothing; null for none
+    const float* sinks;
+    int32_t window;  // tokens that a row sees, itself included; 0 for all
+    int32_t rotary;  // which table of frequencies; -1 for none
+};
+
+// What a drafter's head has before its layers: it joins hidden states of its target. Its first
+// layer reads a token and a state side by side (heads/eagle.py).
+struct Fusion {
+    int32_t reads;          // states of the target that become one
+    int32_t feeds_normed;   // whether a drafted state goes back in after the final norm
+    int32_t starts_normed;  // whether the stream begins with the state as the first layer reads it
+    const Norm* norms;      // [reads], or null
+    Matrix matrix;          // [hidden][reads * hidden]
+    Norm state_norm;        // of the state that the first layer reads
+};
+
+// Rows of a head begin with states of its target, or with what it drafted itself.
+struct FusionInput {
+    // [reads]: each [..][hidden], in bfloat16 or float32; null where `states` are given
+    const void* const* features;
+    const int64_t* feature_rows;  // [rows]: where a row's lie in each; null for 0, 1, ...
+    int64_t feature_stride;       // numbers from one to the next
+    int32_t is_bfloat16;          // of the features
+    const float* const* states;   // [rows]: each [hidden]
+    float* results;               // [wanted rows][hidden]: what goes back in
+};
+
+struct Decoder {
+    int32_t hidden, intermediate_size, heads, num_kv_heads, head_dim, rotary_dim, rotaries,
+        vocabulary;
+    int32_t encodings;       // of rows, for all matrices
+    int32_t is_bfloat16;     // whether the cache and the embedding are in bfloat16, else in float32
+    int32_t has_byte_cache;  // whether the cache is in bytes with scales instead
+    int32_t is_layer_norm;   // whether norms take off the mean
+    int32_t norms_whole_vectors;  // whether queries and keys are normed across all heads
+    int32_t is_parallel;  // whether the network reads what attention reads, not what it gave
+    Gating gating;
+    float epsilon;
+    float embedding_scale, attention_scale, residual_scale, logit_scale;
+    float score_cap, logit_cap;  // 0 for none
+    const float* rotary_scales;  // [rotaries]
+    const float* frequencies;    // [rotaries][rotary_dim / 2]
+    const void* embedding;       // [vocabulary hidden], or null where it is in codes
+    Matrix embedding_codes;
+    Norm norm;
+    Matrix lm_head;
+    const Layer* layers;
+    const Fusion* fusion;  // null for a whole model
+};
+
+struct ForwardInput {
+    int32_t num_sequences, rows, layers;
+    int32_t last_only;          // whether the logits of each sequence's last row are wanted alone
+    const Sequence* sequences;  // [num_sequences]
+    const int64_t *tokens, *positions;  // [rows]
+    const uint8_t *attention, *mlp;     // [layers]: whether they are run
+    // [num_sequences], each [count][start + count - before]: whether a row sees a node of its tree
+    const uint8_t* const* sees;
+    void* cache;    // [2 * layers][slots][capacity][num_kv_heads][head_dim, or padded_dim() bytes]
+    float* scales;  // of bytes: [2 * layers][slots][capacity][num_kv_heads]
+    int64_t cache_slots, capacity;
+    float* logits;         // [rows or num_sequences][vocabulary]
+    float* const* hidden;  // [layers + 1], each null or [rows][hidden]
+    double* seconds;       // [threads][PARTS], added to, or null (clock.h)
+    // sequences at the end of which only keys and values are wanted; then there is one layer
+    int32_t only_keys;
+    const FusionInput* fused;  // of a drafter's head, else null
+};
+
+}  // namespace draftwood
