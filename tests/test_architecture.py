@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "costs": GROUND | {"models"},
     "shapes": GROUND,
     "verifiers": GROUND,
-    "sources": GROUND | {"models", "costs"},
+    "sources": GROUND | {"models", "heads", "costs"},
     "drafters": GROUND | {"models", "heads", "costs", "shapes", "sources"},
     "methods": GROUND | {"models", "heads", "costs", "engine"} | AXES,
     "text": TEXT - {"text"},

@@ -24,6 +24,7 @@ from draftwood.sources.n_grams import NGrams
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Grown, Merged, PythonMerger
 from draftwood.sources.suffix import Suffix
+from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.tree import DraftTree, Draw
 
 IN_PYTHON = 3.0  # times as long as in C++ takes a step of drafting, a source of it or all
@@ -61,7 +62,7 @@ class MultiSource(Drafter):
     """
 
     name: ClassVar[str] = "combined"
-    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "drafter"})
     sources: tuple[Source, ...] = (Suffix(), NGrams())
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
@@ -77,7 +78,11 @@ class MultiSource(Drafter):
     def build(cls, resources: Resources) -> Drafter:
         known: tuple[Source, ...] = (Suffix(), NGrams())
         prior = resources.prior
-        return cls(known if prior is None else (*known, prior), Budget.of(resources.curve))
+        if prior is not None:
+            known = (*known, prior)
+        if resources.has_drafter:
+            known = (*known, TrainedHeadSource.of(resources.drafter, resources.target))
+        return cls(known, Budget.of(resources.curve))
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
@@ -102,7 +107,7 @@ class _MultiSourceSession(DraftSession):
 
     @property
     def reads(self) -> Reads:
-        return Reads(logits=self.reads_logits and self.drafts)
+        return Reads(self.reads_logits and self.drafts, self.merged.hidden)
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self.drafts = True
@@ -125,11 +130,16 @@ class _MultiSourceSession(DraftSession):
         return self.merged.native(self._native_budget)
 
     def took(self, step: NativeStep) -> DraftTree:
+        assert isinstance(self.merged, NativeMerger)  # as ``native`` saw
+        tree = self._tree_of(step, self.merged)
+        self.merged.hear(tree, step)
+        return tree
+
+    def _tree_of(self, step: NativeStep, merged: NativeMerger) -> DraftTree:
         if self._native_budget is None:
             return DraftTree.chain(step.tokens)
-        assert isinstance(self.merged, NativeMerger)  # as ``native`` saw
         grown = Grown(step.tokens, step.parents, step.chances)
-        return self._tree(grown, self.merged.names_of(step.proposers), self._native_budget)
+        return self._tree(grown, merged.names_of(step.proposers), self._native_budget)
 
     def _budget(self, context: Context) -> Budget:
         return self.budget.with_context(len(context.tokens))

@@ -98,6 +98,25 @@ class SourceSession(Protocol):
         ...
 
 
+@runtime_checkable
+class SlowSession(SourceSession, Protocol):
+    """A session whose answers take time that may not pay.
+
+    It is asked at the root where that pays by what it was worth before, and below a node at which
+    it was asked.
+    """
+
+    @property
+    def seconds(self) -> "ctypes.Array[ctypes.c_double]":
+        """What asking takes at the root and at a deeper node; the same memory at all times."""
+        ...
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Layers whose hidden states ``learn`` reads, of every forward pass."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class NativeSource:
     """How the library makes a source for one request.

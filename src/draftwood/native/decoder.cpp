@@ -11,6 +11,7 @@
 #include "attention_pairs.h"
 #include "blocks.h"
 #include "clock.h"
+#include "foreign.h"
 #include "head.h"
 #include "noise.h"
 #include "rows.h"
@@ -898,7 +899,11 @@ int32_t draftwood_step(const draftwood::Decoder* decoder, draftwood::ForwardInpu
     thread_local int64_t size = 0;  // of the logits
     Stepper stepper(*step, decoder->vocabulary);
     Lap lap;
-    stepper.draft();
+    try {
+        stepper.draft();
+    } catch (const ForeignError&) {
+        return FOREIGN_ERROR;
+    }
     step->draft_seconds = lap();
     const int64_t nodes = step->nodes;
     sees.resize(nodes * nodes), positions.resize(nodes);

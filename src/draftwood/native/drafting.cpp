@@ -80,12 +80,14 @@ int32_t draftwood_drafting_add_evidence(Drafting* drafting, double log_weight, i
 void draftwood_drafting_add_source(Drafting* drafting, int32_t kind, const void* settings,
                                    void* shared, const int32_t* evidence, int32_t count) {
     std::unique_ptr<Source> source(SOURCE_KINDS[kind].make(settings, shared));
-    drafting->members.push_back({std::move(source), {evidence, evidence + count}});
+    drafting->members.push_back({std::move(source), {evidence, evidence + count}, nullptr});
 }
 
-// One more source, which only Python has.
-void draftwood_drafting_add_foreign(Drafting* drafting, ForeignSource::Ask ask) {
-    drafting->members.push_back({std::make_unique<ForeignSource>(ask), {}});
+// One more source, which only Python has. `seconds` [2]: of asking it at the root and deeper, which
+// Python may change; null asks it at every node.
+void draftwood_drafting_add_foreign(Drafting* drafting, ForeignSource::Ask ask,
+                                    const double* seconds) {
+    drafting->members.push_back({std::make_unique<ForeignSource>(ask), {}, seconds});
 }
 
 // The nodes of a tree in falling order of their chances, no path longer than `room`; returns how

@@ -41,6 +41,8 @@ class CMergingSettings(Structure):
         *((name, c_int32) for name in ("buckets", "steps")),
         *((name, c_double) for name in ("rate", "strength", "decay", "floor")),
         *((name, c_double) for name in ("least_noise", "likeliest_child")),
+        *((f"asking_{name}", c_double) for name in ("gain", "strength", "decay", "reach")),
+        ("asking_trial", c_int32),
     )
 
 
@@ -203,12 +205,16 @@ class Drafting:
             len(evidence),
         )
 
-    def add_foreign(self, ask: Callable[[int, int, int], int]) -> None:
+    def add_foreign(
+        self, ask: Callable[[int, int, int], int], seconds: "Array[c_double] | None" = None
+    ) -> None:
         """Have the library ask Python for what one more source holds likely.
 
         Args:
             ask: takes the numbers of a node and of its parent, -1 above the root, and the node's
                 token; returns the address of a ``CandidateBuffer``. ``grow`` raises its errors.
+            seconds: of asking at the root and at deeper nodes, read before each question; None asks
+                at every node.
         """
         errors = self._errors
 
@@ -220,8 +226,12 @@ class Drafting:
                 return 0
 
         callback = ASK(guarded)
-        self._kept.append(callback)
-        self.library.draftwood_drafting_add_foreign(self.handle, callback)
+        self._kept.append((callback, seconds))
+        self.library.draftwood_drafting_add_foreign(self.handle, callback, seconds)
+
+    def error(self) -> BaseException:
+        """What a foreign source raised."""
+        return self._errors.pop()
 
     def grow(
         self, root: int, costs: Costs, draw: tuple[int, int] | None, room: int
@@ -245,7 +255,7 @@ class Drafting:
             *(costs.tokens, costs.parents, costs.chances),
         )
         if count < 0:
-            raise self._errors.pop()
+            raise self.error()
         return costs.tokens[:count], costs.parents[:count], costs.chances[:count]
 
     def proposers(self, size: int) -> list[int]:

@@ -7,6 +7,7 @@ namespace draftwood {
 
 // Python raised an error, which drafting.py keeps.
 struct ForeignError {};
+constexpr int32_t FOREIGN_ERROR = -2;  // what functions return then, which return -1 or more else
 
 struct ForeignSource : Source {
     // Numbers of a node and of its parent in this tree, -1 above the root, and the node's token.

@@ -14,30 +14,42 @@ namespace draftwood {
 struct Prediction {
     std::vector<Candidates> candidates;
     TokenProbs mixed, means, estimates;
-    bool made = false, deep = false;
+    bool made = false, asked = false;  // `asked`: a source that takes its time spoke too
+    int table = 0;                     // of the estimates
+
+    double best() const {
+        double found = 0;
+        for (const TokenProb& candidate : estimates) found = std::max(found, candidate.prob);
+        return found;
+    }
 };
 
 // CMergingSettings of drafting.py.
 struct MergingSettings {
-    const double* before_evidence;  // [2 buckets]
+    const double* before_evidence;  // [TABLES buckets]
     const int32_t* bucket_of;  // of each of `steps` equal parts of 0..1
     int32_t buckets, steps;
     double rate, strength, decay, floor;
     double least_noise;  // smaller exponential numbers count as this
     double likeliest_child;  // a node is expanded as if its best child had this estimate
+    double asking_gain, asking_strength, asking_decay, asking_reach;  // see Asking of acceptance.py
+    int32_t asking_trial;
 };
+
+// Estimates of root and deeper nodes, and again of both where a source that takes its time spoke.
+constexpr int TABLES = 4;
 
 struct Estimates {
     const MergingSettings settings;
     std::vector<double> log_weight;  // of each kind of evidence
-    std::vector<double> values[2], hits[2], trials[2];
+    std::vector<double> values[TABLES], hits[TABLES], trials[TABLES];
 
     explicit Estimates(const MergingSettings& settings) : settings(settings) {
-        for (int deep = 0; deep < 2; deep++) {
-            const double* before = settings.before_evidence + deep * settings.buckets;
-            values[deep].assign(before, before + settings.buckets);
-            hits[deep].assign(settings.buckets, 0);
-            trials[deep].assign(settings.buckets, 0);
+        for (int table = 0; table < TABLES; table++) {
+            const double* before = settings.before_evidence + table * settings.buckets;
+            values[table].assign(before, before + settings.buckets);
+            hits[table].assign(settings.buckets, 0);
+            trials[table].assign(settings.buckets, 0);
         }
     }
 
@@ -48,6 +60,8 @@ struct Estimates {
     // `prediction` holds candidates without weights. `noise`: of the draw that decides; null for
     // greedy texts.
     void predict(Prediction& prediction, bool deep, const PlaceKey* noise) const {
+        const int table = prediction.table = deep + 2 * prediction.asked;
+        prediction.mixed.clear(), prediction.means.clear(), prediction.estimates.clear();
         double total = 0;
         for (auto& said : prediction.candidates)
             total += said.weight = std::exp(log_weight[said.evidence]);
@@ -64,9 +78,9 @@ struct Estimates {
         for (const TokenProb& candidate : means) {
             if (!(candidate.prob > settings.floor)) continue;
             prediction.means.push_back(candidate);
-            prediction.estimates.push_back({candidate.token, values[deep][bucket(candidate.prob)]});
+            const double estimate = values[table][bucket(candidate.prob)];
+            prediction.estimates.push_back({candidate.token, estimate});
         }
-        prediction.deep = deep;
         prediction.made = true;
     }
 
@@ -98,16 +112,54 @@ struct Estimates {
                 const double share = said.weight * (held ? *held : 0.0) / *mean;
                 log_weight[said.evidence] += settings.rate * (share - said.weight);
             }
-        const int deep = prediction.deep;
+        const int table = prediction.table;
         for (const TokenProb& candidate : prediction.means) {
             const int at = bucket(candidate.prob);
-            hits[deep][at] = hits[deep][at] * settings.decay + (candidate.token == token);
-            trials[deep][at] = trials[deep][at] * settings.decay + 1.0;
-            values[deep][at] =
-                (settings.strength * settings.before_evidence[deep * settings.buckets + at] +
-                 hits[deep][at]) /
-                (settings.strength + trials[deep][at]);
+            hits[table][at] = hits[table][at] * settings.decay + (candidate.token == token);
+            trials[table][at] = trials[table][at] * settings.decay + 1.0;
+            values[table][at] =
+                (settings.strength * settings.before_evidence[table * settings.buckets + at] +
+                 hits[table][at]) /
+                (settings.strength + trials[table][at]);
         }
+    }
+};
+
+// What sources that take their time add to the best estimate, by what the others promise:
+// Asking of acceptance.py.
+struct AskingGains {
+    const MergingSettings& settings;
+    std::vector<double> sums[2], trials[2];
+    int32_t trees = 0;
+
+    explicit AskingGains(const MergingSettings& settings) : settings(settings) {
+        for (int deep = 0; deep < 2; deep++) {
+            sums[deep].assign(settings.buckets, 0);
+            trials[deep].assign(settings.buckets, 0);
+        }
+    }
+
+    int bucket(double best) const {
+        return settings.bucket_of[(int)std::min(settings.steps - 1.0, best * settings.steps)];
+    }
+
+    double gain(bool deep, double best) const {
+        const int at = bucket(best);
+        const double before = settings.asking_gain * (1 - best);
+        return (settings.asking_strength * before + sums[deep][at]) /
+               (settings.asking_strength + trials[deep][at]);
+    }
+
+    void learn(bool deep, double best, double more) {
+        const int at = bucket(best);
+        sums[deep][at] = sums[deep][at] * settings.asking_decay + more;
+        trials[deep][at] = trials[deep][at] * settings.asking_decay + 1;
+    }
+
+    // `rate`: tokens a second so far; `seconds`: of asking.
+    bool pays(bool deep, double chance, double best, double rate, double seconds) const {
+        if (!deep && trees % settings.asking_trial == 0) return true;
+        return settings.asking_reach * chance * gain(deep, best) > rate * seconds;
     }
 };
 
@@ -121,16 +173,19 @@ struct Drafting {
     struct Member {
         std::unique_ptr<Source> source;
         std::vector<int32_t> evidence;  // numbers of its kinds
+        const double* seconds = nullptr;  // [2] of asking it at the root and deeper; null: no time
     };
     std::vector<Member> members;  // in the order in which they are asked
     std::vector<int32_t> names;  // of each kind of evidence: number of its source's name
     Estimates estimates;
+    AskingGains gains;
     std::vector<Node> nodes;  // of the last tree, and what was considered besides
     std::vector<State> states;  // [nodes members]
     std::vector<Prediction> expected;  // by node
     Prediction open;  // of the token that is now drawn and not yet told
 
-    explicit Drafting(const MergingSettings& settings) : estimates(settings) {}
+    explicit Drafting(const MergingSettings& settings)
+        : estimates(settings), gains(estimates.settings) {}
     Drafting(const Drafting&) = delete;
 
     // Returns the number of a further kind of evidence.
@@ -151,11 +206,33 @@ struct Drafting {
         expected.emplace_back();
     }
 
-    void ask_sources(size_t node, std::vector<Candidates>& candidates) const {
+    // Those that take their time, or the others.
+    void ask_sources(size_t node, bool slow, std::vector<Candidates>& candidates) const {
         for (size_t i = 0; i < members.size(); i++) {
+            if (slow != (members[i].seconds != nullptr)) continue;
             CandidateList list{candidates, members[i].evidence};
             members[i].source->candidates(states[node * members.size() + i], list);
         }
+    }
+
+    // What follows a node, from all sources that are worth their time there. A slow one is asked
+    // at the root, and below a node at which it was.
+    void predict(size_t place, const PlaceKey* noise, double rate) {
+        Prediction& prediction = expected[place];
+        const Node& node = nodes[place];
+        const bool deep = node.depth > 0;
+        ask_sources(place, false, prediction.candidates);
+        estimates.predict(prediction, deep, noise);
+        double seconds = 0;
+        for (const Member& member : members)
+            if (member.seconds) seconds += member.seconds[deep];
+        if (seconds <= 0 || (deep && !expected[node.parent].asked)) return;
+        const double before = prediction.best();
+        if (!gains.pays(deep, node.chance, before, rate, seconds)) return;
+        prediction.asked = true;
+        ask_sources(place, true, prediction.candidates);
+        estimates.predict(prediction, deep, noise);
+        gains.learn(deep, before, prediction.best() - before);
     }
 
     void clear() {
@@ -189,6 +266,7 @@ struct Drafting {
         };
         int64_t number = 0;
         double yields = 1.0, rate = 1.0 / costs[0];
+        gains.trees++;
         add(-1, root, 1.0, number);
         while (!queue.empty()) {
             const Entry next = queue.top();
@@ -201,12 +279,10 @@ struct Drafting {
                 rate = std::max(rate, yields / costs[size]);
                 continue;
             }
-            Prediction& prediction = expected[next.place];
             const Node& node = nodes[next.place];
-            ask_sources(next.place, prediction.candidates);
             const PlaceKey noise = place_key(key, place + node.depth);
-            estimates.predict(prediction, node.depth > 0, noisy ? &noise : nullptr);
-            for (const TokenProb& candidate : prediction.estimates)
+            predict(next.place, noisy ? &noise : nullptr, rate);
+            for (const TokenProb& candidate : expected[next.place].estimates)
                 queue.push({node.chance * candidate.prob, ++number, candidate.token, next.place});
         }
     }

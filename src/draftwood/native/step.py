@@ -62,6 +62,10 @@ class NativeStep(NamedTuple):
     hidden: Mapping[int, Float[Tensor, "nodes dim"]] = {}
 
 
+FOREIGN_ERROR = -2
+"""What the library says where a source that only Python has raised an error; see foreign.h."""
+
+
 class UndrawableError(Exception):
     """The logits behind a node leave no token to draw."""
 
@@ -119,6 +123,9 @@ class StepCaller:
         step.ranks, step.temperature_of_ranks = draft.ranks, draft.temperature
         odd = self._call(*run, step, *sequence, threads)
         size, kept = step.nodes, step.kept
+        if odd == FOREIGN_ERROR:
+            assert draft.drafting is not None  # whose source failed
+            raise draft.drafting.error()
         if odd >= 0:
             raise IndexError(costs.tokens[odd])
         if step.broken:

@@ -30,6 +30,9 @@ LOG_WEIGHTS = {
     },
 }
 
+ASKED = 2
+"""Tables of estimates: 0 at the root, 1 deeper, and as many again where a slow source spoke."""
+
 Noise = Callable[[Sequence[int]], Sequence[float]]
 """Exponential numbers of tokens; see ``Rng.exponential_noise``."""
 
@@ -49,14 +52,24 @@ class Prediction(NamedTuple):
         means: of the likelier tokens what their acceptance is estimated by: this mean, or what it
             came to once the noise of the draw was known.
         estimates: estimated acceptance of these.
-        deep: whether draft tokens led here.
+        table: of estimates, by whether draft tokens led here and who was asked.
     """
 
     candidates: list[tuple[Evidence, dict[int, float], float]]
     mixed: dict[int, float]
     means: dict[int, float]
     estimates: dict[int, float]
-    deep: bool
+    table: int
+
+    @property
+    def best(self) -> float:
+        """Of the estimates; 0 where there is none."""
+        return max(self.estimates.values(), default=0.0)
+
+    @property
+    def asked(self) -> bool:
+        """Whether a source that takes its time spoke too."""
+        return self.table >= ASKED
 
     def sources(self, token: int) -> tuple[str, ...]:
         """Names of the sources that proposed this token."""
@@ -89,6 +102,9 @@ class Estimator:
         strength: trials that the prior is worth.
         decay: what a trial leaves of the earlier ones.
         floor: candidates of a smaller mean are not considered.
+        asked_root: as ``root``, where a slow source was asked.
+        asked_deep: likewise.
+        asking: when slow sources are asked.
     """
 
     log_weight: Mapping[Evidence, float] = field(default_factory=lambda: LOG_WEIGHTS)
@@ -98,6 +114,9 @@ class Estimator:
     strength: float = 40.0
     decay: float = 0.99
     floor: float = 0.02
+    asked_root: Line = (0.0, 1.0)
+    asked_deep: Line = (0.0, 1.0)
+    asking: "Asking" = field(default_factory=lambda: Asking())
 
     def __post_init__(self) -> None:
         if self.rate < 0 or self.strength <= 0 or not 0 < self.decay <= 1 or not 0 < self.floor < 1:
@@ -117,6 +136,69 @@ class Estimator:
     def start(self) -> "Estimates":
         """Nothing shown yet."""
         return Estimates(self)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Of all tables, in their order."""
+        return self.root, self.deep, self.asked_root, self.asked_deep
+
+
+@dataclass(frozen=True)
+class Asking:
+    """When a source that takes its time is worth it.
+
+    Where the others promise e, it is asked if chance * gain(e) * reach > rate * seconds: what it
+    adds, as a rule, to the best estimate at such a node, against the tokens that a step emits in
+    the time of asking. The gain is a running mean over the nodes at which it was asked.
+
+    Args:
+        gain: before evidence, as a share of what e leaves to 1.
+        strength: trials that this is worth.
+        decay: what a trial leaves of the earlier ones.
+        reach: tokens that a better draft token brings, those behind it included.
+        trial: it is asked at the root of every so many trees, whatever it was worth.
+    """
+
+    gain: float = 0.4
+    strength: float = 4.0
+    decay: float = 0.95
+    reach: float = 1.5
+    trial: int = 16
+
+
+class AskingGains:
+    """What slow sources added in one request; see ``Asking``."""
+
+    def __init__(self, config: Asking) -> None:
+        self.config, self.trees = config, 0
+        self.sums = [[0.0] * BUCKETS for _ in range(2)]
+        self.trials = [[0.0] * BUCKETS for _ in range(2)]
+
+    def gain(self, deep: bool, best: float) -> float:
+        """What asking adds where the others promise ``best``."""
+        config, bucket = self.config, bucket_of(best)
+        before = config.gain * (1.0 - best)
+        return (config.strength * before + self.sums[deep][bucket]) / (
+            config.strength + self.trials[deep][bucket]
+        )
+
+    def learn(self, deep: bool, best: float, more: float) -> None:
+        """Asking added ``more``."""
+        bucket, decay = bucket_of(best), self.config.decay
+        self.sums[deep][bucket] = self.sums[deep][bucket] * decay + more
+        self.trials[deep][bucket] = self.trials[deep][bucket] * decay + 1.0
+
+    def pays(self, deep: bool, chance: float, best: float, rate: float, seconds: float) -> bool:
+        """Whether to ask at a node that is reached with ``chance``.
+
+        Args:
+            best: estimate that the others promise there.
+            rate: tokens a second so far.
+            seconds: of asking.
+        """
+        if not deep and self.trees % self.config.trial == 0:
+            return True
+        return self.config.reach * chance * self.gain(deep, best) > rate * seconds
 
 
 def bucket_of(mean: float) -> int:
@@ -161,27 +243,24 @@ def before_evidence(line: Line) -> list[float]:
 
 
 class Estimates:
-    """What one request has shown.
-
-    Entry 0 of each pair of lists is for the root, entry 1 for nodes below it.
-    """
+    """What one request has shown, by table."""
 
     def __init__(self, config: Estimator) -> None:
         self.config = config
         self.log_weight = dict(config.log_weight)
-        self.prior = [before_evidence(config.root), before_evidence(config.deep)]
+        self.prior = [before_evidence(line) for line in config.lines]
         self.values = [list(row) for row in self.prior]
-        self.hits = [[0.0] * BUCKETS for _ in range(2)]
-        self.trials = [[0.0] * BUCKETS for _ in range(2)]
+        self.hits = [[0.0] * BUCKETS for _ in self.prior]
+        self.trials = [[0.0] * BUCKETS for _ in self.prior]
 
     def predict(
-        self, candidates: Sequence[Candidates], deep: bool, noise: Noise | None = None
+        self, candidates: Sequence[Candidates], table: int, noise: Noise | None = None
     ) -> Prediction:
         """What comes next, and how likely each candidate is to be accepted.
 
         Args:
             candidates: of all sources.
-            deep: whether draft tokens led here.
+            table: of estimates.
             noise: exponential numbers of tokens in the draw that decides; None for greedy texts.
         """
         log_weight = self.log_weight
@@ -194,7 +273,7 @@ class Estimates:
             weighed.append((kind, guesses, weight))
             for token, probability in guesses.items():
                 mixed[token] = mixed.get(token, 0.0) + weight * probability
-        values, floor = self.values[deep], self.config.floor
+        values, floor = self.values[table], self.config.floor
         means = mixed if noise is None or not mixed else coupled(mixed, noise)
         means = {token: mean for token, mean in means.items() if mean > floor}
         return Prediction(
@@ -202,7 +281,7 @@ class Estimates:
             mixed,
             means,
             {token: values[bucket_of(mean)] for token, mean in means.items()},
-            deep,
+            table,
         )
 
     def learn(self, prediction: Prediction, token: int) -> None:
@@ -213,12 +292,12 @@ class Estimates:
             for kind, guesses, weight in prediction.candidates:
                 share = weight * guesses.get(token, 0.0) / mean
                 log_weight[kind] = log_weight.get(kind, 0.0) + rate * (share - weight)
-        deep, decay, strength = prediction.deep, self.config.decay, self.config.strength
+        table, decay, strength = prediction.table, self.config.decay, self.config.strength
         hits, trials, values, prior = (
-            self.hits[deep],
-            self.trials[deep],
-            self.values[deep],
-            self.prior[deep],
+            self.hits[table],
+            self.trials[table],
+            self.values[table],
+            self.prior[table],
         )
         for guess, mean in prediction.means.items():
             bucket = bucket_of(mean)

@@ -8,12 +8,22 @@ from collections.abc import Mapping, Sequence
 from ctypes import Array, c_double, c_int32
 from functools import cache, lru_cache
 
+import torch
+
 from draftwood.costs.budget import Budget
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import RANKS, Evidence, Source, SourceSession, TargetUpdate
+from draftwood.interfaces.model import Output
+from draftwood.interfaces.source import (
+    RANKS,
+    Evidence,
+    SlowSession,
+    Source,
+    SourceSession,
+    TargetUpdate,
+)
 from draftwood.native import library
 from draftwood.native.drafting import MAX_NAMES, CMergingSettings, Costs, Drafting
-from draftwood.native.step import NativeDraft
+from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sources.acceptance import (
     BUCKET_OF,
     BUCKETS,
@@ -25,7 +35,9 @@ from draftwood.sources.acceptance import (
 from draftwood.sources.base import native_of, sampling_of_rows
 from draftwood.sources.foreign import ForeignSession
 from draftwood.sources.python_merger import LIKELIEST_CHILD, Grown
-from draftwood.tree import UNBOUNDED
+from draftwood.tree import UNBOUNDED, DraftTree
+
+_NO_LOGITS = torch.empty(0, 0)
 
 
 class NativeMerger:
@@ -43,21 +55,31 @@ class NativeMerger:
         self.drafting = Drafting(_settings(estimator))
         self.evidence = _EvidenceNumbers(self.drafting, estimator.log_weight)
         self.foreign: list[SourceSession] = []
+        self.hidden: tuple[int, ...] = ()
+        self.in_python = False
         self.reads_rows = False
         for source in sources:
             self._add(source, request)
-        self.in_python = bool(self.foreign)
         self.costs: tuple[Budget, Costs] | None = None  # of the last tree
 
     def _add(self, source: Source, request: DraftRequest) -> None:
         native = native_of(source)
         if native is None:
-            self.foreign.append(source.start(request))
-            self.drafting.add_foreign(ForeignSession(self.foreign[-1], self.evidence).ask)
+            self._add_foreign(source.start(request))
             return
         numbers = [self.evidence[kind] for kind in native.evidence]
         self.drafting.add_source(native.kind, native.settings, native.shared, numbers)
         self.reads_rows |= source.reads_logits
+
+    def _add_foreign(self, session: SourceSession) -> None:
+        self.foreign.append(session)
+        ask, seconds = ForeignSession(session, self.evidence).ask, None
+        if isinstance(session, SlowSession):
+            seconds = session.seconds
+            self.hidden = tuple(dict.fromkeys([*self.hidden, *session.hidden]))
+        else:
+            self.in_python = True
+        self.drafting.add_foreign(ask, seconds)
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
         draw = None if self.rng is None else self.rng.next_draw
@@ -66,9 +88,19 @@ class NativeMerger:
     def native(self, budget: Budget | None) -> NativeDraft:
         """What a whole step in the library drafts with; None rests, and learns the path alone."""
         if budget is None:
-            return NativeDraft(drafting=self.drafting)
+            return NativeDraft(drafting=self.drafting, hidden=self.hidden)
         ranks = RANKS if self.reads_rows else 0
-        return NativeDraft(self._costs_of(budget), self.drafting, ranks, self.sampling.temperature)
+        costs, temperature = self._costs_of(budget), self.sampling.temperature
+        return NativeDraft(costs, self.drafting, ranks, temperature, self.hidden)
+
+    def hear(self, tree: DraftTree, step: NativeStep) -> None:
+        """Tell the sources that only Python has of a step that the library made."""
+        if not self.foreign:
+            return
+        output = Output(_NO_LOGITS, dict(step.hidden))
+        update = TargetUpdate(VerifiedTree(tree, step.path, output), self.sampling)
+        for session in self.foreign:
+            session.learn(update)
 
     def _costs_of(self, budget: Budget) -> Costs:
         if self.costs is None or self.costs[0] is not budget:
@@ -128,8 +160,9 @@ class _EvidenceNumbers(dict[Evidence, int]):
 
 
 def _settings(estimator: Estimator) -> CMergingSettings:
+    asking = estimator.asking
     return CMergingSettings(
-        before_evidence=_before_evidence(estimator.root, estimator.deep),
+        before_evidence=_before_evidence(estimator.lines),
         bucket_of=_bucket_of(),
         buckets=BUCKETS,
         steps=len(BUCKET_OF),
@@ -139,12 +172,17 @@ def _settings(estimator: Estimator) -> CMergingSettings:
         floor=estimator.floor,
         least_noise=LEAST_NOISE,
         likeliest_child=LIKELIEST_CHILD,
+        asking_gain=asking.gain,
+        asking_strength=asking.strength,
+        asking_decay=asking.decay,
+        asking_reach=asking.reach,
+        asking_trial=asking.trial,
     )
 
 
 @lru_cache(maxsize=16)
-def _before_evidence(root: Line, deep: Line) -> Array[c_double]:
-    return library.doubles([*before_evidence(root), *before_evidence(deep)])
+def _before_evidence(lines: tuple[Line, ...]) -> Array[c_double]:
+    return library.doubles([value for line in lines for value in before_evidence(line)])
 
 
 @cache

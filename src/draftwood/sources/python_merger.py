@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 from draftwood.costs.budget import Budget
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import Source, TargetUpdate
-from draftwood.sources.acceptance import Estimator, Prediction
+from draftwood.interfaces.source import SlowSession, Source, TargetUpdate
+from draftwood.sources.acceptance import ASKED, AskingGains, Estimator, Prediction
 from draftwood.sources.base import sampling_of_rows
 from draftwood.tree import UNBOUNDED
 
@@ -33,9 +33,11 @@ class Merged(Protocol):
 
     Attributes:
         in_python: whether Python searches any of the sources, which takes longer.
+        hidden: layers whose hidden states the sources read of every forward pass.
     """
 
     in_python: bool
+    hidden: tuple[int, ...]
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
         """Draft tokens below ``root``, the newest token, at most ``room`` of them in a row.
@@ -71,8 +73,11 @@ class PythonMerger:
     def __init__(
         self, sources: Sequence[Source], estimator: Estimator, request: DraftRequest
     ) -> None:
-        self.sessions = [source.start(request) for source in sources]
-        self.estimates = estimator.start()
+        sessions = [source.start(request) for source in sources]
+        self.slow = [each for each in sessions if isinstance(each, SlowSession)]
+        self.sessions = [each for each in sessions if each not in self.slow] + self.slow
+        self.hidden = tuple(dict.fromkeys(layer for each in self.slow for layer in each.hidden))
+        self.estimates, self.gains = estimator.start(), AskingGains(estimator.asking)
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
         self.open: Prediction | None = None  # of the token that is now drawn and not yet told
@@ -95,6 +100,7 @@ class PythonMerger:
         if self.open is not None:
             self.estimates.learn(self.open, root)
         self._clear()
+        self.gains.trees += 1
         heap: list[tuple[float, int, int, int]] = [(-1.0, 0, root, -1)]
         number, yields, rate = 0, 0.0, 0.0
         while heap:
@@ -103,7 +109,7 @@ class PythonMerger:
             if size and -chance < budget.least(size - 1, rate):
                 break
             if token < 0:
-                for guess, estimate in self._predict(place).estimates.items():
+                for guess, estimate in self._predict(place, rate).estimates.items():
                     number += 1
                     heappush(heap, (-self.chances[place] * estimate, number, guess, place))
                 continue
@@ -130,14 +136,34 @@ class PythonMerger:
         for session in self.sessions:
             session.learn(news)
 
-    def _predict(self, node: int) -> Prediction:
-        """What follows a node."""
-        pairs = zip(self.sessions, self.states[node], strict=True)
-        candidates = [opinion for session, state in pairs for opinion in session.candidates(state)]
-        depth = self.depths[node]
+    def _predict(self, node: int, rate: float) -> Prediction:
+        """What follows a node, from all sources that are worth their time there.
+
+        A slow one is asked at the root, and below a node at which it was.
+        """
+        depth, count = self.depths[node], len(self.sessions) - len(self.slow)
+        pairs = list(zip(self.sessions, self.states[node], strict=True))
+        candidates = [
+            each for session, state in pairs[:count] for each in session.candidates(state)
+        ]
         noise = None if self.rng is None else partial(self.rng.exponential_noise, ahead=depth)
-        prediction = self.expected[node] = self.estimates.predict(candidates, depth > 0, noise)
+        deep = depth > 0
+        prediction = self.estimates.predict(candidates, deep, noise)
+        if self._asks(node, prediction.best, rate):
+            best = prediction.best
+            candidates += [each for session, state in slow for each in session.candidates(state)]
+            prediction = self.estimates.predict(candidates, deep + ASKED, noise)
+            self.gains.learn(deep, best, prediction.best - best)
+        self.expected[node] = prediction
         return prediction
+
+    def _asks(self, node: int, best: float, rate: float) -> bool:
+        deep, seconds = self.depths[node] > 0, 0.0
+        for session in self.slow:
+            seconds += session.seconds[deep]
+        if seconds <= 0.0 or (deep and not self.expected[self.parents[node]].asked):
+            return False
+        return self.gains.pays(deep, self.chances[node], best, rate, seconds)
 
     def _add(self, token: int, parent: int, chance: float) -> None:
         self.tokens.append(token)

@@ -1,0 +1,161 @@
+"""What an EAGLE head holds likely, asked where its time pays."""
+
+import ctypes
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from draftwood.heads.eagle import EagleHead
+from draftwood.heads.kinds import require_kind
+from draftwood.heads.native_eagle import NativeEagle
+from draftwood.interfaces.drafter import DraftRequest
+from draftwood.interfaces.model import Model
+from draftwood.interfaces.source import Candidates, Evidence, SourceSession, TargetUpdate
+from draftwood.interfaces.trained import TrainedHead
+from draftwood.models.native import NativeModel
+from draftwood.native.head_session import Found
+from draftwood.sources.base import sampling_of_rows
+
+NAME = "eagle"
+DEPTHS = 3
+"""Levels whose candidates are evidence of their own kind; deeper ones are of the last."""
+
+RANKS = 8
+USUAL_SECONDS = (4e-4, 3e-4)
+"""Of asking at the root and deeper, before any was timed."""
+
+ROW_SECONDS = 2e-5
+"""Of a row more that the head takes in."""
+
+FORGETTING = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedHeadSource:
+    """The successors that an EAGLE head drafts, as one source among others.
+
+    EAGLE-3 (Li et al. 2025, arXiv:2503.01840). It is asked only where that pays; what it has not
+    taken in of the text waits until it is asked again.
+
+    Args:
+        head: as the library runs it.
+        layers: of the target, whose inputs the head reads.
+        inside: share of the target's tokens that are in its draft vocabulary, before any was seen.
+    """
+
+    name: ClassVar[str] = "trained-head"
+    reads_logits: ClassVar[bool] = False
+    head: NativeEagle
+    layers: tuple[int, ...]
+    inside: float = 0.93
+
+    @classmethod
+    def of(cls, trained: TrainedHead, target: Model) -> "TrainedHeadSource":
+        """That of a drafter's folder.
+
+        Raises:
+            ValueError: for a drafter of another kind, and targets on another path.
+        """
+        head = require_kind(trained.head, EagleHead, "auto")
+        if not isinstance(target, NativeModel):
+            raise ValueError(
+                "auto takes a drafter where its target runs natively, which this one does not; take"
+                " method eagle, or leave the drafter out"
+            )
+        tokens = trained.draft_tokens
+        rows = head.lm_head.weight.detach() if head.config.own_head else None
+        rows = target.ends.weights().head[tokens].float() if rows is None else rows
+        scale = target.embedding_scale
+        native = NativeEagle(head, tokens, rows, target.embedding, scale)
+        return cls(native, tuple(head.config.reads))
+
+    def start(self, request: DraftRequest) -> SourceSession:
+        return _HeadSession(self, request)
+
+
+class _Node:
+    """A text that ends in a draft token; ``row`` is its row of the head once that was asked."""
+
+    __slots__ = ("depth", "parent", "row", "token")
+
+    def __init__(self, parent: "_Node | None", token: int) -> None:
+        self.parent, self.token = parent, token
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.row = -1
+
+
+class _HeadSession:
+    """The head's part in one request.
+
+    A row of the head needs the token behind it, so the newest always waits for the root.
+    """
+
+    def __init__(self, source: TrainedHeadSource, request: DraftRequest) -> None:
+        self.source, self.hidden = source, source.layers
+        sampling = sampling_of_rows(request.sampler)
+        self.rng = None if request.sampler.greedy else request.rng
+        key = None if self.rng is None else self.rng.next_draw[0]
+        ranks = min(RANKS, source.head.vocab_size)
+        self.session = source.head.start(ranks, sampling.temperature, key)
+        self.inside = source.inside
+        self.known = frozenset(source.head.draft_tokens.tolist())
+        self.late: list[int] = []  # tokens of the text whose rows are not taken in
+        self.states: list[list[Tensor]] = [[] for _ in source.layers]
+        self.rows = 0  # drafted since the last row was taken in
+        self.seconds = (ctypes.c_double * 2)(*USUAL_SECONDS)
+        self.step_seconds = USUAL_SECONDS[0]
+
+    def learn(self, news: TargetUpdate) -> None:
+        accepted = news.accepted
+        assert accepted.output is not None  # its layers were asked for
+        path = list(accepted.path)
+        for kept, layer in zip(self.states, self.hidden, strict=True):
+            # what the library wrote is overwritten by the next pass
+            kept.append(accepted.output.hidden[layer][path])
+        tokens = accepted.tokens
+        self.late += tokens
+        for token in tokens[1:]:
+            self.inside += 0.01 * ((token in self.known) - self.inside)
+        self.seconds[0] = self.step_seconds + ROW_SECONDS * len(self.late)
+
+    def begin(self, root: int) -> _Node:
+        return _Node(None, root)
+
+    def advance(self, state: _Node, token: int) -> _Node:
+        return _Node(state, token)
+
+    def candidates(self, state: _Node) -> Sequence[Candidates]:
+        since = time.perf_counter()
+        if state.parent is None:
+            found = self._take_in(state.token)
+        else:
+            found = self.session.level([state.parent.row], [state.token])
+            state.row, self.rows = self.rows, self.rows + 1
+        self._count(state.depth > 0, time.perf_counter() - since)
+        probs = {
+            token: self.inside * math.exp(log_prob)
+            for token, log_prob in zip(found.tokens[0], found.log_probs[0], strict=True)
+        }
+        return [(Evidence(NAME, min(state.depth, DEPTHS - 1) + 1), probs)]
+
+    def _take_in(self, root: int) -> Found:
+        """All rows whose next token is known."""
+        states = [kept[0] if len(kept) == 1 else torch.cat(kept) for kept in self.states]
+        place = 0 if self.rng is None else self.rng.next_draw[1]
+        self.taken = len(self.late)
+        found = self.session.take(states, [*self.late[1:], root], place=place)
+        self.late, self.rows = [], 0
+        self.states = [[] for _ in self.hidden]
+        return found
+
+    def _count(self, deep: bool, seconds: float) -> None:
+        if deep:
+            self.seconds[1] += (1 - FORGETTING) * (seconds - self.seconds[1])
+        elif self.taken <= 16:  # a prompt's rows say little of a step
+            seconds -= ROW_SECONDS * self.taken
+            self.step_seconds += (1 - FORGETTING) * (seconds - self.step_seconds)
