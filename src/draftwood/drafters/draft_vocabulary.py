@@ -31,18 +31,23 @@ class DraftVocabulary:
         tokens: ids in the target's vocabulary, ascending.
         target: the model whose output head it is.
         dtype: of the rows.
+        rows: of an output head of the drafter's own, in the place of the target's.
     """
 
     def __init__(
-        self, tokens: Int[Tensor, " draft_vocab"], target: Model, dtype: torch.dtype
+        self,
+        tokens: Int[Tensor, " draft_vocab"],
+        target: Model,
+        dtype: torch.dtype,
+        rows: Float[Tensor, "draft_vocab dim"] | None = None,
     ) -> None:
         self.tokens, self.vocab, self.ends = (
             tokens.to(target.device),
             target.vocab_size,
             target.ends,
         )
-        self.rows: Float[Tensor, "draft_vocab dim"] | None = None
-        if not isinstance(target, NativeModel):
+        self.rows = rows
+        if rows is None and not isinstance(target, NativeModel):
             head = target.ends.weights().head
             self.rows = head[tokens.to(head.device)].to(target.device, dtype)
 
