@@ -6,7 +6,7 @@ INSTRUCTIONS: dict[str, tuple[str, ...]] = {
     "summarise": (
         "Summarize the following text.",
         "Give a short summary of this passage.",
-        "What is the main point of the text below? Answer in two sentences.",
+        "What is the main point of this? Answer in two sentences.",
         "Write a one-sentence summary of this.",
         "TL;DR:",
         "List the key points of this passage as bullet points.",

@@ -151,7 +151,7 @@ class _Slot:
         return Written(tuple(self.tokens), len(self.request.tokens), states)
 
 
-class Writer:
+class BatchWriter:
     """Writes the texts that jobs ask for.
 
     Args:
@@ -168,7 +168,9 @@ class Writer:
         self.tokens = 0  # written so far, of prompts too
         self._longest, self._at_once = longest, at_once
 
-    def run(self, jobs: Iterator[tuple[int, Job[Outcome]]]) -> Iterator[tuple[int, Outcome]]:
+    def run(
+        self, jobs: Iterator[tuple[int, Job[Outcome]]]
+    ) -> Generator[tuple[int, Outcome], None, None]:
         """Number and outcome of each job, in the order in which they end.
 
         The next job is asked for as soon as there is room for it.
