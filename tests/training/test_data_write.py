@@ -104,6 +104,15 @@ def test_the_next_job_is_asked_for_when_there_is_room():
     assert sorted(ended) == asked == list(range(6))
 
 
+def test_a_job_may_ask_for_nothing():
+    def nothing():
+        return "none"
+        yield
+
+    made, _ = write([nothing(), job(request("x", None)), nothing()], at_once=1)
+    assert (made[0], len(made[1]), made[2]) == ("none", 1, "none")
+
+
 def test_slots_are_given_back_when_the_reader_stops():
     model = lm_of().model
     running = BatchWriter(model, 3, 96, LAYERS).run(

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -186,17 +186,13 @@ class BatchWriter:
                 while free and (job := next(jobs, None)) is not None:
                     slot = free.pop()
                     slot.number, slot.job = job
-                    slot.begin(next(slot.job))
                     running.append(slot)
+                    yield from self._ask(slot, None, running, free)
                 if not running:
                     return
                 self._step(running)
                 for slot in [slot for slot in running if self._is_whole(slot)]:
-                    ended, outcome = self._send(slot)
-                    if ended:
-                        running.remove(slot)
-                        free.append(slot)
-                        yield slot.number, outcome  # type: ignore[misc]
+                    yield from self._ask(slot, slot.written(), running, free)
 
     def _room(self) -> PlaceStates | None:
         if self.layers is None:
@@ -214,14 +210,17 @@ class BatchWriter:
         wants_last = slot.request.keeps_states and self.layers is not None
         return slot.is_done and (not wants_last or len(slot.ran) == len(slot.tokens))
 
-    def _send(self, slot: _Slot) -> tuple[bool, object]:
-        """Hand the text to its job; whether the job has ended, and its outcome."""
+    def _ask(
+        self, slot: _Slot, written: Written | None, running: list[_Slot], free: list[_Slot]
+    ) -> Iterator[tuple[int, Any]]:
+        """Hand a text to its job and ask for the next one; number and outcome if it has ended."""
         assert slot.job is not None
         try:
-            slot.begin(slot.job.send(slot.written()))
+            slot.begin(next(slot.job) if written is None else slot.job.send(written))
         except StopIteration as end:
-            return True, end.value
-        return False, None
+            running.remove(slot)
+            free.append(slot)
+            yield slot.number, end.value
 
     def _step(self, slots: list[_Slot]) -> None:
         """One token more for each slot: prompts in passes of their own, others together."""
