@@ -50,6 +50,6 @@ def data_options(file: str, **chosen: object) -> DataOptions:
         "files": (file,),
         "max_answer_tokens": 24,
         "max_prompt_tokens": 48,
-        "prompts_per_shard": 8,
+        "prompts_per_shard": 4,
     }
     return DataOptions(**{**usual, **chosen})  # type: ignore[arg-type]
