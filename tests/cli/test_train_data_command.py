@@ -43,6 +43,7 @@ def test_data_are_made_and_grow(target, prompts, tmp_path):
     assert len(list((tmp_path / "data").glob("shard-*"))) == told["shards"] > 1
 
 
+@pytest.mark.filterwarnings("ignore:there is no spec_bench")
 def test_what_is_wrong_is_said_in_one_line(target, prompts, tmp_path):
     folder = str(tmp_path / "data")
     for options, what in (

@@ -4,13 +4,15 @@ import pytest
 import torch
 from data_models import target
 
+from draftwood.interfaces.model import Output
 from draftwood.testing import TableModel
 from draftwood.training.data.states import (
     bytes_per_token,
     default_layers,
     extend,
     in_bytes,
-    log_normalizers,
+    likeliest,
+    rows_of,
     states_of,
 )
 from draftwood.training.data.write import BatchWriter, Request, goes_round
@@ -154,7 +156,21 @@ def test_what_the_prompt_repeats_does_not_count():
 
 def test_normalizers_are_logs_of_sums():
     logits = torch.randn(7, 5000, generator=torch.Generator().manual_seed(0)) * 6 + 30
-    assert log_normalizers(logits) == pytest.approx(logits.double().logsumexp(-1), abs=2e-5)
+    best, normalizers = likeliest(logits)
+    assert torch.equal(best, logits.argmax(-1))
+    assert normalizers == pytest.approx(logits.double().logsumexp(-1), abs=2e-5)
+
+
+def test_rows_are_put_together():
+    whole = torch.randn(4, 10, generator=torch.Generator().manual_seed(0))
+    together = [Output(row) for row in whole.split(1)]
+    assert rows_of(together).data_ptr() == whole.data_ptr()
+    apart = [Output(row.clone()) for row in whole.split(1)]
+    mixed = [together[0], *apart[1:]]
+    for outputs in (together, apart, mixed, together[:1]):
+        assert torch.equal(rows_of(outputs), whole[: len(outputs)])
+    backwards = together[::-1]
+    assert torch.equal(rows_of(backwards), whole.flip(0))
 
 
 def test_states_of_zeros_stay_zeros():
