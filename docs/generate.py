@@ -49,7 +49,8 @@ def methods_page() -> str:
         " shape for which it is exact.\n\n"
         + markdown(head, rows)
         + "\n\n`draft-model` methods need a second, smaller model of the same vocabulary:"
-        " `--draft-model`.\n"
+        " `--draft-model`. `eagle`\nmethods need a trained drafter of the model:"
+        " `--drafter FOLDER`.\n"
     )
 
 

@@ -11,6 +11,8 @@ def test_json_describes_every_method():
     assert [row["name"] for row in described] == list(methods.known())
     by_name = {row["name"]: row for row in described}
     assert by_name["rsd-s"]["needs_draft_model"] is True
+    assert by_name["rsd-s"]["needs_drafter"] is False
+    assert by_name["eagle"]["needs_drafter"] is True
     assert by_name["typical"]["lossless"] is False
     assert by_name["typical"]["promise"] == "trades quality"
     assert by_name["rsd-s"]["promise"] == "lossless"

@@ -73,6 +73,7 @@ def test_a_process_of_its_own_lists_them(site: Path) -> None:
         **{"name": "fan", "drafter": "layer-skip", "shape": "fan", "nodes": 4},
         **{"verifier": "first-level-only", "lossless": True, "promise": "lossless"},
         "needs_draft_model": False,
+        "needs_drafter": False,
         "summary": "one level of draft tokens",
         "source": "this page",
     }

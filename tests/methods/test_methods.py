@@ -17,6 +17,7 @@ from draftwood.loading.hub import load_pretrained
 from draftwood.models.transformers import TransformersModel
 from draftwood.shapes import Paths, StochasticBeam, Widths
 from draftwood.testing import tiny_llama
+from draftwood.testing.heads import tiny_drafter
 from draftwood.verifiers import Rejection, Traversal
 
 
@@ -44,7 +45,7 @@ def test_every_method_builds_and_writes_the_models_own_text(
     draft = (
         TransformersModel(tiny_llama(1, layers=1)) if methods.needs_draft_model(recipe) else None
     )
-    drafted = lm.with_method(name, draft)
+    drafted = lm.with_method(name, draft, drafter=tiny_drafter(name, lm.model))
     result = drafted.generate(PROMPT, max_new_tokens=24, exact=recipe.lossless)
     assert result.method == name
     assert drafted.method.lossless == recipe.lossless

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 import torch
@@ -19,16 +19,20 @@ from draftwood.drafters.resources import LazyResources
 from draftwood.interfaces.drafter import Need
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.methods import Method, Recipe
+from draftwood.models.lean import LeanModel
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.sources import BigramPrior
 from draftwood.sources.stored_prior import StoredPrior
-from draftwood.testing import TableModel
+from draftwood.testing import TableModel, tiny_llama
+from draftwood.testing.heads import tiny_drafter
 from draftwood.testing.promises import tables
 from draftwood.verifiers import Match, Rejection, Typical
 
 NOWHERE = "a model that is never looked for"
 NAMES = list(methods.known())
+TRAINED = TrainedHead(torch.nn.Identity(), torch.tensor([0]), TargetMark("none", 4, 0, 0))
 
 
 class LoadedError(AssertionError):
@@ -63,17 +67,22 @@ def raised(act: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def refusals(name: str, draft: bool, folder: Path) -> dict[str, str]:
-    """What each way to ask for a method says to it with or without a draft model."""
-    given = ("--draft-model", NOWHERE) if draft else ()
+def refusals(name: str, draft: bool, drafter: bool, folder: Path) -> dict[str, str]:
+    """What each way to ask for a method says to it with or without a draft model and a drafter."""
+    given = (*(("--draft-model", NOWHERE) * draft), *(("--drafter", NOWHERE) * drafter))
     model = ("--model", NOWHERE, *given)
-    model_given = tables()[1] if draft else None
+    names: dict[str, Any] = {
+        "draft_model": NOWHERE if draft else None,
+        "drafter": NOWHERE if drafter else None,
+    }
+    parts: dict[str, Any] = {
+        "draft_model": tables()[1] if draft else None,
+        "drafter": TRAINED if drafter else None,
+    }
     asked = {
-        "load": raised(
-            lambda: draftwood.load(NOWHERE, method=name, draft_model=NOWHERE if draft else None)
-        ),
-        "build": raised(lambda: methods.build(name, target(), model_given)),
-        "recipe": raised(lambda: methods.build(methods.recipe(name), target(), model_given)),
+        "load": raised(lambda: draftwood.load(NOWHERE, method=name, **names)),
+        "build": raised(lambda: methods.build(name, target(), **parts)),
+        "recipe": raised(lambda: methods.build(methods.recipe(name), target(), **parts)),
         "generate": printed("generate", "hi", "--method", name, *model),
         "compare": printed("compare", "hi", "--methods", name, *model),
     }
@@ -86,10 +95,44 @@ def refusals(name: str, draft: bool, folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_or_unused_draft_model_is_refused_alike(name: str, tmp_path: Path) -> None:
     needed = methods.needs_draft_model(name)
-    said = refusals(name, draft=not needed, folder=tmp_path)
+    drafter = methods.needs_drafter(name)
+    said = refusals(name, draft=not needed, drafter=drafter, folder=tmp_path)
     assert len(set(said.values())) == 1, said
     words = f"method {name!r} drafts with a second" if needed else f"method {name!r} uses no draft"
     assert said["load"].startswith(words)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_or_unused_drafter_is_refused_alike(name: str, tmp_path: Path) -> None:
+    needed, draft = methods.needs_drafter(name), methods.needs_draft_model(name)
+    said = refusals(name, draft=draft, drafter=not needed, folder=tmp_path)
+    assert len(set(said.values())) == 1, said
+    words = (
+        f"method {name!r} drafts with a trained drafter; name its folder with --drafter (drafter="
+        " in Python)"
+        if needed
+        else f"method {name!r} uses no trained drafter; leave --drafter out"
+    )
+    assert said["load"].startswith(words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_no_drafter_is_refused_before_weights_are_loaded(tmp_path: Path) -> None:
+    said = f"there is no drafter's folder {tmp_path / 'none'}"
+    given = ("--drafter", str(tmp_path / "none"), "--model", NOWHERE)
+    output = ("--output", str(tmp_path / "run"))
+    for asked in (
+        ("generate", "hi", "--method", "eagle"),
+        ("check", "--methods", "eagle"),
+        ("tune", "--method", "eagle"),
+        ("bench", "spec-bench", "--methods", "eagle", *output),
+    ):
+        assert printed(*asked, *given).startswith(said)
+    with pytest.raises(ValueError, match="no drafter's folder"):
+        draftwood.load(NOWHERE, method="eagle", drafter=tmp_path / "none")
+    with pytest.raises(ValueError, match="no drafter's folder"):
+        draftwood.custom_generate("eagle", drafter=tmp_path / "none")
     assert not (tmp_path / "run").exists()
 
 
@@ -97,17 +140,20 @@ def test_what_goes_together_comes_to_loading() -> None:
     """Otherwise the refusals above might come from anything else."""
     for name in NAMES:
         draft = NOWHERE if methods.needs_draft_model(name) else None
+        drafter = TRAINED if methods.needs_drafter(name) else None
         with pytest.raises(LoadedError):
-            draftwood.load(NOWHERE, method=name, draft_model=draft)
+            draftwood.load(NOWHERE, method=name, draft_model=draft, drafter=drafter)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unused_shape_is_refused(name: str) -> None:
     taken = methods.recipe(name).drafter
     draft = tables()[1] if methods.needs_draft_model(name) else None
+    model = LeanModel(tiny_llama(0)) if methods.needs_drafter(name) else target()
+    trained = tiny_drafter(name, model)
 
     def build(shape: Shape) -> Method:
-        return methods.build(name, target(), draft, shape)
+        return methods.build(name, model, draft, shape, drafter=trained)
 
     if "shape" not in taken.uses:
         assert raised(lambda: build(Widths())) == f"method {name!r} takes no shape"
@@ -187,7 +233,7 @@ def undeclared(drafter: type[Drafter]) -> set[str]:
     try:
         drafter.build(resources)
     except ValueError:
-        assert drafter.name == "layer-skip"  # a table has no layers
+        assert drafter.name in ("layer-skip", "eagle")  # a table has no layers and no states
     declared: frozenset[Need] = drafter.needs | drafter.uses
     return resources.asked - {need.replace("-", "_") for need in declared} - {"target"}
 
@@ -275,4 +321,6 @@ def test_built_methods_promise_what_their_recipes_do() -> None:
     for name, recipe in methods.known().items():
         if name != "layer-skip":
             draft = tables()[1] if methods.needs_draft_model(name) else None
-            assert methods.build(name, target(), draft).promise == recipe.promise
+            model = LeanModel(tiny_llama(0)) if methods.needs_drafter(name) else target()
+            built = methods.build(name, model, draft, drafter=tiny_drafter(name, model))
+            assert built.promise == recipe.promise

@@ -25,6 +25,7 @@ from draftwood.sources.acceptance import Estimator
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Merged, PythonMerger
 from draftwood.testing import TableModel, tiny_llama
+from draftwood.testing.heads import tiny_drafter
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.verifiers import Match
 
@@ -75,7 +76,8 @@ def method_of(name: str, target: Model) -> Method:
         own = EarlierTexts() if name == IN_PYTHON else Called()
         return Method(MultiSource((Suffix(), NGrams(), own), FREE), Match(), name)
     draft = target if methods.needs_draft_model(name) else None
-    built = methods.build(name, target, draft, curve=FREE.seconds)
+    trained = tiny_drafter(name, target)
+    built = methods.build(name, target, draft, curve=FREE.seconds, drafter=trained)
     if name == "auto":
         return Method(
             MultiSource((Suffix(), NGrams(), BigramPrior.of(target)), FREE), built.verifier, name

@@ -1,6 +1,7 @@
 """`draftwood bench`: methods measured by a protocol, and tables of what was found."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -191,9 +192,7 @@ def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[
         exact=not given["inexact"],
         **{name: given[name] for name in SETTINGS},
     )
-    models = Models(
-        *(given[name] for name in ("model", "draft_model", "dtype", "device", "threads", "cache"))
-    )
+    models = Models(**{each.name: given[each.name] for each in fields(Models)})
     order = Order(
         make(settings),
         models,

@@ -40,6 +40,7 @@ HELP = {
 def chat(
     model: str,
     draft_model: str | None,
+    drafter: str | None,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -59,10 +60,11 @@ def chat(
     """
     from draftwood import methods
 
-    # a draft model may be there for a later /method
+    # both may be there for a later /method
     needed = draft_model if methods.uses_draft_model(method) else None
-    options.check_methods([method], needed, inexact)
-    loaded = options.LoadedModels(model, draft_model, dtype, device, cache)
+    learnt = drafter if methods.uses_drafter(method) else None
+    options.check_methods([method], needed, inexact, learnt)
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
     interactive = sys.stdin.isatty()
     conversation = Conversation(loaded, method, {"exact": not inexact, **decoding}, interactive)
     if interactive:

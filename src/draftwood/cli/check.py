@@ -35,6 +35,7 @@ def check(
     methods: list[str] | None,
     model: str,
     draft_model: str | None,
+    drafter: str | None,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -46,8 +47,8 @@ def check(
 
     The model runs in float32 unless --dtype says otherwise: there the texts must be equal to the
     last token. In bfloat16 and float16 two texts may part where the two top logits are a tie within
-    rounding, at most 4 spacings of the type apart. Methods that draft with a model are run on the
-    real one only with --draft-model.
+    rounding, at most 4 spacings of the type apart. Methods that draft with a model or a trained
+    drafter are run on the real one only with --draft-model and --drafter.
 
     The exit code is 1 if anything fails.
 
@@ -59,15 +60,14 @@ def check(
     from draftwood.testing import promises as checking
 
     names = methods or checking.lossless_names()
-    _require_lossless(names, draft_model)
+    _require_lossless(names, draft_model, drafter)
     dtype = dtype or "float32"
     label = dtype if cache is None else f"{dtype}, cache in {cache}"
     findings: list[CheckResult] = []
     with progress() as bar:
         task = bar.add_task("wrong rules", total=2 * len(names) + checking.CONTROLS)
-        steps = _steps(
-            names, options.LoadedModels(model, draft_model, dtype, device, cache), max_new_tokens
-        )
+        loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
+        steps = _steps(names, loaded, max_new_tokens)
         for following, finding in steps:
             findings.append(finding)
             bar.update(task, advance=1, description=following)
@@ -85,7 +85,7 @@ def check(
     context.exit(0 if passed else 1)
 
 
-def _require_lossless(names: list[str], draft_model: str | None) -> None:
+def _require_lossless(names: list[str], draft_model: str | None, drafter: str | None) -> None:
     from draftwood import methods
 
     for recipe in map(methods.recipe, names):
@@ -94,8 +94,10 @@ def _require_lossless(names: list[str], draft_model: str | None) -> None:
                 f"{recipe.name} changes what the model says by design, so there is nothing to"
                 " check; leave it out"
             )
-    if draft_model is not None:
-        options.check_methods(names, draft_model)
+    given = draft_model is not None, drafter is not None
+    if any(given):
+        complete = [name for name in names if methods.lacking(name, *given) is None]
+        options.check_methods(complete or names, draft_model, drafter=drafter)
 
 
 def _steps(
@@ -111,15 +113,13 @@ def _steps(
         yield f"output distribution of {name}", checking.check_law(methods.recipe(name))
     runnable = []
     for name in names:
-        if methods.needs_draft_model(name) and loaded.draft is None:
-            yield (
-                "greedy texts",
-                checking.CheckResult("identity", name, None, "needs --draft-model"),
-            )
+        need = methods.lacking(name, loaded.draft is not None, loaded.trained is not None)
+        if need is not None:
+            yield "greedy texts", checking.CheckResult("identity", name, None, f"needs --{need}")
             continue
         try:
             runnable.append(loaded.using(name))
-        except ValueError as error:  # for instance too few layers to skip any
+        except ValueError as error:  # too few layers to skip any, or another kind of drafter
             yield "greedy texts", checking.CheckResult("identity", name, None, str(error))
     for finding in checking.check_identity(loaded.plain, runnable, max_new_tokens):
         yield f"greedy texts, after {finding.name}", finding

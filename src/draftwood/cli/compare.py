@@ -76,6 +76,7 @@ def compare(
     prompts_file: Path | None,
     model: str,
     draft_model: str | None,
+    drafter: str | None,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -94,8 +95,8 @@ def compare(
       draftwood compare --prompts-file prompts.txt --methods rsd-s --draft-model SMALLER --json
     """
     wanted = _prompts(prompts, prompts_file)
-    options.check_methods(methods, draft_model, inexact)
-    loaded = options.LoadedModels(model, draft_model, dtype, device, cache)
+    options.check_methods(methods, draft_model, inexact, drafter)
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
     models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}
     results = run(models, wanted, {"exact": not inexact, **decoding})
     if as_json:

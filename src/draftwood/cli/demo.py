@@ -26,6 +26,7 @@ RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slo
 def demo(
     model: str,
     draft_model: str | None,
+    drafter: str | None,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -35,15 +36,17 @@ def demo(
     """Write one text plainly and with draft trees: the same text, both speeds, and one of the
     trees.
 
-    With --draft-model the trees are drawn from that model, by rsd-s; without one they are made by
-    the default method, from the text so far and from what the model itself thought likely before.
+    With --draft-model the trees are drawn from that model, by rsd-s, with --drafter they are
+    eagle's; without both they are made by the default method, from the text so far and from what
+    the model itself thought likely before.
 
     \b
     Example:
       draftwood demo
     """
-    loaded = options.LoadedModels(model, draft_model, dtype, device, cache)
-    plain, drafted = loaded.plain, loaded.using("rsd-s" if draft_model else "auto")
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
+    method = "rsd-s" if draft_model else "eagle" if drafter else "auto"
+    plain, drafted = loaded.plain, loaded.using(method)
     written, redone, steps = _run(plain, drafted, prompt, max_new_tokens)
     console = output()
     console.print(f"[bold]draftwood[/]  {model}, {_hardware(plain)}\n", soft_wrap=True)

@@ -51,6 +51,7 @@ def generate(
     prompt: str,
     model: str,
     draft_model: str | None,
+    drafter: str | None,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -73,10 +74,10 @@ def generate(
       draftwood generate "Name a colour." --temperature 1 --answers 3
     """
     prompt = read_prompt(prompt)
-    options.check_methods([method], draft_model, inexact)
+    options.check_methods([method], draft_model, inexact, drafter)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
-    loaded = options.LoadedModels(model, draft_model, dtype, device, cache)
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
     lm = loaded.using(method, measure=False)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)

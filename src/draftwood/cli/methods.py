@@ -45,6 +45,7 @@ def describe(recipe: "Recipe") -> dict[str, object]:
         "lossless": recipe.lossless,
         "promise": recipe.promise,
         "needs_draft_model": methods.needs_draft_model(recipe),
+        "needs_drafter": methods.needs_drafter(recipe),
         "summary": recipe.summary,
         "source": recipe.source,
     }
@@ -75,3 +76,5 @@ def _print_table(rows: list[dict[str, object]]) -> None:
     console.print()
     console.print(about)
     console.print("Methods whose drafter is draft-model need --draft-model.", style="dim")
+    learnt = ", ".join(str(row["name"]) for row in rows if row["needs_drafter"])
+    console.print(f"A trained drafter, --drafter, need: {learnt}.", style="dim")

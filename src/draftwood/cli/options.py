@@ -1,11 +1,13 @@
 """Options that several commands share, and what they turn into."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from draftwood.heads.folder import TrainedHead
     from draftwood.interfaces.model import Model
     from draftwood.text.language_model import LanguageModel
 
@@ -54,6 +56,11 @@ def model_options(command: Command) -> Command:
         click.option(
             "--cache",
             help="int8 rounds keys and values to 8 bits, on CPUs.  [default: floats]",
+        ),
+        click.option(
+            "--drafter",
+            metavar="FOLDER",
+            help="A trained drafter of the model, for methods that draft with one.",
         ),
         click.option(
             "--draft-model",
@@ -130,8 +137,13 @@ def method_names(
     return list(dict.fromkeys(names))
 
 
-def check_methods(names: Sequence[str], draft_model: str | None, inexact: bool = False) -> None:
-    """Refuse unknown and lossy methods, missing and unused draft models.
+def check_methods(
+    names: Sequence[str],
+    draft_model: str | None,
+    inexact: bool = False,
+    drafter: str | None = None,
+) -> None:
+    """Refuse unknown and lossy methods, missing and unused draft models and drafters.
 
     This comes before any weights are loaded.
 
@@ -140,7 +152,7 @@ def check_methods(names: Sequence[str], draft_model: str | None, inexact: bool =
     """
     from draftwood import methods
 
-    methods.require(names, draft_model is not None)
+    methods.require(names, draft_model is not None, drafter=drafter is not None)
     lossy = [name for name in names if methods.recipe(name).promise == "trades quality"]
     if lossy and not inexact:
         raise ValueError(
@@ -169,6 +181,7 @@ class LoadedModels:
         model: as ``draftwood.load`` takes it.
         draft_model: likewise; it is loaded at once, but only methods that use it get it.
         dtype: of both, likewise, as are the device and the cache.
+        drafter: folder of a trained drafter; likewise.
     """
 
     def __init__(
@@ -178,11 +191,15 @@ class LoadedModels:
         dtype: str | None,
         device: str | None,
         cache: str | None = None,
+        drafter: str | None = None,
     ) -> None:
         import draftwood
+        from draftwood.heads.folder import open_folder
         from draftwood.text.language_model import load_draft_model
 
+        stored = None if drafter is None else open_folder(Path(drafter))
         self.plain = draftwood.load(model, method="plain", dtype=dtype, device=device, cache=cache)
+        self.trained: TrainedHead | None = None if stored is None else stored.read()
         self.draft: Model | None = None
         if draft_model is not None:
             self.draft = load_draft_model(draft_model, self.plain.tokenizer, dtype, device, cache)
@@ -192,4 +209,5 @@ class LoadedModels:
         from draftwood import methods
 
         draft = self.draft if methods.uses_draft_model(method) else None
-        return self.plain.with_method(method, draft, measure)
+        trained = self.trained if methods.uses_drafter(method) else None
+        return self.plain.with_method(method, draft, measure, trained)

@@ -38,8 +38,8 @@ def _names(
     callback=_names,
     metavar="A,B,C",
     help=(
-        "Which to measure; repeatable.  [default: all that are lossless and need no draft model, or"
-        " with one all]"
+        "Which to measure; repeatable.  [default: all that are lossless and lack no draft model"
+        " and no trained drafter]"
     ),
 )
 @options.model_options
@@ -74,6 +74,7 @@ def tune(
     names: list[str] | None,
     model: str,
     draft_model: str | None,
+    drafter: str | None,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -98,9 +99,9 @@ def tune(
       draftwood tune --phases 1,8,16
     """
     if sizes is not None:
-        if names is not None or draft_model is not None:
+        if any(given is not None for given in (names, draft_model, drafter)):
             raise ValueError(
-                "--phases measures the model alone; leave --method and --draft-model out"
+                "--phases measures the model alone; leave --method, --draft-model and --drafter out"
             )
         with _threads(threads):
             lm = options.LoadedModels(model, None, dtype, device, cache).plain
@@ -110,14 +111,15 @@ def tune(
         else:
             phases.show(lm.name, found)
         return
-    chosen = _methods(names, draft_model)
+    chosen = _methods(names, draft_model, drafter)
     with _threads(threads):
-        loaded = options.LoadedModels(model, draft_model, dtype, device, cache)
+        loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
         report = _tune(loaded, chosen, names is not None, seconds)
         report.store(
             _command(
                 model=model,
                 draft_model=draft_model,
+                drafter=drafter,
                 dtype=dtype,
                 cache=cache,
                 device=device,
@@ -157,7 +159,7 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _methods(names: list[str] | None, draft_model: str | None) -> list[str]:
+def _methods(names: list[str] | None, draft_model: str | None, drafter: str | None) -> list[str]:
     """What to measure, checked before any weights are loaded."""
     from draftwood import methods
 
@@ -167,16 +169,15 @@ def _methods(names: list[str] | None, draft_model: str | None) -> list[str]:
             for recipe in methods.known().values()
             if recipe.lossless and recipe.name != "plain"
         ]
-        return [
-            recipe.name for recipe in fit if draft_model or not methods.needs_draft_model(recipe)
-        ]
+        given = draft_model is not None, drafter is not None
+        return [recipe.name for recipe in fit if methods.lacking(recipe, *given) is None]
     for name in names:
         if not methods.recipe(name).lossless:
             raise ValueError(
                 f"method {name!r} changes what the model would say, so tune does not run it; leave"
                 " it out"
             )
-    options.check_methods(names, draft_model)
+    options.check_methods(names, draft_model, drafter=drafter)
     return [name for name in names if name != "plain"]
 
 
@@ -261,7 +262,7 @@ def _tune(
         for name in names:
             try:
                 models[name] = loaded.using(name)
-            except ValueError as error:  # for instance too few layers to skip any
+            except ValueError as error:  # too few layers to skip, or another kind of drafter
                 if asked:
                     raise
                 skipped[name] = str(error)

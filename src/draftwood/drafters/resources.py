@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration
-from draftwood.interfaces.drafter import Drafter
+from draftwood.interfaces.drafter import Drafter, Need
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
@@ -34,6 +34,13 @@ def needs_drafter(drafter: type[Drafter]) -> bool:
 def uses_drafter(drafter: type[Drafter]) -> bool:
     """Whether a drafter takes a trained one's folder where it is given."""
     return "drafter" in drafter.needs | drafter.uses
+
+
+def lacking(drafter: type[Drafter], draft_model: bool, trained: bool) -> Need | None:
+    """What a drafter cannot do without and does not get; None where it can be built."""
+    if needs_draft_model(drafter) and not draft_model:
+        return "draft-model"
+    return "drafter" if needs_drafter(drafter) and not trained else None
 
 
 def require(

@@ -6,6 +6,7 @@ from draftwood.methods.recipes import Recipe
 from draftwood.methods.registry import (
     build,
     known,
+    lacking,
     needs_draft_model,
     needs_drafter,
     recipe,
@@ -23,6 +24,7 @@ __all__ = [
     "build",
     "known",
     "known_parts",
+    "lacking",
     "needs_draft_model",
     "needs_drafter",
     "recipe",

@@ -7,6 +7,7 @@ from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters import resources
 from draftwood.engine.method import Method
+from draftwood.interfaces.drafter import Need
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.source import Prior
 from draftwood.interfaces.trained import TargetMark, TrainedHead
@@ -57,6 +58,16 @@ def needs_drafter(method: str | Recipe) -> bool:
 def uses_drafter(method: str | Recipe) -> bool:
     """Whether a method drafts with a trained drafter where one is given."""
     return resources.uses_drafter(recipe(method).drafter)
+
+
+def lacking(method: str | Recipe, draft_model: bool, drafter: bool) -> Need | None:
+    """What a method cannot do without and does not get, under its option's name; None if nothing.
+
+    Args:
+        draft_model: whether one is given.
+        drafter: whether a trained one is given.
+    """
+    return resources.lacking(recipe(method).drafter, draft_model, drafter)
 
 
 def require(

@@ -1,14 +1,16 @@
 """Heads that learnt nothing, for tests of what drafts with trained ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from draftwood import methods
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.methods import Recipe
 
 
 def tiny_eagle(
@@ -30,3 +32,13 @@ def tiny_eagle(
         head = EagleHead(config).eval().requires_grad_(False)
     tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
     return TrainedHead(head, tokens, TargetMark.of(target, "tiny"))
+
+
+def tiny_drafter(method: str | Recipe, target: Model) -> TrainedHead | None:
+    """A random head for a method; None for methods that need none."""
+    recipe = methods.recipe(method)
+    return TINY[recipe.drafter.name](target) if methods.needs_drafter(recipe) else None
+
+
+TINY: dict[str, Callable[[Model], TrainedHead]] = {"eagle": tiny_eagle}
+"""Random heads by the drafter that takes them."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -17,6 +18,7 @@ from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.task import Limits
+from draftwood.heads.folder import StoredHead, TrainedHead, open_folder
 from draftwood.interfaces.model import InProcess, Model
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
@@ -79,6 +81,7 @@ class LanguageModel(InProcess):
         method: str | Recipe | Method,
         draft_model: Model | None = None,
         measure: bool = True,
+        drafter: str | Path | TrainedHead | None = None,
     ) -> "LanguageModel":
         """The same model, decoded by another method.
 
@@ -86,6 +89,8 @@ class LanguageModel(InProcess):
             draft_model: for methods that draft with one.
             measure: False does without what would have to be measured first: the method drafts as
                 on a machine where draft tokens are dear.
+            drafter: for methods that draft with a trained drafter: its folder, or what
+                ``heads.folder.load`` gave.
         """
         chosen = methods.build(
             method,
@@ -93,6 +98,7 @@ class LanguageModel(InProcess):
             draft_model,
             curve=self.calibration if measure or self.calibration.is_known else None,
             prior=self.prior if measure or self.prior.is_known else None,
+            drafter=None if drafter is None else _read(_opened(drafter)),
         )
         return LanguageModel(
             self.model, self.tokenizer, chosen, self.name, self.calibration, self.prior
@@ -248,6 +254,7 @@ def load(
     *,
     method: str | Recipe | Method = DEFAULT_METHOD,
     draft_model: "str | PreTrainedModel | Model | None" = None,
+    drafter: str | Path | TrainedHead | None = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
     cache: str | None = None,
@@ -260,6 +267,8 @@ def load(
         tokenizer: needed with a Transformers model.
         method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand.
         draft_model: for methods that draft with a second model, given like ``model``.
+        drafter: for methods that draft with a trained drafter: its folder, or what
+            ``heads.folder.load`` gave.
         dtype: for instance ``float32``, ``int8`` or ``int4``; None takes int8 on CPUs for weights
             that were quantised before, else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
@@ -272,16 +281,28 @@ def load(
 
     Raises:
         TypeError: for a curve that is no function.
-        ValueError: for unknown names, unsupported architectures and mismatched vocabularies.
+        ValueError: for unknown names, unsupported architectures, mismatched vocabularies and a
+            drafter that is not whole or belongs to another model.
     """
-    methods.require([method], draft_model is not None)  # before anything is loaded
+    # before anything is loaded
+    methods.require([method], draft_model is not None, drafter=drafter is not None)
+    stored = None if drafter is None else _opened(drafter)
     plain = _plain(model, tokenizer, dtype, device, cache, curve)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device, cache)
     elif draft_model is not None:
         draft = draft_model
-    return plain.with_method(method, draft)
+    return plain.with_method(method, draft, drafter=None if stored is None else _read(stored))
+
+
+def _opened(drafter: str | Path | TrainedHead) -> StoredHead | TrainedHead:
+    """What a folder says of its drafter, without its weights."""
+    return drafter if isinstance(drafter, TrainedHead) else open_folder(Path(drafter))
+
+
+def _read(drafter: StoredHead | TrainedHead) -> TrainedHead:
+    return drafter if isinstance(drafter, TrainedHead) else drafter.read()
 
 
 def load_draft_model(

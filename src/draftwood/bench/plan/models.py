@@ -14,6 +14,7 @@ class Models:
         device: likewise.
         threads: that PyTorch uses; None leaves it its own choice.
         cache: as ``draftwood.load`` takes it.
+        drafter: folder of a trained drafter; None without one.
     """
 
     model: str
@@ -22,3 +23,4 @@ class Models:
     device: str | None = None
     threads: int | None = None
     cache: str | None = None
+    drafter: str | None = None

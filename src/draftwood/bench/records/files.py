@@ -116,6 +116,7 @@ class RunInfo:
         threads: that PyTorch uses.
         model: name of the target.
         draft_model: name of the draft model.
+        drafter: folder of the trained drafter.
         dtype: how the target's weights are multiplied.
         curve: measured seconds of a pass by nodes, and per node and token of context: ``{"nodes":
             [], "seconds": [], "per_place": [one]}``.
@@ -127,6 +128,7 @@ class RunInfo:
         weights: SHA-256 that tells the target's weights from others, see ``origin.weights_digest``;
             None in records of earlier versions, and where they came from no folder.
         draft_weights: likewise of the draft model.
+        drafter_weights: likewise of the trained drafter.
         peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key``
             and a ``reason`` each.
         resumed: later starts: ``command``, ``commit``, ``started``.
@@ -150,6 +152,8 @@ class RunInfo:
     draft_ratio: float | None = None
     weights: str | None = None
     draft_weights: str | None = None
+    drafter: str | None = None
+    drafter_weights: str | None = None
     peers: dict[str, dict[str, Any]] = field(default_factory=dict)
     resumed: list[dict[str, Any]] = field(default_factory=list)
 

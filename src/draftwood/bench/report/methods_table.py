@@ -72,7 +72,7 @@ def _figures(each: Summary, measured: MeasuredRun) -> tuple[str, str, str, str]:
 
 def _place(each: Summary, measured: MeasuredRun) -> str:
     run = measured.run
-    draft = "" if run.draft_model is None else f" + {run.draft_model}"
+    draft = "".join(f" + {name}" for name in (run.draft_model, run.drafter) if name is not None)
     at = "" if each.at == "default" else f", {each.at}"
     commits = f", at {', '.join(run.dirty)}" if run.dirty else ""
     return (

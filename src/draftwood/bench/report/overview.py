@@ -23,6 +23,7 @@ def facts(run: RunInfo, records: Sequence[Record]) -> dict[str, str]:
     found = {
         "model": ", ".join(filter(None, [run.model, run.dtype])),
         "draft model": run.draft_model or "",
+        "drafter": run.drafter or "",
         "machine": (
             f"{run.hardware['device']}{cores}, {run.threads}"
             f" thread{'s' if run.threads != 1 else ''}"

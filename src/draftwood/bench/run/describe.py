@@ -66,6 +66,8 @@ def describe(
         else size_ratio(models.draft_model, models.model, models.dtype),
         weights=weights["weights"],
         draft_weights=weights["draft_weights"],
+        drafter=models.drafter,
+        drafter_weights=weights["drafter_weights"],
     )
 
 
@@ -85,11 +87,12 @@ def here(device: torch.device) -> dict[str, Any]:
 
 
 def digests(bench: Workbench) -> dict[str, str | None]:
-    """Which weights the target and the draft model have, under the names of ``RunInfo``."""
+    """Which weights target, draft model and drafter have, under the names of ``RunInfo``."""
     draft = bench.models.draft_model
     folders = {
         "weights": bench.folder,
         "draft_weights": draft and (blocks_of(draft) or folder_of(draft, bench.models.dtype)),
+        "drafter_weights": bench.models.drafter,
     }
     return {
         name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()

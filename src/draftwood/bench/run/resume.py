@@ -49,6 +49,7 @@ def start_of(order: "Order", bench: Workbench, prompts: PromptSet, rule: str) ->
         "options": as_json(order.protocol),
         "model": order.models.model,
         "draft_model": order.models.draft_model,
+        "drafter": order.models.drafter,
         "dtype": bench.dtype,
         "peers": list(order.peers),
     }

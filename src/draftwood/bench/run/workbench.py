@@ -21,6 +21,8 @@ from draftwood.bench.run.identity import root_bound
 from draftwood.costs.curve import Curve
 from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
+from draftwood.heads import folder
+from draftwood.heads.folder import TrainedHead
 from draftwood.interfaces.model import Model
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.sampling import Sampling
@@ -83,6 +85,12 @@ class Workbench:
             self.models.cache,
         )
 
+    @cached_property
+    def trained(self) -> TrainedHead:
+        """The trained drafter; that there is one was seen to before the run."""
+        assert self.models.drafter is not None
+        return folder.load(Path(self.models.drafter))
+
     @property
     def tokenizer(self) -> Any:
         """Of the target."""
@@ -121,9 +129,10 @@ class Workbench:
 
     def _build(self, cell: Configuration) -> LanguageModel:
         draft = self.draft if methods.uses_draft_model(cell.varied) else None
-        if cell.shape is None and cell.verifier is None and cell.drafter is None:
-            return self.plain.with_method(cell.method, draft)
-        return self.plain.with_method(cell.varied, draft)
+        trained = self.trained if methods.uses_drafter(cell.varied) else None
+        as_named = cell.shape is None and cell.verifier is None and cell.drafter is None
+        method = cell.method if as_named else cell.varied
+        return self.plain.with_method(method, draft, drafter=trained)
 
     def encode(self, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:
         """Token ids of the turn after these answers, with all that was said before."""

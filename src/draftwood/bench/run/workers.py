@@ -200,7 +200,7 @@ def _tell_of_waiting(
 
 def _found_anywhere(models: Models) -> Models:
     """The same models where folders are named from another directory than this one."""
-    named = {"model": models.model, "draft_model": models.draft_model}
+    named = {name: getattr(models, name) for name in ("model", "draft_model", "drafter")}
     paths = {name: Path(value).expanduser() for name, value in named.items() if value}
     return replace(
         models, **{name: str(path.resolve()) for name, path in paths.items() if path.exists()}

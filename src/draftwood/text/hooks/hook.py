@@ -5,6 +5,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ from draftwood import methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters import Nothing
 from draftwood.engine.method import Method
+from draftwood.heads import folder
 from draftwood.methods import Recipe
 from draftwood.models.cache import CachePool
 from draftwood.models.transformers import TransformersModel
@@ -40,6 +42,7 @@ def custom_generate(
     report: Callable[[Stats], None] | None = None,
     streamer: BaseStreamer | None = None,
     stateless: Sequence[type] = (),
+    drafter: str | Path | folder.TrainedHead | None = None,
 ) -> "Hook":
     """A decoding loop for ``model.generate``, which takes it as ``custom_generate``.
 
@@ -59,11 +62,15 @@ def custom_generate(
             ``generate``.
         stateless: classes of logits processors of your own that keep nothing between calls and read
             of every row nothing but its tokens and scores. Calls with others run without drafts.
+        drafter: for methods that draft with a trained drafter: its folder, or what
+            ``heads.folder.load`` gave.
 
     Raises:
-        ValueError: by the returned function, for options of ``generate`` that make no sense here.
+        ValueError: for a drafter that is not whole; by the returned function, for options of
+            ``generate`` that make no sense here.
     """
-    return Hook(method, draft_model, report, streamer, tuple(stateless))
+    trained = folder.load(Path(drafter)) if isinstance(drafter, (str, Path)) else drafter
+    return Hook(method, draft_model, report, streamer, tuple(stateless), trained)
 
 
 class Hook:
@@ -76,7 +83,9 @@ class Hook:
         report: Callable[[Stats], None] | None,
         streamer: BaseStreamer | None,
         stateless: tuple[type, ...],
+        drafter: folder.TrainedHead | None = None,
     ) -> None:
+        self.drafter = drafter
         self.method, self.draft_model, self.report, self.streamer = (
             method,
             draft_model,
@@ -153,7 +162,7 @@ class Hook:
             ):
                 return TransformersModel(model, known.pool), known.method
             target = TransformersModel(model)
-            method = _built(self.method, target, self.draft_model)
+            method = _built(self.method, target, self.draft_model, self.drafter)
             if not method.verifier.exact_for:
                 raise ValueError(
                     f"{method.verifier.name} verification changes what the model would say; use a"
@@ -175,10 +184,13 @@ class _Used:
 
 
 def _built(
-    method: str | Recipe | Method, target: TransformersModel, draft_model: PreTrainedModel | None
+    method: str | Recipe | Method,
+    target: TransformersModel,
+    draft_model: PreTrainedModel | None,
+    drafter: folder.TrainedHead | None,
 ) -> Method:
     draft = None if draft_model is None else TransformersModel(draft_model)
-    return methods.build(method, target, draft, curve=Calibration(target))
+    return methods.build(method, target, draft, curve=Calibration(target), drafter=drafter)
 
 
 def _why_not_in_batches(call: Call, target: TransformersModel) -> str | None:
