@@ -85,7 +85,7 @@ def _numbers(
     "--sets",
     callback=_names,
     metavar="A,B,C",
-    help="Public data sets to take prompts from; an empty list for none.  [default: all allowed]",
+    help='Public data sets of prompts; "" for none.  [default: all that may be used]',
 )
 @click.option(
     "--prompts",
@@ -194,6 +194,7 @@ def _refuse_early(chosen: dict) -> None:
 
 
 def _maker(folder: Path, lm: object, chosen: dict) -> "Maker":
+    from draftwood.storage.data_sets import has_data_folder
     from draftwood.text.language_model import LanguageModel
     from draftwood.training.data.make import Maker
     from draftwood.training.data.options import DataOptions
@@ -201,12 +202,14 @@ def _maker(folder: Path, lm: object, chosen: dict) -> "Maker":
     from draftwood.training.data.states import default_layers
 
     assert isinstance(lm, LanguageModel)
-    sets = chosen["sets"]
+    sets, files = chosen["sets"], tuple(chosen["files"])
+    if sets is None:
+        sets = () if files and not has_data_folder() else tuple(SOURCES)
     data_options = DataOptions(
         layers=chosen["layers"] or default_layers(lm.model.layers),
         seed=chosen["seed"],
-        sets=tuple(SOURCES) if sets is None else sets,
-        files=tuple(chosen["files"]),
+        sets=sets,
+        files=files,
         file_licence=chosen["licence"],
         self_written=chosen["self_written"],
         answers_per_prompt=chosen["answers_per_prompt"],

@@ -17,13 +17,22 @@ def data_folder(otherwise: str) -> Path:
     Raises:
         FileNotFoundError: where there is none.
     """
-    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
-    path = Path(os.environ.get("DRAFTWOOD_DATA") or beside)
+    path = _place()
     if not path.is_dir():
         raise FileNotFoundError(
             f"there are no data sets at {path}; set DRAFTWOOD_DATA to their folder, {otherwise}"
         )
     return path
+
+
+def has_data_folder() -> bool:
+    """Whether there is one."""
+    return _place().is_dir()
+
+
+def _place() -> Path:
+    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
+    return Path(os.environ.get("DRAFTWOOD_DATA") or beside)
 
 
 def read_text(path: Path) -> str:

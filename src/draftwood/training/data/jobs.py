@@ -18,7 +18,7 @@ from draftwood.training.data.write import Request, Written
 OWN = "own"
 ATTEMPTS = 4
 LONGEST_TURN = 160  # tokens; what has not ended by then is rarely a question
-FEWEST_WORDS = 3
+SHORTEST = 8  # characters
 LOOP = 4  # words of a repeated run
 LEAST_DISTINCT = 0.6  # share of such runs that differ, in a text that goes round in no circles
 
@@ -82,8 +82,7 @@ def goes_in_circles(text: str) -> bool:
 
 def is_usable(text: str) -> bool:
     """Whether a prompt that the target wrote is worth an answer."""
-    broken = "\ufffd" in text
-    return len(words(text)) >= FEWEST_WORDS and not broken and not goes_in_circles(text)
+    return len(text) >= SHORTEST and "\ufffd" not in text and not goes_in_circles(text)
 
 
 class Jobs:

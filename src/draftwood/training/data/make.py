@@ -1,10 +1,12 @@
 """Makes a data set: one shard after the other, going on where an earlier run stopped."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
+from draftwood.interfaces.model import require_ability
 from draftwood.storage.atomic import sha256
 from draftwood.text.language_model import LanguageModel
 from draftwood.training.data.barred import Bars, is_held_out
@@ -14,7 +16,7 @@ from draftwood.training.data.options import DataOptions
 from draftwood.training.data.prompts import collect, licences, measured_prompts
 from draftwood.training.data.shards import Shard, explain_errors, shard_name, write_shard
 from draftwood.training.data.states import bytes_per_token
-from draftwood.training.data.write import Job, Writer
+from draftwood.training.data.write import BatchWriter, Job
 
 OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
@@ -76,8 +78,7 @@ class Maker:
         """Write shards until there are so many tokens, prompts and answers together."""
         longest = self.options.max_prompt_tokens + self.options.max_answer_tokens
         layers = self.options.layers if self.options.states == "stored" else None
-        writer = Writer(self.lm.model, at_once, longest, layers)
-        per_shard = self.options.prompts_per_shard
+        writer = BatchWriter(self.lm.model, at_once, longest, layers)
         ended: dict[int, list[MadeText]] = {}
 
         def under_way() -> int:
@@ -85,28 +86,30 @@ class Maker:
                 len(text.tokens) for texts in ended.values() for text in texts
             )
 
-        for number, texts in writer.run(self._numbered(tokens, under_way)):
-            ended[number] = texts
-            first = len(self.manifest.shards) * per_shard
-            while self.manifest.tokens < tokens and all(
-                place in ended for place in range(first, first + per_shard)
-            ):
-                self._store([ended.pop(place) for place in range(first, first + per_shard)])
-                first += per_shard
-            report(under_way(), writer.tokens)
-            if self.manifest.tokens >= tokens:
-                break
-        if self._ran_out and ended and self.manifest.tokens < tokens:
-            self._store([ended[place] for place in sorted(ended)])
+        with closing(writer.run(self._numbered(tokens, under_way))) as running:
+            for number, texts in running:
+                ended[number] = texts
+                while self.manifest.tokens < tokens and all(n in ended for n in self._next()):
+                    self._store([ended.pop(n) for n in self._next()])
+                report(under_way(), writer.tokens)
+                if self.manifest.tokens >= tokens:
+                    break
+        if self._ran_out and any(ended.values()) and self.manifest.tokens < tokens:
+            self._store([ended[n] for n in sorted(ended)])
         report(self.manifest.tokens, writer.tokens)
         return Made(self.manifest, self._ran_out and self.manifest.tokens < tokens)
+
+    def _next(self) -> range:
+        """Numbers of the jobs of the next shard."""
+        first = len(self.manifest.shards) * self.options.prompts_per_shard
+        return range(first, first + self.options.prompts_per_shard)
 
     def _numbered(
         self, tokens: int, under_way: Callable[[], int]
     ) -> Iterator[tuple[int, Job[list[MadeText]]]]:
         """Jobs in their order; another shard begins only while tokens are missing."""
         per_shard = self.options.prompts_per_shard
-        for number in count(len(self.manifest.shards) * per_shard):
+        for number in count(self._next().start):
             if number % per_shard == 0 and under_way() >= tokens:
                 return
             job = self._jobs.job(number)
@@ -194,6 +197,7 @@ def _require_same(found: Manifest, new: Manifest, folder: Path) -> None:
 def _require_fit(lm: LanguageModel, options: DataOptions) -> None:
     """Raise ValueError where the target cannot write what is asked for."""
     model = lm.model
+    require_ability(model, "hidden", "training data")
     longest = options.max_prompt_tokens + options.max_answer_tokens
     if model.context_length is not None and longest > model.context_length:
         raise ValueError(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from draftwood.storage.data_sets import data_folder, read_rows
 from draftwood.training.data.barred import Bars, is_held_out
-from draftwood.training.data.sources import SOURCES, Source, require_allowed
+from draftwood.training.data.sources import SOURCES, PublicSet, require_allowed
 from draftwood.training.data.templates import about_passage, after_question
 
 OTHERWISE = "or give prompts of your own with --prompts FILE"
@@ -81,7 +81,7 @@ def licences(sets: Sequence[str], files: Sequence[Path], of_files: str) -> dict[
     return known | own
 
 
-def _asked(name: str, source: Source, folder: Path, seed: int) -> list[str]:
+def _asked(name: str, source: PublicSet, folder: Path, seed: int) -> list[str]:
     found = []
     for file in source.files:
         path = folder / file

@@ -68,7 +68,12 @@ def write_shard(path: Path, texts: Sequence[MadeText], held_out: Sequence[bool])
         tensors |= {name: torch.cat([getattr(each, name) for each in states]) for name in STATES}
     # one entry alone, as several come in any order
     metadata = {"sources": json.dumps([text.source for text in texts])}
-    write_file(path, lambda partial: save_file(tensors, partial, metadata), explain_errors)
+
+    def fill(partial: Path) -> None:
+        save_file(tensors, partial, metadata)
+        partial.chmod(0o644)  # safetensors keeps it from everybody else
+
+    write_file(path, fill, explain_errors)
 
 
 def _int32(numbers: list[int]) -> Tensor:

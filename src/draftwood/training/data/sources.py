@@ -15,7 +15,7 @@ from draftwood.storage.data_sets import read_rows, read_text
 
 
 @dataclass(frozen=True)
-class Source:
+class PublicSet:
     """A set of the data folder.
 
     Attributes:
@@ -101,29 +101,29 @@ def _is_index(paragraph: str) -> bool:
     return digits > 0.02 * len(paragraph) or 2 * paragraph.count(";\n") > paragraph.count("\n") > 1
 
 
-SOURCES: Mapping[str, Source] = MappingProxyType(
+SOURCES: Mapping[str, PublicSet] = MappingProxyType(
     {
-        "gsm8k": Source(
+        "gsm8k": PublicSet(
             ("gsm8k/train.jsonl.gz",),
             "MIT",
             "GSM8K (Cobbe et al. 2021, arXiv:2110.14168), training part",
             _gsm8k,
             weight=2.5,
         ),
-        "svamp": Source(
+        "svamp": PublicSet(
             ("math_eval/svamp.jsonl",),
             "MIT",
             "SVAMP (Patel et al. 2021, arXiv:2103.07191)",
             _svamp,
         ),
-        "mbpp": Source(
+        "mbpp": PublicSet(
             ("mbpp/mbpp.jsonl",),
             "CC-BY-4.0",
             "MBPP, Google Research (Austin et al. 2021, arXiv:2108.07732)",
             _mbpp,
             weight=1.5,
         ),
-        "self_instruct": Source(
+        "self_instruct": PublicSet(
             (
                 "self_instruct/seed_tasks.jsonl",
                 "self_instruct/user_oriented_instructions.jsonl",
@@ -133,14 +133,14 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             _self_instruct,
             weight=1.5,
         ),
-        "bronte": Source(
+        "bronte": PublicSet(
             ("books/bronte.txt.gz",),
             "public domain (file: MIT)",
             "novels of Charlotte Bronte",
             _passages,
             is_passages=True,
         ),
-        "darwin": Source(
+        "darwin": PublicSet(
             ("books/darwin.txt.gz",),
             "public domain (file: MIT)",
             "books of Charles Darwin",
@@ -148,7 +148,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             is_passages=True,
             weight=1.5,
         ),
-        "tinyshakespeare": Source(
+        "tinyshakespeare": PublicSet(
             ("tinyshakespeare/input.txt.gz",),
             "public domain",
             "plays of William Shakespeare, put together by Andrej Karpathy",
@@ -156,7 +156,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             is_passages=True,
             weight=0.5,
         ),
-        "tinystories": Source(
+        "tinystories": PublicSet(
             ("tinystories_sample/tiny_stories.txt",),
             "CDLA-Sharing-1.0",
             "TinyStories (Eldan and Li 2023, arXiv:2305.07759)",

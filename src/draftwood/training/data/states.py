@@ -49,10 +49,16 @@ def bytes_per_token(layers: int, dim: int) -> int:
     return layers * (dim + 4) + 4 + 4
 
 
-def log_normalizers(logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, " rows"]:
-    """The log of each row's sum of exponentials, by the likeliest token's probability."""
+def likeliest(
+    logits: Float[Tensor, "rows vocab"],
+) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
+    """The likeliest token of each row, and the log of the row's sum of exponentials.
+
+    One look at each row gives both, by the likeliest token's probability.
+    """
     best, probability = topk_probs(logits, 1, 1.0)
-    return (logits.gather(1, best).double() - probability.double().log()).float()[:, 0]
+    normalizers = (logits.gather(1, best).double() - probability.double().log()).float()
+    return best[:, 0], normalizers[:, 0]
 
 
 def in_bytes(
@@ -72,6 +78,19 @@ def stacked(outputs: Sequence[Output], layers: Sequence[int]) -> Float[Tensor, "
     return torch.stack([torch.cat([each.hidden[n] for each in outputs]) for n in layers], 1)
 
 
+def rows_of(outputs: Sequence[Output]) -> Float[Tensor, "rows vocab"]:
+    """Logits of outputs of a row each; not copied where they lie one after the other."""
+    first, size = outputs[0].logits, outputs[0].logits.shape[-1]
+    begin, step = first.data_ptr(), size * first.element_size()
+    memory = first.untyped_storage()
+    is_one = begin + len(outputs) * step <= memory.data_ptr() + memory.nbytes()
+    if is_one and all(
+        each.logits.data_ptr() == begin + row * step for row, each in enumerate(outputs)
+    ):
+        return first.as_strided((len(outputs), size), (size, 1))
+    return torch.cat([each.logits for each in outputs])
+
+
 def extend(
     session: ModelSession, tokens: Sequence[int], layers: Sequence[int]
 ) -> tuple[Float[Tensor, "places layers dim"], Float[Tensor, " places"], Float[Tensor, " vocab"]]:
@@ -80,7 +99,7 @@ def extend(
     for chunk in chunks(tokens, PREFILL):
         output = session.extend(chunk, keep="all", hidden=tuple(layers))
         states.append(stacked([output], layers).float())
-        normalizers.append(log_normalizers(output.logits.float()))
+        normalizers.append(likeliest(output.logits.float())[1])
         last = output.logits[-1]
     if last is None:
         raise ValueError("there must be at least one token")

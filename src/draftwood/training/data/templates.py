@@ -6,7 +6,7 @@ INSTRUCTIONS: dict[str, tuple[str, ...]] = {
     "summarise": (
         "Summarize the following text.",
         "Give a short summary of this passage.",
-        "What is the main point of the text below? Answer in two sentences.",
+        "What is the main point of this? Answer in two sentences.",
         "Write a one-sentence summary of this.",
         "TL;DR:",
         "List the key points of this passage as bullet points.",
@@ -17,7 +17,7 @@ INSTRUCTIONS: dict[str, tuple[str, ...]] = {
         "Read this and explain why it happens.",
         "What can we learn from this passage?",
         "Ask three questions about this text and answer them.",
-        "What is the mood of this passage? Quote the words that show it.",
+        "What is the mood of this? Quote words that show it.",
         "Explain the following text to a ten-year-old.",
     ),
     "rewrite": (

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,16 +18,15 @@ from draftwood.interfaces.model import (
     ForwardInput,
     Model,
     ModelSession,
-    Output,
     extend_in_chunks,
 )
-from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.training.data.states import (
     PlaceStates,
     extend,
     in_bytes,
-    log_normalizers,
+    likeliest,
+    rows_of,
     stacked,
 )
 from draftwood.tree import DraftTree
@@ -81,10 +80,12 @@ def goes_round(tokens: Sequence[int], start: int) -> bool:
 
     A small model's likeliest text often ends so; nothing is learnt from more of it.
     """
-    new = len(tokens) - start
+    new, newest = len(tokens) - start, tokens[-1]
     for period in range(1, min(LONGEST_PERIOD, new // 3) + 1):
+        if tokens[-1 - period] != newest:
+            continue
         span = max(3 * period, LEAST_CIRCLED)
-        if tokens[-1] == tokens[-1 - period] and span <= new:
+        if span <= new:
             tail = tokens[len(tokens) - span :]
             if tail[period:] == tail[:-period]:
                 return True
@@ -96,7 +97,7 @@ class _Slot:
     """A sequence of the model and the job that it works for."""
 
     session: ModelSession
-    states: PlaceStates | None  # of as many places as the slot may hold
+    begins: int  # row of its first place among the states of all slots
     number: int = -1
     job: "Job | None" = None
     request: Request | None = None
@@ -122,36 +123,15 @@ class _Slot:
         self.session.rewind(len(self.ran) - common)
         del self.ran[common:]
 
-    def take(self, logits: torch.Tensor) -> None:
-        """Choose the next token by the logits [1, vocab] after the newest one."""
+    def take(self, logits: torch.Tensor, row: int, best: int) -> None:
+        """Choose the next token by the logits after the newest one, of which ``best`` is first."""
         assert self.request is not None
-        if self.rng is None:
-            token = int(topk(logits, 1))
-        else:
-            token = self.rng.draw_from_logits(logits, 0, 1.0)
-        if token < 0 or not bool(logits[0, token].isfinite()):
-            raise ValueError("the model's logits are not finite; its weights may be damaged")
+        token = best if self.rng is None else self.rng.draw_from_logits(logits, row, 1.0)
         self.tokens.append(token)
         self.circles = goes_round(self.tokens, len(self.request.tokens))
 
-    def keep(self, first: int, new: PlaceStates) -> None:
-        if self.states is not None:
-            places = slice(first, first + len(new.codes))
-            self.states.codes[places] = new.codes
-            self.states.scales[places] = new.scales
-            self.states.log_normalizer[places] = new.log_normalizer
 
-    def written(self) -> Written:
-        assert self.request is not None
-        states = None
-        if self.request.keeps_states and self.states is not None:
-            held, count = self.states, len(self.tokens)
-            parts = (held.codes, held.scales, held.log_normalizer)
-            states = PlaceStates(*(part[:count].clone() for part in parts))
-        return Written(tuple(self.tokens), len(self.request.tokens), states)
-
-
-class Writer:
+class BatchWriter:
     """Writes the texts that jobs ask for.
 
     Args:
@@ -167,44 +147,40 @@ class Writer:
         self.model, self.layers = model, layers
         self.tokens = 0  # written so far, of prompts too
         self._longest, self._at_once = longest, at_once
+        self._states: PlaceStates | None = None  # of all places of all slots
+        if layers is not None:
+            shape = (at_once * longest, len(layers))
+            self._states = PlaceStates(
+                torch.zeros(*shape, model.hidden_size, dtype=torch.int8),
+                torch.zeros(*shape, dtype=torch.float32),
+                torch.zeros(shape[0], dtype=torch.float32),
+            )
 
-    def run(self, jobs: Iterator[tuple[int, Job[Outcome]]]) -> Iterator[tuple[int, Outcome]]:
+    def run(
+        self, jobs: Iterator[tuple[int, Job[Outcome]]]
+    ) -> Generator[tuple[int, Outcome], None, None]:
         """Number and outcome of each job, in the order in which they end.
 
         The next job is asked for as soon as there is room for it.
         """
         with ExitStack() as stack, torch.no_grad():
             free: list[_Slot] = []
-            for _ in range(self._at_once):
+            for number in range(self._at_once):
                 session = self.model.start()
                 stack.callback(session.close)
-                free.append(_Slot(session, self._room()))
+                free.append(_Slot(session, number * self._longest))
             running: list[_Slot] = []
             while True:
                 while free and (job := next(jobs, None)) is not None:
                     slot = free.pop()
                     slot.number, slot.job = job
-                    slot.begin(next(slot.job))
                     running.append(slot)
+                    yield from self._ask(slot, None, running, free)
                 if not running:
                     return
                 self._step(running)
                 for slot in [slot for slot in running if self._is_whole(slot)]:
-                    ended, outcome = self._send(slot)
-                    if ended:
-                        running.remove(slot)
-                        free.append(slot)
-                        yield slot.number, outcome  # type: ignore[misc]
-
-    def _room(self) -> PlaceStates | None:
-        if self.layers is None:
-            return None
-        shape = (self._longest, len(self.layers))
-        return PlaceStates(
-            torch.zeros(*shape, self.model.hidden_size, dtype=torch.int8),
-            torch.zeros(*shape, dtype=torch.float32),
-            torch.zeros(self._longest, dtype=torch.float32),
-        )
+                    yield from self._ask(slot, self._written(slot), running, free)
 
     def _is_whole(self, slot: _Slot) -> bool:
         """Whether nothing is left to write nor, where states are wanted, to run."""
@@ -212,14 +188,27 @@ class Writer:
         wants_last = slot.request.keeps_states and self.layers is not None
         return slot.is_done and (not wants_last or len(slot.ran) == len(slot.tokens))
 
-    def _send(self, slot: _Slot) -> tuple[bool, object]:
-        """Hand the text to its job; whether the job has ended, and its outcome."""
+    def _ask(
+        self, slot: _Slot, written: Written | None, running: list[_Slot], free: list[_Slot]
+    ) -> Iterator[tuple[int, Any]]:
+        """Hand a text to its job and ask for the next one; number and outcome if it has ended."""
         assert slot.job is not None
         try:
-            slot.begin(slot.job.send(slot.written()))
+            slot.begin(next(slot.job) if written is None else slot.job.send(written))
         except StopIteration as end:
-            return True, end.value
-        return False, None
+            running.remove(slot)
+            free.append(slot)
+            yield slot.number, end.value
+
+    def _written(self, slot: _Slot) -> Written:
+        assert slot.request is not None
+        states = None
+        if slot.request.keeps_states and self._states is not None:
+            held = self._states
+            places = slice(slot.begins, slot.begins + len(slot.tokens))
+            parts = (held.codes, held.scales, held.log_normalizer)
+            states = PlaceStates(*(part[places].clone() for part in parts))
+        return Written(tuple(slot.tokens), len(slot.request.tokens), states)
 
     def _step(self, slots: list[_Slot]) -> None:
         """One token more for each slot: prompts in passes of their own, others together."""
@@ -231,43 +220,56 @@ class Writer:
                 self._prefill(slot)
         if not ready:
             return
-        trees = [DraftTree.of(slot.tokens[-1:], [-1]) for slot in ready]
-        hidden = self.layers or ()
         outputs = self.model.forward(
             [
-                ForwardInput(slot.session, tree, hidden=hidden)
-                for slot, tree in zip(ready, trees, strict=True)
+                ForwardInput(
+                    slot.session, DraftTree.of(slot.tokens[-1:], [-1]), hidden=self.layers or ()
+                )
+                for slot in ready
             ]
         )
         for slot in ready:
             slot.session.commit([0])
+        logits = rows_of(outputs)
+        best, normalizers = likeliest(logits)
         if self.layers is not None:
-            self._keep(ready, outputs)
-        for slot, output in zip(ready, outputs, strict=True):
+            places = torch.tensor([slot.begins + len(slot.ran) for slot in ready])
+            self._keep(places, in_bytes(stacked(outputs, self.layers), normalizers))
+        for slot in ready:
             slot.ran.append(slot.tokens[-1])
-            self._go_on(slot, output.logits)
+        self._go_on(ready, logits, best, normalizers)
         self.tokens += len(ready)
-
-    def _keep(self, slots: list[_Slot], outputs: list[Output]) -> None:
-        """Remember the states of the newest place of each slot."""
-        assert self.layers is not None
-        normalizers = torch.cat([log_normalizers(output.logits) for output in outputs])
-        new = in_bytes(stacked(outputs, self.layers), normalizers)
-        for row, slot in enumerate(slots):
-            parts = (new.codes, new.scales, new.log_normalizer)
-            slot.keep(len(slot.ran), PlaceStates(*(part[row : row + 1] for part in parts)))
 
     def _prefill(self, slot: _Slot) -> None:
         missing = slot.tokens[len(slot.ran) :]
         if self.layers is not None:
             states, normalizers, last = extend(slot.session, missing, self.layers)
-            slot.keep(len(slot.ran), in_bytes(states, normalizers))
+            first = slot.begins + len(slot.ran)
+            self._keep(slice(first, first + len(missing)), in_bytes(states, normalizers))
         else:
             last = extend_in_chunks(slot.session, missing).logits[-1]
         slot.ran = list(slot.tokens)
         self.tokens += len(missing)
-        self._go_on(slot, last[None])
+        self._go_on([slot], last[None], *likeliest(last[None]))
 
-    def _go_on(self, slot: _Slot, logits: torch.Tensor) -> None:
-        if not slot.is_done:
-            slot.take(logits)
+    def _keep(self, places: "slice | torch.Tensor", new: PlaceStates) -> None:
+        """Remember the states of these places."""
+        assert self._states is not None
+        self._states.codes[places] = new.codes
+        self._states.scales[places] = new.scales
+        self._states.log_normalizer[places] = new.log_normalizer
+
+    def _go_on(
+        self,
+        slots: Sequence[_Slot],
+        logits: torch.Tensor,
+        best: torch.Tensor,
+        normalizers: torch.Tensor,
+    ) -> None:
+        """Choose the next token of each slot that has not ended, by its row."""
+        if not bool(normalizers.isfinite().all()):
+            raise ValueError("the model's logits are not finite; its weights may be damaged")
+        tokens = best.tolist()
+        for row, slot in enumerate(slots):
+            if not slot.is_done:
+                slot.take(logits, row, tokens[row])

@@ -48,7 +48,10 @@ class Eagle:
     source: ClassVar[str] = "Li et al. 2025, arXiv:2503.01840"
 
     layers: int = field(default=1, metadata={"help": "decoder layers of the head"})
-    unroll: int = field(default=3, metadata={"help": "draft steps in a row, in the last third"})
+    unroll: int = field(default=3, metadata={"help": "draft steps in a row, one being easier"})
+    unroll_from: float = field(
+        default=2 / 3, metadata={"help": "share of the training that has one draft step alone"}
+    )
     loss_name: Literal["kl", "tv", "nla", "lk-hybrid"] = field(
         default="kl",
         metadata={"option": "--loss", "help": "what compares its distributions with the target's"},
@@ -74,8 +77,8 @@ class Eagle:
         if self.variant == "eagle-1":
             return (layers,)
         if layers < 6:
-            raise ValueError(f"EAGLE-3 reads three layers of 6 or more, the target has {layers}")
-        return (2, layers // 2, layers - 3)
+            raise ValueError(f"EAGLE-3 reads layers of 6 or more, the target has {layers}")
+        return tuple(sorted({2, layers // 2, layers - 3}))
 
     def build(self, target: TargetWeights) -> nn.Module:
         config = EagleConfig(
@@ -97,7 +100,7 @@ class Eagle:
         self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
     ) -> tuple[Tensor, Mapping[str, float]]:
         assert isinstance(head, EagleHead)
-        steps = self.unroll if progress >= 2 / 3 else 1
+        steps = self.unroll if progress >= self.unroll_from else 1
         total, figures = rows.final.new_zeros((), dtype=torch.float32), {}
         for number, step in enumerate(self._unrolled(head, rows, target, steps)):
             each, overlap = self._step_loss(step, rows, target)
