@@ -168,6 +168,8 @@ class Trainer:
         if not state.history or state.history[-1]["step"] != state.step:
             self._judge()
         self.save()
+        if self._log is not None:
+            self._log.close()
         return self.outcome(reason)
 
     def outcome(self, reason: Literal["done", "no longer better", "stopped"]) -> Outcome:
@@ -310,6 +312,10 @@ class _Log:
             self._writer.add_scalar(f"{part}/{name}", value, state.step)
         with suppress(OSError):  # a full disk ends no training here, checkpoints tell
             self._writer.flush()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._writer.close()
 
 
 def on_device(target: TargetWeights, device: torch.device, dtype: torch.dtype) -> TargetWeights:

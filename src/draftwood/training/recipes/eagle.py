@@ -74,8 +74,8 @@ class Eagle:
         if self.variant == "eagle-1":
             return (layers,)
         if layers < 6:
-            raise ValueError(f"EAGLE-3 reads three layers of 6 or more, the target has {layers}")
-        return (2, layers // 2, layers - 3)
+            raise ValueError(f"EAGLE-3 reads layers of 6 or more, the target has {layers}")
+        return tuple(sorted({2, layers // 2, layers - 3}))
 
     def build(self, target: TargetWeights) -> nn.Module:
         config = EagleConfig(

@@ -1,0 +1,69 @@
+"""The block efficiency that is told from held-out text."""
+
+from itertools import combinations, product
+
+import pytest
+import torch
+from training_cases import packing, target, texts
+
+from draftwood.training.judging import RANKS, block_efficiency, judged_steps, ranks_of
+from draftwood.training.recipes.eagle import Eagle
+
+
+def by_force(ranks: list[tuple[int, ...]], nodes: int) -> float:
+    """The best tree of all trees: its nodes on the true path, at each place, counted."""
+    levels = len(ranks[0])
+    places = [path for level in range(1, levels + 1) for path in product(range(2), repeat=level)]
+    best = 0
+    for tree in combinations(places, nodes):
+        if all(len(path) == 1 or path[:-1] in tree for path in tree):
+            best = max(best, sum(row[: len(path)] == path for row in ranks for path in tree))
+    return 1 + best / len(ranks)
+
+
+@pytest.mark.parametrize("nodes", [1, 3, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_that_of_the_best_of_all_trees(nodes: int, seed: int) -> None:
+    drawn = torch.Generator().manual_seed(seed)
+    ranks = torch.multinomial(torch.tensor([0.5, 0.2, 0, 0, 0.3]), 90, True, generator=drawn)
+    ranks = ranks.reshape(30, 3)
+    rows = [tuple(row) for row in ranks.tolist()]
+    assert block_efficiency(ranks, nodes) == pytest.approx(by_force(rows, nodes), abs=1e-9)
+
+
+def test_no_guess_gives_one_token_and_sure_guesses_all() -> None:
+    assert block_efficiency(torch.full((5, 3), RANKS), 8) == 1
+    assert block_efficiency(torch.zeros(5, 3, dtype=torch.long), 8) == 4
+    assert block_efficiency(torch.zeros(5, 3, dtype=torch.long), 2) == 3
+
+
+def test_ranks_are_places_among_the_guesses() -> None:
+    weights = target()
+    torch.manual_seed(0)
+    states, tokens = torch.randn(50, weights.head.shape[1]), torch.arange(50) % 40
+    found = ranks_of(states, tokens, weights).tolist()
+    order = (states @ weights.head.T).argsort(-1, descending=True)
+    for row, token, rank in zip(order.tolist(), tokens.tolist(), found, strict=True):
+        place = int(weights.draft_index[token])
+        true = min(row.index(place), RANKS) if place >= 0 else RANKS
+        assert rank == true
+    assert set(found) == {0, 1, 2, 3, RANKS}
+
+
+def test_a_drafter_that_knows_the_next_states_is_right_but_for_its_vocabulary() -> None:
+    weights = target(40)
+    rows = next(packing(texts(9, seed=5)).batches())
+    states = [torch.roll(rows.final, -ahead, 1) for ahead in range(1, 5)]
+    judged = judged_steps(states, rows, weights)
+    assert judged.places > 20
+    assert judged.figures["guess_1"] > 0.95 * judged.places
+    assert judged.figures["overlap"] == pytest.approx(judged.places, rel=1e-3)
+    assert judged.figures["kl"] == pytest.approx(0, abs=1e-3)
+    wrong = judged_steps([-state for state in states], rows, weights)
+    assert wrong.figures["block_efficiency"] < 0.5 * judged.figures["block_efficiency"]
+
+
+def test_an_untrained_head_is_judged() -> None:
+    recipe, rows = Eagle(start_from="random"), next(packing(texts(9, seed=5)).batches())
+    judged = recipe.judge(recipe.build(target()).eval(), rows, target())
+    assert judged.places <= judged.figures["block_efficiency"] < 2 * judged.places

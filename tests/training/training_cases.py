@@ -1,0 +1,52 @@
+"""A target of random numbers and texts that look as if it had written them."""
+
+import torch
+
+from draftwood.heads.layers import HeadSizes
+from draftwood.training.data.texts import StoredText
+from draftwood.training.packing import Packing
+from draftwood.training.recipe import TargetWeights
+
+VOCAB, DIM, LAYERS = 40, 16, 6
+SIZES = HeadSizes(hidden=DIM, intermediate_size=24, heads=4, num_kv_heads=2, head_dim=4)
+STORED = (2, 3, 6)
+
+
+class Texts(list[StoredText]):
+    """Texts in memory, told as those of a data set."""
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(text.tokens) for text in self]
+
+    @property
+    def answers(self) -> list[int]:
+        return [text.answer for text in self]
+
+
+def target(draft_vocabulary: int = 24) -> TargetWeights:
+    drawn = torch.Generator().manual_seed(1)
+    embedding = torch.randn(VOCAB, DIM, generator=drawn)
+    tokens = torch.randperm(VOCAB, generator=drawn)[:draft_vocabulary].sort().values
+    index = torch.full((VOCAB,), -1)
+    index[tokens] = torch.arange(draft_vocabulary)
+    return TargetWeights(LAYERS, SIZES, embedding, embedding[tokens], tokens, index)
+
+
+def texts(count: int, seed: int, most: int = 30) -> Texts:
+    """Each token follows from the one before, and the state after the norm says which it is."""
+    drawn = torch.Generator().manual_seed(seed)
+    embedding, found = target().embedding, Texts()
+    for number in range(count):
+        length = int(torch.randint(8, most, (), generator=drawn))
+        first = int(torch.randint(VOCAB, (), generator=drawn))
+        tokens = (first + 7 * torch.arange(length + 1)) % VOCAB
+        final = 0.7 * embedding[tokens[1:]]
+        states = torch.stack([0.1 * final, final + 1, final], dim=1)
+        normalizer = (final @ embedding.T).logsumexp(-1)
+        found.append(StoredText(tokens[:-1], 3, number % 2 == 0, "own", states, normalizer))
+    return found
+
+
+def packing(texts: Texts, rows: int = 3, places: int = 24, seed: int | None = 0) -> Packing:
+    return Packing(texts, (0, 1), 2, places, rows, seed)  # type: ignore[arg-type]
