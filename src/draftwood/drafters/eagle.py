@@ -78,7 +78,8 @@ class Eagle(Drafter):
         dtype = target.ends.embed(tokens[:1]).dtype if target.device.type != "cpu" else None
         dtype = dtype or torch.float32
         object.__setattr__(self, "head", head.to(target.device, dtype))
-        object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype))
+        rows = head.lm_head.weight if config.own_head else None
+        object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype, rows))
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:

@@ -23,6 +23,8 @@ class EagleConfig:
         feeds_normed: whether a drafted state goes back in after the head's norm (EAGLE-3.1).
         norm_before_residual: whether the residual stream starts with the normed state.
         window: newest rows that a row sees; None for all.
+        own_head: rows of an output head of its own, one for each token of the draft vocabulary, as
+            public heads have it; 0 reads the target's.
     """
 
     kind: ClassVar[str] = "eagle"
@@ -33,6 +35,7 @@ class EagleConfig:
     feeds_normed: bool = True
     norm_before_residual: bool = False
     window: int | None = None
+    own_head: int = 0
 
     def __post_init__(self) -> None:
         if self.layers < 1:
@@ -49,7 +52,8 @@ class EagleHead(nn.Module):
     place of the one at t + 1, from which the token at t + 2 follows. Behind its first step a
     drafted state takes the place of the target's.
 
-    The embedding of tokens and the rows of the output head are the target's and not part of it.
+    The embedding of tokens is the target's and not part of it, nor are the rows of the output head
+    unless ``own_head`` says so.
     """
 
     def __init__(self, config: EagleConfig) -> None:
@@ -61,6 +65,8 @@ class EagleHead(nn.Module):
         self.fc = nn.Linear(count * sizes.hidden, sizes.hidden, bias=False)
         self.layers = nn.ModuleList(_Layer(config, n) for n in range(config.layers))
         self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
+        if config.own_head:
+            self.lm_head = nn.Linear(sizes.hidden, config.own_head, bias=False)
 
     def combine(
         self, features: Float[Tensor, "... rows reads dim"]

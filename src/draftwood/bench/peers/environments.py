@@ -54,6 +54,8 @@ RECIPES = {
     "openvino": EnvironmentRecipe(
         ("openvino-genai==2026.4.1.0", "openvino-tokenizers==2026.4.1.0", "openvino==2026.4.1")
     ),
+    # no peer: it reads the heads that are exported for it
+    "speculators": EnvironmentRecipe(("speculators==0.9.0", "torch==2.13.0")),
     "vllm": EnvironmentRecipe(("vllm==0.33.0",)),
 }
 

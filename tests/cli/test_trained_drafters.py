@@ -1,0 +1,76 @@
+"""`--drafter FOLDER` from the command line and from ``generate`` of Transformers."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from command import refused, run
+from transformers import AutoModelForCausalLM
+
+import draftwood
+from draftwood.bench.records.files import read_run
+from draftwood.heads import folder
+from draftwood.loading.models import load_model
+from draftwood.testing import promises as checking
+from draftwood.testing.heads import tiny_eagle
+
+FLOATS = ("--dtype", "float32", "--max-new-tokens", "12")
+
+
+@pytest.fixture(scope="module")
+def drafter(target: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("drafters") / "eagle"
+    trained = tiny_eagle(load_model(target, "float32").model)
+    return str(folder.save(place, trained, "# Learnt nothing"))
+
+
+def test_commands_draft_with_a_folder(target: str, drafter: str) -> None:
+    given = ("--model", target, "--drafter", drafter, *FLOATS, "--json")
+    compared = json.loads(run("compare", "hi", "--methods", "eagle,eagle-rsd", *given).stdout)
+    assert compared["results"]["eagle"]["identical_to_plain"] is True
+    assert compared["results"]["eagle-rsd"]["identical_to_plain"] is True
+    made = json.loads(run("generate", "hi", "--method", "eagle", *given).stdout)
+    assert made["method"] == "eagle"
+
+
+def test_check_says_what_is_lacking_or_uses_it(
+    target: str, drafter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = checking.CheckResult("law", "eagle", True)
+    monkeypatch.setattr(checking, "check_law", lambda recipe: passed)  # takes a minute
+    monkeypatch.setattr(checking, "check_controls", lambda: iter(()))
+    shown = run("check", "--methods", "eagle,lookup", "--model", target, "--json")
+    found = {(f["check"], f["name"]): f for f in json.loads(shown.stdout)["findings"]}
+    assert found["identity", "eagle"]["detail"] == "needs --drafter"
+    shown = run("check", "--methods", "eagle", "--model", target, "--drafter", drafter, "--json")
+    found = {(f["check"], f["name"]): f for f in json.loads(shown.stdout)["findings"]}
+    assert found["identity", "eagle"]["passed"] is True
+
+
+def test_a_drafter_of_another_model_is_refused(draft: str, drafter: str) -> None:
+    said = refused("generate", "hi", "--method", "eagle", "--drafter", drafter, "--model", draft)
+    assert "was trained for tiny, and this model has decoder layers 1, not 4" in said
+
+
+def test_benchmarks_note_the_drafter(target: str, drafter: str, tmp_path: Path) -> None:
+    asked = ("bench", "spec-bench", "--methods", "eagle", "--limit", "1", "--rounds", "1")
+    asked = (*asked, "--model", target, *FLOATS, "--output", str(tmp_path / "run"))
+    assert run(*asked, "--drafter", drafter, "--json").exit_code == 0
+    info = read_run(tmp_path / "run")
+    assert info.drafter == drafter
+    assert info.drafter_weights is not None
+    trained = folder.load(Path(drafter))
+    other = folder.save(tmp_path / "other", trained, "", dtype=torch.float32)
+    assert "with drafter" in refused(*asked, "--drafter", str(other))
+
+
+def test_generate_of_transformers_drafts_with_it(target: str, drafter: str) -> None:
+    model = AutoModelForCausalLM.from_pretrained(target).eval()
+    tokens = torch.tensor([[5, 9, 11, 4]])
+    wanted = model.generate(tokens, max_new_tokens=12, do_sample=False)
+    seen = []
+    hook = draftwood.custom_generate("eagle", drafter=drafter, report=seen.append)
+    found = model.generate(tokens, max_new_tokens=12, do_sample=False, custom_generate=hook)
+    assert found.tolist() == wanted.tolist()
+    assert seen[0].drafted > 0

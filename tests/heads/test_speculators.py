@@ -1,0 +1,201 @@
+"""EAGLE heads in the layouts of other programs: read, written, and run by the package itself."""
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+
+from draftwood.bench.peers import environments
+from draftwood.cli.train_export import export as export_command
+from draftwood.cli.train_export import import_head
+from draftwood.drafters import Eagle
+from draftwood.heads import folder
+from draftwood.heads.eagle import EagleHead
+from draftwood.heads.layers import HeadCache, causal
+from draftwood.heads.speculators import export, read
+from draftwood.interfaces.trained import TrainedHead
+from draftwood.models.lean import LeanModel
+from draftwood.testing import tiny_llama
+from draftwood.testing.heads import tiny_eagle
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"layers": 2, "window": 8, "reads": (0, 2)},
+    {"feeds_normed": False, "norms_features": False, "norm_before_residual": True},
+]
+
+
+@pytest.fixture(scope="module")
+def target() -> LeanModel:
+    return LeanModel(tiny_llama(0, layers=6))
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_a_head_comes_back(target: LeanModel, settings: dict, tmp_path: Path) -> None:
+    trained = tiny_eagle(target, **settings)
+    export(tmp_path / "out", trained, target, "nowhere")
+    found = read(tmp_path / "out", target, "tiny")
+    assert found.head.config == trained.head.config
+    assert found.draft_tokens.tolist() == trained.draft_tokens.tolist()
+    assert found.target == trained.target
+    for name, weight in trained.head.state_dict().items():
+        assert torch.equal(found.head.state_dict()[name], weight.bfloat16().float()), name
+
+
+def test_a_whole_vocabulary_needs_no_lists(target: LeanModel, tmp_path: Path) -> None:
+    export(tmp_path, tiny_eagle(target, range(64)), target, "nowhere")
+    assert not {"d2t", "t2d"} & set(load_file(tmp_path / "model.safetensors"))
+    assert read(tmp_path, target, "tiny").draft_tokens.tolist() == list(range(64))
+
+
+def changed(place: Path, weights: dict[str, Any] | None = None, **says: Any) -> None:
+    old = load_file(place / "model.safetensors")
+    kept = {name: each for name, each in {**old, **(weights or {})}.items() if each is not None}
+    save_file(kept, place / "model.safetensors")
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps({**config, **says}))
+
+
+def test_a_head_of_safeailab_is_read(target: LeanModel, tmp_path: Path) -> None:
+    plain = {"feeds_normed": False, "norms_features": False, "reads": (2, 3, 3)}
+    trained = tiny_eagle(target, **plain)
+    export(tmp_path, trained, target, "nowhere")
+    weights = load_file(tmp_path / "model.safetensors")
+    weights.pop("embed_tokens.weight")
+    renamed = {name.replace("layers.0.", "midlayer."): each for name, each in weights.items()}
+    layer = json.loads((tmp_path / "config.json").read_text())["transformer_layer_config"]
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(renamed, tmp_path / "pytorch_model.bin")
+    flat = {**layer, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32}
+    (tmp_path / "config.json").write_text(json.dumps(flat))
+    found = read(tmp_path, target, "tiny")
+    assert found.head.config == trained.head.config
+    counted = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 3]}}
+    (tmp_path / "config.json").write_text(json.dumps({**flat, **counted}))
+    assert read(tmp_path, target, "tiny").head.config.reads == (1, 2, 4)  # type: ignore[union-attr]
+
+
+def test_an_output_head_of_its_own_is_kept(target: LeanModel, tmp_path: Path) -> None:
+    trained = tiny_eagle(target)
+    export(tmp_path / "out", trained, target, "nowhere")
+    own = torch.randn(32, 32)
+    changed(tmp_path / "out", {"lm_head.weight": own})
+    found = read(tmp_path / "out", target, "tiny")
+    assert found.head.config == replace(trained.head.config, own_head=32)  # type: ignore[type-var]
+    again = folder.load(folder.save(tmp_path / "kept", found, ""))
+    vocabulary = Eagle(again, target).vocabulary
+    states = torch.randn(2, 32)
+    wanted = states @ own.bfloat16().float().T
+    torch.testing.assert_close(vocabulary.logits(states), wanted)
+    export(tmp_path / "back", again, target, "nowhere")
+    kept = load_file(tmp_path / "back" / "model.safetensors")["lm_head.weight"]
+    assert torch.equal(kept, own.bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("weights", "says", "reason"),
+    [
+        ({}, {"norm_before_fc": True}, "a norm over all states together"),
+        ({"layers.0.self_attn.q_norm.weight": torch.ones(8)}, {}, "q_norm.weight is"),
+        ({"norm.weight": None}, {}, "norm.weight is missing"),
+        ({"lm_head.weight": None}, {}, "has no lm_head.weight"),
+        ({"norm.weight": torch.full((32,), torch.nan)}, {}, "no numbers, in norm.weight"),
+        ({"embed_tokens.weight": torch.randn(64, 32)}, {}, "embedding that is not the target's"),
+        ({"d2t": torch.full((32,), 40)}, {}, "not ascending ids below 64"),
+        ({}, {"speculators_model_type": "dflash"}, "describes no EAGLE-3 head"),
+    ],
+)
+def test_other_heads_are_refused(
+    target: LeanModel, weights: dict, says: dict, reason: str, tmp_path: Path
+) -> None:
+    export(tmp_path, tiny_eagle(target), target, "nowhere")
+    changed(tmp_path, weights, **says)
+    with pytest.raises(ValueError, match=reason) as caught:
+        read(tmp_path, target, "tiny")
+    assert "\n" not in str(caught.value)
+
+
+def test_other_targets_are_refused(target: LeanModel, tmp_path: Path) -> None:
+    other = LeanModel(tiny_llama(1, layers=6))
+    with pytest.raises(ValueError, match="other weights"):
+        export(tmp_path / "out", tiny_eagle(target), other, "nowhere")
+    assert not (tmp_path / "out").exists()
+    export(tmp_path / "out", tiny_eagle(target), target, "nowhere")
+    with pytest.raises(ValueError, match="embedding that is not the target's"):
+        read(tmp_path / "out", other, "other")
+
+
+def test_commands_write_and_read(target: LeanModel, tmp_path: Path) -> None:
+    model = str(tmp_path / "model")
+    save_target(model)
+    folder.save(tmp_path / "drafter", tiny_eagle(target), "")
+    for command, given in (
+        (export_command, (tmp_path / "drafter", tmp_path / "exported")),
+        (import_head, (tmp_path / "exported", tmp_path / "back")),
+    ):
+        done = CliRunner().invoke(command, [*map(str, given), "--model", model])
+        assert done.exit_code == 0, done.output
+        assert done.output == f"written to {given[1]}\n"
+    there, back = (folder.load(tmp_path / name) for name in ("drafter", "back"))
+    assert there.head.config == back.head.config
+
+
+def save_target(place: str) -> None:
+    tiny_llama(0, layers=6).save_pretrained(place)
+    inner = Tokenizer(WordLevel({f"w{n}": n for n in range(64)}, unk_token="w0"))
+    PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="w0").save_pretrained(place)
+
+
+SCRIPT = """
+import sys, torch
+from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
+config = Eagle3SpeculatorConfig.from_pretrained(sys.argv[1])
+config.transformer_layer_config._attn_implementation = "eager"
+model = Eagle3DraftModel.from_pretrained(sys.argv[1], config=config, dtype=torch.float32).eval()
+given, seen = torch.load(sys.argv[2]), []
+model.lm_head.register_forward_hook(lambda module, rows, logits: seen.append(logits))
+with torch.no_grad():
+    model(given["states"][None], given["tokens"][None], torch.zeros_like(given["tokens"])[None],
+          ttt_steps=1)
+torch.save(seen[0][0], sys.argv[3])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_the_package_gives_the_same_logits(
+    target: LeanModel, settings: dict, tmp_path: Path
+) -> None:
+    try:
+        python = environments.prepare("speculators")
+    except OSError as error:
+        pytest.skip(f"speculators cannot be installed: {error}")
+    tiny_llama(0, layers=6).save_pretrained(tmp_path / "target")
+    export(tmp_path / "out", tiny_eagle(target, **settings), target, str(tmp_path / "target"))
+    read_back: TrainedHead = read(tmp_path / "out", target, "tiny")
+    head = read_back.head
+    assert isinstance(head, EagleHead)
+    tokens = torch.arange(3, 51, 4)
+    features = torch.randn(len(tokens), len(head.config.reads), 32)
+    torch.save({"states": features.flatten(-2), "tokens": tokens}, tmp_path / "given.pt")
+    run = [str(python), "-c", SCRIPT, *(str(tmp_path / n) for n in ("out", "given.pt", "said.pt"))]
+    subprocess.run(run, check=True, timeout=600)
+    cache = HeadCache(head.config.layers, head.config.sizes, features)
+    attend = cache.attend(causal(len(tokens), 0, head.config.window))
+    embedded = target.ends.embed(tokens).bfloat16().float()
+    places = torch.arange(len(tokens))
+    with torch.no_grad():
+        _, normed = head(embedded, head.combine(features), places, attend)
+    rows = target.ends.weights().head[read_back.draft_tokens].bfloat16().float()
+    said = torch.load(tmp_path / "said.pt")
+    torch.testing.assert_close(said, normed @ rows.T, atol=1e-3, rtol=1e-3)
+    assert float((said - normed.roll(1, 0) @ rows.T).abs().max()) > 0.1  # other rows are others
