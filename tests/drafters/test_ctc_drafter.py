@@ -13,12 +13,10 @@ from draftwood import methods
 from draftwood.drafters.ctc_drafter import CtcDrafter, GrownPrefixes
 from draftwood.drafters.draft_vocabulary import DraftVocabulary
 from draftwood.engine import Options, generate
-from draftwood.heads.ctc import CtcConfig, CtcHead
 from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
-from draftwood.heads.layers import HeadCache, HeadSizes
+from draftwood.heads.layers import HeadCache
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
@@ -36,6 +34,7 @@ from draftwood.testing import (
     target_law,
     tiny_llama,
 )
+from draftwood.testing.heads import tiny_ctc
 from draftwood.testing.laws import at_nodes
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
@@ -43,21 +42,8 @@ from law_cases import DISTANCE, LEVEL, SMALL, exact_pairs
 
 PROMPT = [1, 5, 7, 3, 5, 7, 20, 40, 60]
 TOKENS, DRAFTED = 4, [0, 1, 3]
+EVEN = list(range(0, 64, 2))
 TOLERANCE = 1e-6  # rows have 32 bits
-
-
-def tiny_ctc(target: Model, draft_tokens: list[int], seed: int = 0, **settings: Any) -> TrainedHead:
-    """A random CTC head whose frames differ."""
-    dim = target.hidden_size
-    sizes = HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        head = CtcHead(CtcConfig(sizes, **{"reads": (target.layers,), "frames": 4, **settings}))
-        with torch.no_grad():
-            for weight in head.parameters():
-                weight.add_(torch.randn_like(weight) * 0.3)
-    head = head.eval().requires_grad_(False)
-    return TrainedHead(head, torch.tensor(draft_tokens), TargetMark.of(target, "tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +221,7 @@ def test_greedy_texts_are_the_models_own_on_every_path(path: str) -> None:
     target = MODELS[path]()
     plain = methods.build("plain", target)
     wanted = said(written(target, plain.drafter, plain.verifier))
-    trained = tiny_ctc(target, list(range(0, 64, 2)))
+    trained = tiny_ctc(target, EVEN)
     for way in WAYS:
         drafter = CtcDrafter(trained, target, **way)
         rule = Match() if drafter.draws == {"chosen"} else Rejection()
@@ -245,7 +231,7 @@ def test_greedy_texts_are_the_models_own_on_every_path(path: str) -> None:
 
 
 def test_a_head_without_a_blank_drafts_too(target: Model) -> None:
-    trained = tiny_ctc(target, list(range(0, 64, 2)), has_blank=False, form="linear")
+    trained = tiny_ctc(target, EVEN, has_blank=False, form="linear")
     steps = list(written(target, CtcDrafter(trained, target), Match()))
     assert any(step.drafted for step in steps)
     with pytest.raises(ValueError, match="'paper'"):
@@ -267,7 +253,7 @@ def test_a_head_that_knows_a_token_is_believed(target: Model, way: dict[str, Any
 
 def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
     """Steps of several tokens, rejected nodes and a prompt in pieces leave nothing wrong behind."""
-    drafter = CtcDrafter(tiny_ctc(target, list(range(0, 64, 2)), window=6), target)
+    drafter = CtcDrafter(tiny_ctc(target, EVEN, window=6), target)
     head, layer = drafter.head, target.layers
     text = [*PROMPT, 3, 9, 4, 4, 12, 50]
     session = target.start()
@@ -296,7 +282,7 @@ def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
 
 @pytest.mark.parametrize("way", WAYS[:4], ids=str)
 def test_no_tree_is_larger_or_deeper_than_asked(target: Model, way: dict[str, Any]) -> None:
-    drafter = CtcDrafter(tiny_ctc(target, list(range(0, 64, 2))), target, nodes=5, **way)
+    drafter = CtcDrafter(tiny_ctc(target, EVEN), target, nodes=5, **way)
     for room in (0, 1, 2):
         session = target.start()
         draft = drafter.start(DraftRequest(Sampling(1.0), Rng(0), session))
@@ -311,7 +297,7 @@ def test_no_tree_is_larger_or_deeper_than_asked(target: Model, way: dict[str, An
 
 @pytest.mark.slow
 def test_requests_do_not_disturb_each_other(target: Model) -> None:
-    check_drafter(CtcDrafter(tiny_ctc(target, list(range(0, 64, 2))), target), target)
+    check_drafter(CtcDrafter(tiny_ctc(target, EVEN), target), target)
 
 
 @pytest.mark.parametrize(

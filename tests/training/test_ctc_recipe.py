@@ -9,7 +9,13 @@ import torch
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.lattice import Lattice, Prefix
 from draftwood.heads.layers import HeadSizes
-from draftwood.training.ctc_losses import ctc_loss, frame_loss, next_token_laws, prefix_loss
+from draftwood.training.ctc_losses import (
+    ctc_loss,
+    frame_loss,
+    lk_loss,
+    next_token_laws,
+    prefix_loss,
+)
 from draftwood.training.recipe import PackedRows, TargetWeights
 from draftwood.training.recipes.ctc import Ctc
 
@@ -98,6 +104,16 @@ def test_gradients_are_those_of_small_differences() -> None:
 
     for loss in (prefix, divergence, frames):
         assert torch.autograd.gradcheck(loss, (given,))
+
+
+def test_lk_goes_from_divergence_to_total_variation() -> None:
+    target = torch.tensor([[0.5, 0.3, 0.2]])
+    assert lk_loss(target, target).item() == pytest.approx(0.0, abs=1e-6)
+    draft = torch.tensor([[0.2, 0.3, 0.5]])
+    weight = torch.tensor(-3 * 0.7).exp().item()
+    divergence = (target * (target / draft).log()).sum().item()
+    wanted = weight * divergence + (1 - weight) * 0.3
+    assert lk_loss(target, draft).item() == pytest.approx(wanted, abs=1e-6)
 
 
 DIM, TOKENS = 24, 12

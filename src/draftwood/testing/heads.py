@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from draftwood import methods
+from draftwood.heads.ctc import CtcConfig, CtcHead
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
 from draftwood.interfaces.model import Model
@@ -34,11 +35,34 @@ def tiny_eagle(
     return TrainedHead(head, tokens, TargetMark.of(target, "tiny"))
 
 
+def tiny_ctc(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random CTC head for a small target, whose frames say different things.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``CtcConfig``, its sizes apart.
+    """
+    dim = target.hidden_size
+    sizes = HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = CtcHead(CtcConfig(sizes, **{"reads": (target.layers,), "frames": 4, **settings}))
+        for weight in head.requires_grad_(False).parameters():
+            weight.add_(torch.randn_like(weight) * 0.3)
+    tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
+    return TrainedHead(head.eval(), tokens, TargetMark.of(target, "tiny"))
+
+
 def tiny_drafter(method: str | Recipe, target: Model) -> TrainedHead | None:
     """A random head for a method; None for methods that need none."""
     recipe = methods.recipe(method)
     return TINY[recipe.drafter.name](target) if methods.needs_drafter(recipe) else None
 
 
-TINY: dict[str, Callable[[Model], TrainedHead]] = {"eagle": tiny_eagle}
+TINY: dict[str, Callable[[Model], TrainedHead]] = {
+    "eagle": tiny_eagle,
+    "ctc": tiny_ctc,
+}
 """Random heads by the drafter that takes them."""

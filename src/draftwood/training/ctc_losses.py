@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftwood.heads.lattice import LEAST, log_weights
+from draftwood.training.losses import lk_hybrid
 
 
 def ctc_loss(
@@ -87,3 +88,18 @@ def next_token_laws(
         again = torch.zeros_like(laws[:, 1:]).scatter(-1, given[..., None], more)
         laws = laws + functional.pad(again, (0, 0, 1, 0))
     return laws / laws.sum(-1, keepdim=True).clamp(min=torch.finfo(laws.dtype).tiny)
+
+
+def lk_loss(
+    target: Float[Tensor, "rows vocab"], draft: Float[Tensor, "rows vocab"]
+) -> Float[Tensor, ""]:
+    """``lk_hybrid`` of two laws that are given as probabilities, in the mean.
+
+    Args:
+        target: probabilities of the draft vocabulary, which need not sum to 1.
+        draft: likewise, summing to 1.
+    """
+    tiny = torch.finfo(draft.dtype).tiny
+    likely = target / target.sum(-1, keepdim=True).clamp(min=tiny)
+    ratio = likely.clamp(min=tiny).log() - draft.clamp(min=tiny).log()
+    return lk_hybrid((likely * ratio).sum(-1), target.minimum(draft).sum(-1)).mean()

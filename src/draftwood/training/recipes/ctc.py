@@ -12,9 +12,13 @@ from torch.nn import functional
 from draftwood.heads.ctc import CtcConfig, CtcHead, PackedFrames
 from draftwood.heads.lattice import Lattice, Unmerged
 from draftwood.heads.prefix_search import likeliest_prefixes
-from draftwood.training.ctc_losses import ctc_loss, frame_loss, next_token_laws, prefix_loss
-from draftwood.training.losses import lk_hybrid
-from draftwood.training.losses import log_probs as target_log_probs
+from draftwood.training.ctc_losses import (
+    ctc_loss,
+    frame_loss,
+    lk_loss,
+    next_token_laws,
+    prefix_loss,
+)
 from draftwood.training.recipe import Judged, PackedRows, TargetWeights
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -119,11 +123,10 @@ class Ctc:
         figures = {self.loss_name.split("+")[0]: float(loss.detach())}
         if self.loss_name == "prefix+lk":
             laws = next_token_laws(log_probs, labels, self.law_depth)
-            log_p, known = _target_laws(rows, target, chosen, self.law_depth)
+            wanted, known = _target_laws(rows, target, chosen, self.law_depth)
             known &= torch.arange(self.law_depth, device=lengths.device) < lengths[:, None]
             known &= laws.detach().sum(-1) > 0.5
-            log_q = laws[known].clamp(min=torch.finfo(laws.dtype).tiny).log()
-            lk = lk_hybrid(log_q, log_p[known]).mean()
+            lk = lk_loss(wanted[known], laws[known])
             figures["lk"] = float(lk.detach())
             loss = loss + self.law_weight * lk
         return loss, figures
@@ -236,14 +239,13 @@ def _frames(
 def _target_laws(
     rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"], depth: int
 ) -> tuple[Float[Tensor, "anchors {depth} vocab"], Bool[Tensor, "anchors {depth}"]]:
-    """Log of the target's distributions of the draft vocabulary from the root of each place on,
-    and whether there is a place.
+    """The target's probabilities of the draft vocabulary from the root of each place on, and
+    whether there is a place.
     """
     row, place = chosen.nonzero().T
     at = place[:, None] + 1 + torch.arange(depth, device=place.device)
     known = at < rows.tokens.shape[1]
     at = at.clamp(max=rows.tokens.shape[1] - 1)
     row = row[:, None].expand_as(at)
-    final, normalizer = rows.final[row, at], rows.log_normalizer[row, at]
-    logs = target_log_probs(final.flatten(0, 1), normalizer.flatten(), target.head)
-    return logs.unflatten(0, at.shape), known
+    logits = functional.linear(rows.final[row, at].to(target.head.dtype), target.head).float()
+    return (logits - rows.log_normalizer[row, at, None].float()).exp(), known
