@@ -20,19 +20,19 @@ def test_buckets_cover_all_means_in_order() -> None:
 
 def test_opinions_are_weighed_by_trust() -> None:
     estimates = Estimator({GOOD: 1.0986122886681098}).start()  # log 3
-    prediction = estimates.predict([(GOOD, {7: 0.8}), (BAD, {7: 0.4, 8: 0.6})], deep=True)
+    prediction = estimates.predict([(GOOD, {7: 0.8}), (BAD, {7: 0.4, 8: 0.6})], table=1)
     assert prediction.mixed == pytest.approx({7: 0.7, 8: 0.15})
     assert prediction.estimates[7] > prediction.estimates[8]
     assert prediction.sources(7) == ("good", "bad")
     assert prediction.sources(8) == ("bad",)
-    assert estimates.predict([], deep=False).estimates == {}
+    assert estimates.predict([], table=0).estimates == {}
 
 
 def test_a_kind_that_is_right_is_trusted_more() -> None:
     estimates = Estimator(log_weight={}).start()
     for _ in range(50):
-        estimates.learn(estimates.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], deep=True), 1)
-    prediction = estimates.predict([(GOOD, {3: 0.9}), (BAD, {4: 0.9})], deep=True)
+        estimates.learn(estimates.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], table=1), 1)
+    prediction = estimates.predict([(GOOD, {3: 0.9}), (BAD, {4: 0.9})], table=1)
     assert prediction.mixed[3] > 5 * prediction.mixed[4]
 
 
@@ -41,40 +41,40 @@ def test_estimates_become_the_share_that_is_accepted() -> None:
     estimates = Estimator(strength=10.0, decay=1.0).start()
     for _ in range(2000):
         estimates.learn(
-            estimates.predict([(GOOD, {1: 0.5})], deep=False), 1 if random.random() < 0.2 else 2
+            estimates.predict([(GOOD, {1: 0.5})], table=0), 1 if random.random() < 0.2 else 2
         )
-    assert estimates.predict([(GOOD, {1: 0.5})], deep=False).estimates[1] == pytest.approx(
+    assert estimates.predict([(GOOD, {1: 0.5})], table=0).estimates[1] == pytest.approx(
         0.2, abs=0.04
     )
-    untouched = Estimator().start().predict([(GOOD, {1: 0.5})], deep=True).estimates[1]
+    untouched = Estimator().start().predict([(GOOD, {1: 0.5})], table=1).estimates[1]
     # the root tells nothing below it
-    assert estimates.predict([(GOOD, {1: 0.5})], deep=True).estimates[1] == untouched
+    assert estimates.predict([(GOOD, {1: 0.5})], table=1).estimates[1] == untouched
 
 
 def test_the_formula_of_prior_and_evidence() -> None:
     estimates = Estimator(root=(0.0, 1.0), strength=3.0, decay=0.5).start()
-    prior = estimates.predict([(GOOD, {1: 0.5})], deep=False).estimates[1]
+    prior = estimates.predict([(GOOD, {1: 0.5})], table=0).estimates[1]
     assert prior == pytest.approx(0.5)
-    estimates.learn(estimates.predict([(GOOD, {1: 0.5})], deep=False), 1)
-    estimates.learn(estimates.predict([(GOOD, {1: 0.5})], deep=False), 9)
-    value = estimates.predict([(GOOD, {1: 0.5})], deep=False).estimates[1]
+    estimates.learn(estimates.predict([(GOOD, {1: 0.5})], table=0), 1)
+    estimates.learn(estimates.predict([(GOOD, {1: 0.5})], table=0), 9)
+    value = estimates.predict([(GOOD, {1: 0.5})], table=0).estimates[1]
     assert value == pytest.approx((3.0 * 0.5 + 0.5) / (3.0 + 1.5))
 
 
 def test_what_changed_is_noticed() -> None:
     estimates = Estimator(decay=0.9, strength=5.0).start()
     for token in [1] * 100 + [2] * 40:
-        estimates.learn(estimates.predict([(GOOD, {1: 0.5})], deep=True), token)
-    assert estimates.predict([(GOOD, {1: 0.5})], deep=True).estimates[1] < 0.35
+        estimates.learn(estimates.predict([(GOOD, {1: 0.5})], table=1), token)
+    assert estimates.predict([(GOOD, {1: 0.5})], table=1).estimates[1] < 0.35
 
 
 def test_requests_learn_for_themselves() -> None:
     config = Estimator()
     one, other = config.start(), config.start()
     for _ in range(20):
-        one.learn(one.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], deep=True), 2)
-    fresh = config.start().predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], deep=True)
-    assert other.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], deep=True) == fresh
+        one.learn(one.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], table=1), 2)
+    fresh = config.start().predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], table=1)
+    assert other.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], table=1) == fresh
 
 
 @pytest.mark.parametrize(

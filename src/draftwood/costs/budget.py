@@ -138,10 +138,13 @@ class Budget:
                 size, best = count, tokens / self.costs[count]
         return size
 
-    def gain(self, estimates: Sequence[float]) -> float:
+    def gain(self, estimates: Sequence[float], more: float = 0.0) -> float:
         """Tokens a second with all of these draft tokens over plain decoding's.
 
         Plain decoding neither runs nor drafts any. 1 breaks even.
+
+        Args:
+            more: seconds that drafting them took beyond ``per_step``.
         """
         tokens = 1.0 + sum(estimates)
-        return tokens / (self.costs[len(estimates)] + self.per_step) * self.costs[0]
+        return tokens / (self.costs[len(estimates)] + self.per_step + more) * self.costs[0]

@@ -147,6 +147,6 @@ class _MultiSourceSession(DraftSession):
     def _tree(
         self, grown: Grown, proposers: tuple[tuple[str, ...], ...], budget: Budget
     ) -> DraftTree:
-        self.rest.count(budget.gain(grown.chances[1:]))
+        self.rest.count(budget.gain(grown.chances[1:], self.merged.spent()))
         draw = "chosen" if self.greedy else "coupled"
         return DraftTree.of(grown.tokens, grown.parents, draw, proposers)

@@ -116,6 +116,10 @@ class SlowSession(SourceSession, Protocol):
         """Layers whose hidden states ``learn`` reads, of every forward pass."""
         ...
 
+    def spent(self) -> float:
+        """Seconds that answers took since this was asked last."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class NativeSource:

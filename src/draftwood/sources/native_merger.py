@@ -55,6 +55,7 @@ class NativeMerger:
         self.drafting = Drafting(_settings(estimator))
         self.evidence = _EvidenceNumbers(self.drafting, estimator.log_weight)
         self.foreign: list[SourceSession] = []
+        self.slow: list[SlowSession] = []
         self.hidden: tuple[int, ...] = ()
         self.in_python = False
         self.reads_rows = False
@@ -76,6 +77,7 @@ class NativeMerger:
         ask, seconds = ForeignSession(session, self.evidence).ask, None
         if isinstance(session, SlowSession):
             seconds = session.seconds
+            self.slow.append(session)
             self.hidden = tuple(dict.fromkeys([*self.hidden, *session.hidden]))
         else:
             self.in_python = True
@@ -117,6 +119,9 @@ class NativeMerger:
             tuple(name for number, name in enumerate(names) if bits >> number & 1)
             for bits in proposers
         )
+
+    def spent(self) -> float:
+        return sum(session.spent() for session in self.slow)
 
     def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
         update = TargetUpdate(accepted, self.sampling, quiet)

@@ -50,6 +50,10 @@ class Merged(Protocol):
         """For the first ``size`` nodes of the last tree the sources that proposed them, by name."""
         ...
 
+    def spent(self) -> float:
+        """Seconds that slow sources took for the last tree."""
+        ...
+
     def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
         """Take in what became of the tree.
 
@@ -124,6 +128,9 @@ class PythonMerger:
     def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
         pairs = zip(self.tokens[1:size], self.parents[1:size], strict=True)
         return ((), *(self.expected[parent].sources(token) for token, parent in pairs))
+
+    def spent(self) -> float:
+        return sum(session.spent() for session in self.slow)
 
     def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
         path, tokens = accepted.path, accepted.tree.token_list

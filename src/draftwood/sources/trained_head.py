@@ -32,6 +32,9 @@ USUAL_SECONDS = (4e-4, 3e-4)
 ROW_SECONDS = 2e-5
 """Of a row more that the head takes in."""
 
+USUAL_ROWS = 16
+"""Most that a step leaves behind; a prompt has more, and its time says little of a step."""
+
 FORGETTING = 0.9
 
 
@@ -109,6 +112,8 @@ class _HeadSession:
         self.rows = 0  # drafted since the last row was taken in
         self.seconds = (ctypes.c_double * 2)(*USUAL_SECONDS)
         self.step_seconds = USUAL_SECONDS[0]
+        self.taken = 0  # rows with the last question at a root
+        self.answering = 0.0  # seconds
 
     def learn(self, news: TargetUpdate) -> None:
         accepted = news.accepted
@@ -143,6 +148,10 @@ class _HeadSession:
         }
         return [(Evidence(NAME, min(state.depth, DEPTHS - 1) + 1), probs)]
 
+    def spent(self) -> float:
+        spent, self.answering = self.answering, 0.0
+        return spent
+
     def _take_in(self, root: int) -> Found:
         """All rows whose next token is known."""
         states = [kept[0] if len(kept) == 1 else torch.cat(kept) for kept in self.states]
@@ -154,8 +163,10 @@ class _HeadSession:
         return found
 
     def _count(self, deep: bool, seconds: float) -> None:
+        if self.taken <= USUAL_ROWS:
+            self.answering += seconds
         if deep:
             self.seconds[1] += (1 - FORGETTING) * (seconds - self.seconds[1])
-        elif self.taken <= 16:  # a prompt's rows say little of a step
+        elif self.taken <= USUAL_ROWS:
             seconds -= ROW_SECONDS * self.taken
             self.step_seconds += (1 - FORGETTING) * (seconds - self.step_seconds)

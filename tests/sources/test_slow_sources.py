@@ -1,0 +1,125 @@
+"""Sources whose answers take time are asked where that pays, the same in C++ and in Python."""
+
+import ctypes
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from draftwood.drafters import DraftRequest
+from draftwood.interfaces.source import Candidates, Evidence, Source
+from draftwood.native import library
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.sources import NGrams, Suffix
+from draftwood.sources.acceptance import Asking, AskingGains, Estimator
+from draftwood.sources.native_merger import NativeMerger
+from draftwood.sources.python_merger import PythonMerger
+from merged_trees import BUDGET, model_of, trees
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+
+
+@dataclass
+class Oracle:
+    """Knows the model's own distributions, and takes its time."""
+
+    name = "oracle"
+    reads_logits = False
+    root_seconds: float
+    deep_seconds: float
+    hidden = ()
+    asked: list[tuple[int, ...]] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> Any:
+        return self._seconds
+
+    def start(self, request: DraftRequest) -> "Oracle":
+        self._seconds = (ctypes.c_double * 2)(self.root_seconds, self.deep_seconds)
+        return self
+
+    def learn(self, news: object) -> None:
+        """It knows all."""
+
+    def spent(self) -> float:
+        return 0.0
+
+    def begin(self, root: int) -> tuple[int, ...]:
+        return (root,)
+
+    def advance(self, state: tuple[int, ...], token: int) -> tuple[int, ...]:
+        return (*state, token)
+
+    def candidates(self, state: tuple[int, ...]) -> list[Candidates]:
+        self.asked.append(state)
+        probs = model_of(0).logits[state[-1]].softmax(-1)
+        best = probs.topk(4)
+        known = dict(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+        return [(Evidence(self.name, len(state)), known)]
+
+
+def grown(way: Any, oracle: Oracle, temperature: float = 0.0) -> list[Any]:
+    request = DraftRequest(Sampling(temperature), Rng(0), model_of(0).start())
+    sources: tuple[Source, ...] = (Suffix(), oracle, NGrams())
+    estimator = Estimator.for_sampling() if temperature else Estimator()
+    return trees(way(sources, estimator, request), request, model_of(0), 1)
+
+
+@pytest.mark.parametrize("seconds", [(0.01, 0.005), (0.2, 0.1), (50.0, 50.0)])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_same_trees_in_both_languages(seconds: tuple[float, float], temperature: float) -> None:
+    one, other = Oracle(*seconds), Oracle(*seconds)
+    native, python = grown(NativeMerger, one, temperature), grown(PythonMerger, other, temperature)
+    assert one.asked == other.asked
+    for (ours, names), (theirs, their_names) in zip(native, python, strict=True):
+        assert (ours.tokens, ours.parents) == (theirs.tokens, theirs.parents)
+        assert ours.chances == pytest.approx(theirs.chances, rel=1e-9)
+        assert names == their_names
+
+
+def test_dear_answers_are_asked_for_at_trials_alone() -> None:
+    cheap, dear = Oracle(0.001, 0.001), Oracle(50.0, 50.0)
+    count = len(grown(NativeMerger, cheap))
+    grown(NativeMerger, dear)
+    assert len(dear.asked) == count // Asking().trial
+    assert len(cheap.asked) > count  # at the root of most trees, and deeper
+
+
+def test_it_is_asked_below_nodes_at_which_it_was_asked() -> None:
+    oracle = Oracle(0.01, 0.001)
+    grown(NativeMerger, oracle)
+    roots = {state for state in oracle.asked if len(state) == 1}
+    deeper = [state for state in oracle.asked if len(state) > 1]
+    assert deeper
+    assert {state[:1] for state in deeper} <= roots
+
+
+def test_gains_are_learnt_by_what_others_promise() -> None:
+    gains = AskingGains(Asking(gain=0.5, strength=2.0))
+    assert gains.gain(False, 0.2) == pytest.approx(0.4)
+    for _ in range(200):
+        gains.learn(False, 0.2, 0.0)
+    gains.trees = 1
+    assert gains.gain(False, 0.2) < 0.05
+    assert gains.gain(True, 0.2) == pytest.approx(0.4)
+    assert not gains.pays(False, 1.0, 0.2, rate=250.0, seconds=4e-4)
+    assert gains.pays(True, 1.0, 0.2, rate=250.0, seconds=4e-4)
+    gains.trees = Asking().trial
+    assert gains.pays(False, 1.0, 0.2, rate=250.0, seconds=4e-4)
+
+
+def test_an_error_of_a_slow_source_is_the_error_of_its_request() -> None:
+    oracle = Oracle(0.001, 0.001)
+    merger = NativeMerger((oracle,), Estimator(), _request())
+
+    def fail(state: object) -> list[Candidates]:
+        raise KeyError("no such row")
+
+    oracle.candidates = fail  # type: ignore[method-assign]
+    with pytest.raises(KeyError, match="no such row"):
+        merger.grow(3, BUDGET)
+
+
+def _request() -> DraftRequest:
+    return DraftRequest(Sampling(), Rng(0), model_of(0).start())
