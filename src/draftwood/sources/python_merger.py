@@ -150,9 +150,8 @@ class PythonMerger:
         """
         depth, count = self.depths[node], len(self.sessions) - len(self.slow)
         pairs = list(zip(self.sessions, self.states[node], strict=True))
-        candidates = [
-            each for session, state in pairs[:count] for each in session.candidates(state)
-        ]
+        free, slow = pairs[:count], pairs[count:]
+        candidates = [each for session, state in free for each in session.candidates(state)]
         noise = None if self.rng is None else partial(self.rng.exponential_noise, ahead=depth)
         deep = depth > 0
         prediction = self.estimates.predict(candidates, deep, noise)
