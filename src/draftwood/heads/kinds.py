@@ -8,10 +8,11 @@ from torch import nn
 
 from draftwood.heads.ctc import CtcConfig, CtcHead
 from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.heads.lm import LmConfig, LmHead
 
 KINDS: dict[str, tuple[type, type[nn.Module]]] = {
     config.kind: (config, network)
-    for config, network in ((EagleConfig, EagleHead), (CtcConfig, CtcHead))
+    for config, network in ((CtcConfig, CtcHead), (EagleConfig, EagleHead), (LmConfig, LmHead))
 }
 """Settings and network by the name of the kind."""
 

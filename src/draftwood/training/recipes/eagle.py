@@ -168,7 +168,7 @@ def start_from(head: EagleHead, target: TargetWeights) -> None:
     for layer, known in zip(reversed(head.layers), reversed(newest), strict=False):
         for name, weight in layer.named_parameters():
             given = known.get("input_layernorm.weight" if name == "hidden_norm.weight" else name)
-            if given is None or (name == "input_layernorm.weight" and layer.is_first):
+            if given is None or (name == "input_layernorm.weight" and layer is head.layers[0]):
                 continue
             if given.shape == weight.shape:
                 weight.copy_(given)

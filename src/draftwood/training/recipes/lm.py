@@ -1,0 +1,104 @@
+"""A draft LM: a small decoder that learns the target's distributions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from draftwood.heads.lm import LmConfig, LmHead
+from draftwood.training.divergences import DIVERGENCES, divergences
+from draftwood.training.judging import judged_steps
+from draftwood.training.losses import LOSSES, head_losses
+from draftwood.training.recipe import Judged, PackedRows, TargetWeights
+from draftwood.training.unrolled import Unrolled, predicted_places, shifted
+
+JUDGED_STEPS = 4
+"""Levels of the tree that ``judge`` looks at."""
+
+
+@dataclass(frozen=True)
+class Lm:
+    """A decoder between the target's embedding and output head, which reads tokens alone.
+
+    Distilled from the target's distributions over its own texts (DistillSpec, Zhou et al. 2024,
+    arXiv:2310.08461), starting from the target's newest layers.
+    """
+
+    name: ClassVar[str] = "lm"
+    source: ClassVar[str] = "Zhou et al. 2024, arXiv:2310.08461"
+
+    layers: int = field(default=1, metadata={"help": "decoder layers of the draft LM"})
+    loss_name: Literal["kl", "reverse-kl", "jsd", "tv", "lk-hybrid"] = field(
+        default="kl",
+        metadata={
+            "option": "--loss",
+            "help": "what compares its distributions with the target's",
+        },
+    )
+    start_from: Literal["last-layers", "random"] = field(
+        default="last-layers", metadata={"help": "the target's last layers, or random weights"}
+    )
+    window: int = field(default=2048, metadata={"help": "newest rows that a row sees"})
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise ValueError(f"a draft LM has at least one layer, got {self.layers}")
+        if self.loss_name not in {**LOSSES, **DIVERGENCES}:
+            known = ", ".join({**LOSSES, **DIVERGENCES})
+            raise ValueError(f"loss is one of {known}, not {self.loss_name!r}")
+
+    def reads(self, layers: int) -> tuple[int, ...]:
+        return ()
+
+    def build(self, target: TargetWeights) -> nn.Module:
+        head = LmHead(LmConfig(target.sizes, self.layers, self.window))
+        if self.start_from == "last-layers":
+            start_from(head, target)
+        return head
+
+    def loss(
+        self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
+    ) -> tuple[Tensor, Mapping[str, float]]:
+        counts = predicted_places(rows.is_answer, rows.segments)
+        states = _states(head, rows, target)[counts]
+        final, count = rows.final[counts], max(int(counts.sum()), 1)
+        if self.loss_name in DIVERGENCES:
+            losses = divergences(states, final, target.head, DIVERGENCES[self.loss_name])
+            return losses.sum() / count, {}
+        losses, overlaps = head_losses(
+            states, final, rows.log_normalizer[counts], target.head, LOSSES[self.loss_name]
+        )
+        return losses.sum() / count, {"overlap_1": float(overlaps.sum()) / count}
+
+    @torch.no_grad()
+    def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
+        states = _states(head, rows, target)
+        levels = [shifted(states, ahead) for ahead in range(1, JUDGED_STEPS + 1)]
+        return judged_steps(levels, rows, target)
+
+
+def _states(
+    head: nn.Module, rows: PackedRows, target: TargetWeights
+) -> Float[Tensor, "rows places dim"]:
+    assert isinstance(head, LmHead)
+    attend = Unrolled(rows.segments, head.config.window)
+    attend.next_step()
+    embedded = functional.embedding(rows.tokens, target.embedding).float()
+    return head(embedded, rows.positions, attend)
+
+
+@torch.no_grad()
+def start_from(head: LmHead, target: TargetWeights) -> None:
+    """Give a draft LM the weights of the target's newest layers."""
+    if target.final_norm is not None:
+        head.norm.weight.copy_(target.final_norm)
+    newest = target.last_layers[-len(head.layers) :]
+    for layer, known in zip(reversed(head.layers), reversed(newest), strict=False):
+        layer.load_state_dict(
+            {name: known[name] for name, _ in layer.named_parameters() if name in known},
+            strict=False,
+        )

@@ -1,0 +1,75 @@
+"""A draft LM learns its target's distributions, by every divergence."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from training_cases import target, texts
+
+from draftwood.training.divergences import DIVERGENCES, divergences
+from draftwood.training.packing import Packing
+from draftwood.training.recipes.lm import Lm
+
+
+def trained(recipe: Lm, steps: int) -> nn.Module:
+    torch.manual_seed(0)
+    head, own = recipe.build(target()), target()
+    optimiser = torch.optim.Adam(head.parameters(), 1e-2)
+    rows = some_rows()
+    for _ in range(steps):
+        loss, _ = recipe.loss(head, rows, own, 0.0)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return head.eval()
+
+
+def some_rows() -> PackedRows:
+    return next(iter(Packing(texts(12, seed=0), (), 2, 24, 3, 0).batches()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", ["kl", "reverse-kl", "jsd", "tv", "lk-hybrid"])
+def test_it_learns_what_follows(loss: str) -> None:
+    recipe = Lm(loss_name=loss, start_from="random")  # type: ignore[arg-type]
+    rows, own = some_rows(), target()
+    new, old = trained(recipe, 40), trained(recipe, 0)
+    after, before = (recipe.judge(each, rows, own).figures for each in (new, old))
+    assert after["overlap"] > before["overlap"] + 0.1 * recipe.judge(new, rows, own).places
+    assert after["block_efficiency"] > before["block_efficiency"]
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_divergences_vanish_only_where_both_agree(name: str) -> None:
+    torch.manual_seed(3)
+    final, head = torch.randn(5, 8), torch.randn(11, 8)
+    same = divergences(final, final, head, DIVERGENCES[name])
+    other = divergences(torch.randn(5, 8), final, head, DIVERGENCES[name])
+    assert same.abs().max() < 1e-6
+    assert other.min() > 1e-3
+
+
+def test_reverse_kl_is_kl_the_other_way_round() -> None:
+    torch.manual_seed(4)
+    one, other, head = torch.randn(5, 8), torch.randn(5, 8), torch.randn(11, 8)
+    found = divergences(one, other, head, DIVERGENCES["reverse-kl"])
+    log_q, log_p = (one @ head.T).log_softmax(-1), (other @ head.T).log_softmax(-1)
+    wanted = torch.nn.functional.kl_div(log_p, log_q, reduction="none", log_target=True).sum(-1)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_it_starts_as_the_end_of_its_target() -> None:
+    recipe = Lm()
+    donor = recipe.build(target()).layers[0]  # type: ignore[index]
+    given = {name: torch.randn_like(each) for name, each in donor.named_parameters()}
+    head = recipe.build(replace(target(), last_layers=[given], final_norm=torch.full((16,), 2.0)))
+    for name, each in head.layers[0].named_parameters():  # type: ignore[index,union-attr]
+        assert torch.equal(each, given[name])
+    assert torch.equal(head.norm.weight, torch.full((16,), 2.0))  # type: ignore[union-attr]
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one layer"):
+        Lm(layers=0)
+    with pytest.raises(ValueError, match="loss is one of"):
+        Lm(loss_name="mse")  # type: ignore[arg-type]
