@@ -126,31 +126,6 @@ def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
     """config.json of a head."""
     config, target = trained.head.config, trained.target
     assert isinstance(config, EagleConfig)
-    sizes = config.sizes
-    layer = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": target.vocab_size,
-        "hidden_size": sizes.hidden,
-        "intermediate_size": sizes.intermediate_size,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": sizes.heads,
-        "num_key_value_heads": sizes.num_kv_heads,
-        "head_dim": sizes.head_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": sizes.epsilon,
-        "rope_theta": sizes.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": sizes.rope_theta},
-        "attention_bias": False,
-        "mlp_bias": False,
-        "tie_word_embeddings": False,
-        "pad_token_id": None,
-    }
-    if config.window is not None:
-        layer |= {
-            "sliding_window": config.window,
-            "layer_types": ["sliding_attention"] * config.layers,
-        }
     proposal = {
         "proposal_type": "greedy",
         "speculative_tokens": 3,
@@ -171,7 +146,7 @@ def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
         "eagle_aux_hidden_state_layer_ids": list(config.reads),
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
-        "transformer_layer_config": layer,
+        "transformer_layer_config": _layer_settings(config, target.vocab_size),
         "speculators_config": {
             "algorithm": "eagle3",
             "default_proposal_method": "greedy",
@@ -179,6 +154,36 @@ def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
             "verifier": verifier,
         },
     }
+
+
+def _layer_settings(config: EagleConfig, vocab: int) -> dict[str, Any]:
+    """Of the decoder layers, as Llama has them."""
+    sizes = config.sizes
+    layer = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": vocab,
+        "hidden_size": sizes.hidden,
+        "intermediate_size": sizes.intermediate_size,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.num_kv_heads,
+        "head_dim": sizes.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": sizes.epsilon,
+        "rope_theta": sizes.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": sizes.rope_theta},
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+        "pad_token_id": None,
+    }
+    if config.window is not None:
+        layer |= {
+            "sliding_window": config.window,
+            "layer_types": ["sliding_attention"] * config.layers,
+        }
+    return layer
 
 
 def _config(

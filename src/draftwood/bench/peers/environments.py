@@ -31,10 +31,13 @@ class EnvironmentRecipe:
     Attributes:
         packages: with pinned versions.
         llama_cpp: compile llama.cpp's server for this machine.
+        without: what they ask for and do not need, for instance because it is compiled for one
+            build of PyTorch alone.
     """
 
     packages: tuple[str, ...]
     llama_cpp: bool = False
+    without: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -42,6 +45,7 @@ class EnvironmentRecipe:
             "\n".join(
                 (
                     *self.packages,
+                    *(f"without {name}" for name in self.without),
                     *((LLAMA_CPP_SOURCE, *LLAMA_CPP_OPTIONS) if self.llama_cpp else ()),
                 )
             )
@@ -55,7 +59,9 @@ RECIPES = {
         ("openvino-genai==2026.4.1.0", "openvino-tokenizers==2026.4.1.0", "openvino==2026.4.1")
     ),
     # no peer: it reads the heads that are exported for it
-    "speculators": EnvironmentRecipe(("speculators==0.9.0", "torch==2.13.0")),
+    "speculators": EnvironmentRecipe(
+        ("speculators==0.9.0", "torch==2.13.0"), without=("torchaudio", "torchvision")
+    ),
     "vllm": EnvironmentRecipe(("vllm==0.33.0",)),
 }
 
@@ -82,6 +88,8 @@ def prepare(name: str) -> Path:
     log.write_text("")
     venv.create(place, with_pip=True)
     _command([str(python), "-m", "pip", "install", *recipe.packages], log)
+    if recipe.without:
+        _command([str(python), "-m", "pip", "uninstall", "--yes", *recipe.without], log)
     if recipe.llama_cpp:
         _compile_llama_cpp(place, log)
     marker.write_text(recipe.text)
