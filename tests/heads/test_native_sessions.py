@@ -103,6 +103,23 @@ def test_tokens_may_be_embedded_by_codes() -> None:
     assert (one.logits() - two.logits()).abs().max() < 0.05 * one.logits().std()
 
 
+def test_output_rows_may_be_stored_otherwise_than_the_layer() -> None:
+    head, rows = a_head(CONFIG)
+    embedding = some(VOCABULARY, TINY.hidden, seed=4)
+    logits = {}
+    for lm_products in ("float32", "int8", "int4"):
+        native = NativeEagle(
+            head, some_draft_tokens(), rows, embedding, products="float32", lm_products=lm_products
+        )
+        session = native.start()
+        session.take(features_of(CONFIG, 3), [1, 2, 3])
+        stored = Matrix.pack(rows, None, lm_products).multiply(session.states())
+        assert torch.equal(session.logits(), stored)
+        logits[lm_products] = session.logits()
+    assert not torch.equal(logits["float32"], logits["int8"])
+    assert not torch.equal(logits["int4"], logits["int8"])
+
+
 def test_successors_are_the_likeliest_of_the_draft_vocabulary() -> None:
     session = a_session(ranks=5)
     found = session.level([-1, -1], [3, 9])

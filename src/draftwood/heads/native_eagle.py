@@ -14,7 +14,9 @@ class NativeEagle(NativeHead):
 
     Args:
         head: whose weights are packed now; later changes of them are not seen.
-        draft_tokens, lm_rows, embedding, embedding_scale, products: see ``NativeHead``.
+        draft_tokens, lm_rows, embedding, embedding_scale, products, lm_products: see
+            ``NativeHead``. With a ``NativeModel`` as target they are ``model.lm_head.outputs(
+            draft_tokens)``, ``model.embedding`` and ``model.embedding_scale``.
 
     Raises:
         ValueError: where it cannot be run so; see ``why_not``.
@@ -28,6 +30,7 @@ class NativeEagle(NativeHead):
         embedding: Float[Tensor, "vocab dim"] | Matrix,
         embedding_scale: float = 1.0,
         products: HeadProducts = "int8",
+        lm_products: HeadProducts | None = None,
     ) -> None:
         super().__init__(
             shape_of(head.config),
@@ -37,6 +40,7 @@ class NativeEagle(NativeHead):
             embedding,
             embedding_scale,
             products,
+            lm_products,
         )
 
 

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.native import library, structures
 from draftwood.native.head_session import MAX_RANKS, HeadSession
-from draftwood.native.matrix import Matrix
+from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, Matrix
+from draftwood.native.pages import SIZE, prefer_large_pages
 
 HeadProducts = Literal["float32", "bfloat16", "int8", "int4"]
 _LAYER = {
@@ -73,6 +75,8 @@ class NativeHead:
             in its type, in bfloat16 beside blocks. It is read where it lies, not copied.
         embedding_scale: what embedded tokens are multiplied with.
         products: how matrices are stored and multiplied; see ``NativeModel``.
+        lm_products: the same for the output rows, which lose most where they are rounded; None
+            takes ``products``.
 
     Attributes:
         weight_bytes: of all matrices with their scales.
@@ -90,21 +94,26 @@ class NativeHead:
         embedding: Float[Tensor, "vocab dim"] | Matrix,
         embedding_scale: float = 1.0,
         products: HeadProducts = "int8",
+        lm_products: HeadProducts | None = None,
     ) -> None:
-        if reason := why_not(shape, products):
+        lm_products = lm_products or products
+        if reason := why_not(shape, products) or why_not(shape, lm_products):
             raise ValueError(reason)
         self.target_vocabulary = embedding.shape[0]
         _check_vocabulary(shape, draft_tokens, lm_rows, embedding)
-        self.shape, self.products = shape, products
+        self.shape = shape
+        self.products: HeadProducts = products
         self.vocab_size = len(draft_tokens)
         self.draft_tokens = draft_tokens.to(torch.int64).contiguous()
         self.weight_bytes, self._encodings = 0, 0
         self._memory: list[object] = []  # what the structures point to
         self._weights = weights
+        sizes = [_most_bytes(each, products) for each in weights.values() if each.ndim == 2]
+        self._pages = _LargePages(sum(sizes) + _most_bytes(lm_rows, lm_products))
         fusion = self._fusion()
         self.is_bfloat16 = not (isinstance(embedding, Tensor) and embedding.dtype == torch.float32)
         layers = (structures.CLayer * shape.layers)(*map(self._layer, range(shape.layers)))
-        lm_head = self._packed("the rows of the output head", lm_rows)
+        lm_head = self._packed("the rows of the output head", lm_rows, lm_products)
         self._decoder = self._network(embedding, embedding_scale, lm_head, layers, fusion)
         self.structure = structures.CHead(
             ctypes.pointer(self._decoder),
@@ -112,7 +121,7 @@ class NativeHead:
             self.draft_tokens.data_ptr(),
             self.target_vocabulary,
         )
-        del self._weights
+        del self._weights, self._pages
 
     def start(
         self, ranks: int = 8, temperature: float = 0.0, key: int | None = None
@@ -207,12 +216,12 @@ class NativeHead:
         )
 
     def _matrix(self, name: str, outputs: int, inputs: int) -> structures.CMatrix:
-        return self._packed(name, self._weight(name, (outputs, inputs)))
+        return self._packed(name, self._weight(name, (outputs, inputs)), self.products)
 
-    def _packed(self, name: str, weight: Tensor) -> structures.CMatrix:
+    def _packed(self, name: str, weight: Tensor, products: HeadProducts) -> structures.CMatrix:
         if not bool(weight.isfinite().all()):
             raise ValueError(f"{name} holds numbers that are not finite; train the head again")
-        matrix = self._kept(Matrix.pack(weight.detach(), None, self.products))
+        matrix = self._kept(self._pages.moved(Matrix.pack(weight.detach(), None, products)))
         self.weight_bytes += matrix.weight_bytes
         self._encodings |= matrix.structure.encoding
         return matrix.structure
@@ -236,6 +245,35 @@ class NativeHead:
         tensor = tensor.contiguous()
         self._memory.append(tensor)
         return tensor.data_ptr()
+
+
+class _LargePages:
+    """Memory of all matrices in one piece and in large pages: a forward pass of the target takes
+    them out of the caches, and small pages slow down reading them again.
+    """
+
+    def __init__(self, size: int) -> None:
+        memory = torch.empty(size + SIZE, dtype=torch.uint8)
+        prefer_large_pages(memory)
+        self._bytes = memory.numpy()
+        self._at = -memory.data_ptr() % SIZE
+
+    def moved(self, matrix: Matrix) -> Matrix:
+        """The same matrix in this memory."""
+        own, parts = matrix.structure, list[np.ndarray]()
+        for part in matrix.memory:
+            end = self._at + part.nbytes
+            parts.append(self._bytes[self._at : end])
+            parts[-1][:] = part
+            self._at = end + -end % ALIGNMENT
+        shape = (own.outputs, own.inputs)
+        return Matrix(matrix.format, *shape, None, own.encoding, parts, own.factor)
+
+
+def _most_bytes(weight: Tensor, products: HeadProducts) -> int:
+    """Of a matrix as it is packed, the gaps behind its parts included."""
+    sizes = Matrix.sizes(FROM_FLOATS[products], *weight.shape)
+    return sum(sizes) + ALIGNMENT * len(sizes)
 
 
 def why_not(shape: HeadShape, products: HeadProducts = "int8") -> str | None:
