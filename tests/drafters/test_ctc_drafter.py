@@ -89,8 +89,12 @@ def growing(
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("reads", READS)
-@pytest.mark.parametrize("shape", SMALL, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "reads"),
+    [(shape, "lattice") for shape in SMALL]
+    + [(shape, reads) for shape in SMALL[1:2] for reads in list(READS)[1:]],
+    ids=str,
+)
 def test_every_outcome_together_is_the_law_of_the_target(
     vocabulary: DraftVocabulary, shape: Shape, reads: str
 ) -> None:
