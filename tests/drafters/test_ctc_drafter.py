@@ -89,8 +89,12 @@ def growing(
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("reads", READS)
-@pytest.mark.parametrize("shape", SMALL, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "reads"),
+    [(shape, "lattice") for shape in SMALL]
+    + [(shape, reads) for shape in SMALL[1:2] for reads in list(READS)[1:]],
+    ids=str,
+)
 def test_every_outcome_together_is_the_law_of_the_target(
     vocabulary: DraftVocabulary, shape: Shape, reads: str
 ) -> None:
@@ -274,7 +278,8 @@ def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
         embedded = target.ends.embed(torch.tensor(text[1 : start + 1]))
         cache = HeadCache(1, head.config.sizes, head.frame_weight)
         fresh = head.draft(cache, head.rows(states[:start], embedded))
-        probs = head.log_probs(fresh, drafter.vocabulary.rows).exp()
+        rows = target.ends.weights().head[EVEN]
+        probs = head.log_probs(fresh, rows).exp()
         wanted = drafter.searched(probs, text[start], 99)
         assert (tree.token_list, tree.parent_list) == (wanted.token_list, wanted.parent_list)
         told([*text[start:end], 7, 8], list(range(end - start)))

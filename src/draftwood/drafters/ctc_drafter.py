@@ -151,7 +151,8 @@ class _CtcSession(DraftSession):
         if context.room < 1:
             return DraftTree.of([root], [-1])
         states = self._take_in([*self.late[1:], root])
-        probs = self.head.log_probs(states, self.drafter.vocabulary.rows).exp().cpu()
+        logits = self.drafter.vocabulary.logits(states)
+        probs = self.head.symbols(states, logits).exp().cpu()
         shape = self.drafter.shape
         if shape is None:
             return self.drafter.searched(probs, root, context.room)

@@ -125,9 +125,15 @@ class CtcHead(nn.Module):
             frames: what ``forward`` gave.
             head: the target's output head for the draft vocabulary.
         """
-        logits = frames @ head.to(frames.dtype).T
+        return self.symbols(frames, frames @ head.to(frames.dtype).T)
+
+    def symbols(
+        self, frames: Float[Tensor, "... frames dim"], logits: Float[Tensor, "... frames vocab"]
+    ) -> Float[Tensor, "... frames symbols"]:
+        """The same where the output head has given its logits already."""
         if self.config.has_blank:
-            logits = torch.cat([logits, (frames @ self.blank)[..., None]], dim=-1)
+            blank = (frames @ self.blank)[..., None].to(logits.dtype)
+            logits = torch.cat([logits, blank], dim=-1)
         return logits.float().log_softmax(-1)
 
     def draft(
