@@ -47,6 +47,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Deep enough for drafters that read some of its layers."""
+    return save_model(tmp_path_factory.mktemp("models") / "deep", layers=6)
+
+
+@pytest.fixture(scope="session")
 def draft(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_model(tmp_path_factory.mktemp("models") / "draft", layers=1)
 

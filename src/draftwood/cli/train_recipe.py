@@ -95,7 +95,7 @@ def _common() -> list[click.Parameter]:
         option("--rows", some, 16, "Rows of a batch."),
         option("--places", some, 512, "Tokens of a row; longer texts are cut."),
         option("--accumulate", some, 1, "Batches that make a step."),
-        option("--learning-rate", above, 3e-3, "Of matrices, with Muon."),
+        option("--learning-rate", above, 5e-3, "Of matrices, with Muon."),
         option("--other-rate", above, 1e-3, "Of all else, with AdamW."),
         option("--warm-up", click.IntRange(min=0), 20, "Steps in which the rates rise."),
         option("--decay", click.FloatRange(0, 1), 0.3, "Share of the training in which they fall."),
@@ -122,7 +122,6 @@ def run(recipe: "Recipe", given: dict[str, Any]) -> None:
     """Train as the options say."""
     import torch
 
-    from draftwood.storage.progress import quiet_transformers
     from draftwood.training.run import Training
 
     if given["threads"] is not None:
@@ -139,9 +138,7 @@ def run(recipe: "Recipe", given: dict[str, Any]) -> None:
         shlex.join(["draftwood", *sys.argv[1:]]),
     )
     say = (lambda line: None) if given["as_json"] else _say
-    with quiet_transformers():
-        outcome = training.run(say)
-    _tell(training.output, outcome, given["as_json"])
+    _tell(training.output, training.run(say), given["as_json"])
 
 
 def _say(line: str) -> None:

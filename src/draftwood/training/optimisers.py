@@ -22,7 +22,7 @@ class Rates:
         decay: share of the training in which they fall to 0, at its end.
     """
 
-    muon: float = 3e-3
+    muon: float = 5e-3
     adamw: float = 1e-3
     warm_up: int = 20
     decay: float = 0.3

@@ -1,7 +1,7 @@
 """From a data set to a drafter's folder."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from draftwood.training.data.dataset import Dataset
 from draftwood.training.data.manifest import Manifest
 from draftwood.training.loop import BrokenLossError, Outcome, Settings, Trainer
 from draftwood.training.packing import Packing
-from draftwood.training.recipe import Recipe
+from draftwood.training.recipe import Recipe, TargetWeights
 from draftwood.training.target import target_weights
 
 
@@ -105,14 +105,15 @@ class Training:
             )
             for split in ("train", "held-out")
         }
+        target = target_weights(model, self.model or self.manifest.target.name, tokens)
         return Trainer(
             self.recipe,
-            target_weights(model, self.model or self.manifest.target.name, tokens),
+            target,
             parts["train"].with_rows(settings.rows, settings.seed),
             parts["held-out"].with_rows(settings.rows, None),
             settings,
             self.folder,
-            None if start is None else self._learning(start),
+            None if start is None else self._learning(start, target),
             self.resume and (self.folder / NAME).is_file(),
             say,
         )
@@ -141,9 +142,18 @@ class Training:
             return start.draft_tokens
         return self.dataset.draft_vocabulary(self.draft_vocabulary)
 
-    def _learning(self, start: TrainedHead) -> nn.Module:
-        """A drafter that was read, ready to learn."""
-        return start.head.requires_grad_(True).train()
+    def _learning(self, start: TrainedHead, target: TargetWeights) -> nn.Module:
+        """A drafter that was read, ready to learn what this recipe's drafters learn."""
+        new, config = self.recipe.build(target), start.head.config
+        for each in fields(config):  # type: ignore[arg-type]
+            own, wanted = getattr(config, each.name), getattr(new.config, each.name, None)
+            if own != wanted:
+                raise ValueError(
+                    f"{self.start} holds a drafter with {each.name} {own}, not {wanted}; give the"
+                    " same options that it was trained with"
+                )
+        new.load_state_dict(start.head.state_dict())
+        return new
 
     def _store(self, outcome: Outcome, tokens: Tensor) -> None:
         from accelerate import PartialState
