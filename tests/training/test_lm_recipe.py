@@ -9,6 +9,7 @@ from training_cases import target, texts
 
 from draftwood.training.divergences import DIVERGENCES, divergences
 from draftwood.training.packing import Packing
+from draftwood.training.recipe import PackedRows
 from draftwood.training.recipes.lm import Lm
 
 
@@ -35,7 +36,7 @@ def test_it_learns_what_follows(loss: str) -> None:
     rows, own = some_rows(), target()
     new, old = trained(recipe, 40), trained(recipe, 0)
     after, before = (recipe.judge(each, rows, own).figures for each in (new, old))
-    assert after["overlap"] > before["overlap"] + 0.1 * recipe.judge(new, rows, own).places
+    assert after["overlap"] > 1.5 * before["overlap"]
     assert after["block_efficiency"] > before["block_efficiency"]
 
 
