@@ -3,6 +3,7 @@
 import click
 
 from draftwood.cli.train_data import data
+from draftwood.cli.train_export import export, import_head
 from draftwood.cli.train_recipe import RecipeCommand, recipe_names
 
 
@@ -17,6 +18,7 @@ def train() -> None:
     """
 
 
-train.add_command(data)
+for command in (data, export, import_head):
+    train.add_command(command)
 for name in recipe_names():
     train.add_command(RecipeCommand(name))

@@ -15,7 +15,7 @@ from draftwood.cli.train_data import count_of
 
 if TYPE_CHECKING:
     from draftwood.training.loop import Outcome, Settings
-    from draftwood.training.recipe import Recipe
+    from draftwood.training.recipe import DrafterRecipe
 
 RECIPES = Path(__file__).parents[1] / "training" / "recipes"
 
@@ -46,7 +46,7 @@ class RecipeCommand(click.Command):
         run(recipe(**own), given)
 
 
-def _recipe(name: str) -> "type[Recipe]":
+def _recipe(name: str) -> "type[DrafterRecipe]":
     try:
         import accelerate  # noqa: F401
         import tensorboard  # noqa: F401
@@ -59,7 +59,7 @@ def _recipe(name: str) -> "type[Recipe]":
     return recipe_class(name)
 
 
-def recipe_options(recipe: "type[Recipe]") -> Iterator[click.Option]:
+def recipe_options(recipe: "type[DrafterRecipe]") -> Iterator[click.Option]:
     """The fields of a recipe as options, with the help that their metadata have."""
     types = get_type_hints(recipe)
     for each in fields(recipe):  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def _tokens(context: click.Context, parameter: click.Parameter, value: str | Non
     return None if value is None else count_of(context, parameter, value)
 
 
-def run(recipe: "Recipe", given: dict[str, Any]) -> None:
+def run(recipe: "DrafterRecipe", given: dict[str, Any]) -> None:
     """Train as the options say."""
     import torch
 

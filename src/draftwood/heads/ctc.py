@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.layers import Attend, Attention, HeadCache, HeadSizes, Mlp, RmsNorm
+from draftwood.heads.layers import Attention, AttentionRule, HeadCache, HeadSizes, Mlp, RmsNorm
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class CtcHead(nn.Module):
         context: Float[Tensor, "... context dim"],
         frames: Float[Tensor, "... frames dim"],
         positions: Int[Tensor, "... rows"],
-        attend: Attend,
+        attend: AttentionRule,
     ) -> Float[Tensor, "... frames dim"]:
         """The states of frames that the output head reads.
 

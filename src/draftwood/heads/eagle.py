@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.layers import Attend, Attention, DecoderLayer, HeadSizes, Mlp, RmsNorm
+from draftwood.heads.layers import Attention, AttentionRule, DecoderLayer, HeadSizes, Mlp, RmsNorm
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class EagleHead(nn.Module):
         embedded: Float[Tensor, "... rows dim"],
         state: Float[Tensor, "... rows dim"],
         positions: Int[Tensor, "... rows"],
-        attend: Attend,
+        attend: AttentionRule,
     ) -> tuple[Float[Tensor, "... rows dim"], Float[Tensor, "... rows dim"]]:
         """One step: the state that goes back in, and the one that the output head reads.
 
@@ -116,7 +116,9 @@ class _FirstLayer(nn.Module):
         self.post_attention_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
         self.mlp = Mlp(sizes)
 
-    def forward(self, embedded: Tensor, state: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(
+        self, embedded: Tensor, state: Tensor, positions: Tensor, attend: AttentionRule
+    ) -> Tensor:
         normed = self.hidden_norm(state)
         rows = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
         state = normed if self.normed_residual else state

@@ -65,7 +65,7 @@ def rotated(
     return turned.to(heads.dtype)
 
 
-class Attend(Protocol):
+class AttentionRule(Protocol):
     """Which keys the queries of a layer see: one of a cache, of a packed row, of frames."""
 
     def __call__(
@@ -99,7 +99,7 @@ class Attention(nn.Module):
         rows: Float[Tensor, "... rows inputs"],
         positions: Int[Tensor, "... rows"],
         layer: int,
-        attend: Attend,
+        attend: AttentionRule,
     ) -> Float[Tensor, "... rows dim"]:
         theta = self.sizes.rope_theta
         query = rotated(self._split(self.q_proj(rows)), positions, theta)
@@ -141,7 +141,7 @@ class DecoderLayer(nn.Module):
         state: Float[Tensor, "... rows dim"],
         positions: Int[Tensor, "... rows"],
         number: int,
-        attend: Attend,
+        attend: AttentionRule,
     ) -> Float[Tensor, "... rows dim"]:
         state = state + self.self_attn(self.input_layernorm(state), positions, number, attend)
         return state + self.mlp(self.post_attention_layernorm(state))
@@ -176,7 +176,7 @@ class HeadCache:
         self._memory = like.new_zeros(shape)
         self.length = 0
 
-    def attend(self, seen: Bool[Tensor, "rows context"]) -> Attend:
+    def attend(self, seen: Bool[Tensor, "rows context"]) -> AttentionRule:
         """Attention of new rows, which are appended as they pass through each layer.
 
         Args:

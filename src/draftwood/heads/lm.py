@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.layers import Attend, DecoderLayer, HeadSizes, RmsNorm
+from draftwood.heads.layers import AttentionRule, DecoderLayer, HeadSizes, RmsNorm
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class LmHead(nn.Module):
         self,
         embedded: Float[Tensor, "... rows dim"],
         positions: Int[Tensor, "... rows"],
-        attend: Attend,
+        attend: AttentionRule,
     ) -> Float[Tensor, "... rows dim"]:
         """The states that the output head reads.
 

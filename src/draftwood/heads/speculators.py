@@ -56,15 +56,7 @@ def export(
     if folder.exists() and any(folder.iterdir()) and not _is_speculator(folder):
         raise ValueError(f"{folder} holds something else than a speculator; choose another folder")
     says = _settings(trained, {"name_or_path": verifier, "architectures": [architecture]})
-    ends, tokens = target.ends.weights(), trained.draft_tokens.cpu()
-    weights = dict(trained.head.state_dict())
-    weights.setdefault(HEAD, ends.head[tokens])
-    weights[EMBEDDING] = ends.embedding
-    weights = {name: each.detach().cpu().bfloat16() for name, each in weights.items()}
-    if len(tokens) < target.vocab_size:
-        known = torch.zeros(target.vocab_size, dtype=torch.bool)
-        known[tokens] = True
-        weights |= {OFFSETS: tokens - torch.arange(len(tokens)), KNOWN: known}
+    weights = _whole(trained, target)
 
     def build(partial: Path) -> None:
         (partial / "config.json").write_text(json.dumps(says, indent=2) + "\n", encoding="utf-8")
@@ -76,6 +68,20 @@ def export(
         )
 
     return replace_folder(folder, build)
+
+
+def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
+    """The head's weights and what is the target's own."""
+    ends, tokens = target.ends.weights(), trained.draft_tokens.cpu()
+    weights = dict(trained.head.state_dict())
+    weights.setdefault(HEAD, ends.head[tokens])
+    weights[EMBEDDING] = ends.embedding
+    weights = {name: each.detach().cpu().bfloat16() for name, each in weights.items()}
+    if len(tokens) < target.vocab_size:
+        known = torch.zeros(target.vocab_size, dtype=torch.bool)
+        known[tokens] = True
+        weights |= {OFFSETS: tokens - torch.arange(len(tokens)), KNOWN: known}
+    return weights
 
 
 def read(folder: Path, target: Model, name: str) -> TrainedHead:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from draftwood.training.checkpoints import Checkpoint, random_states, restore_random
 from draftwood.training.optimisers import Optimisers, Rates
 from draftwood.training.packing import Packing, moved
-from draftwood.training.recipe import Recipe, TargetWeights
+from draftwood.training.recipe import DrafterRecipe, TargetWeights
 
 Say = Callable[[str], None]
 Unit = Literal["steps", "tokens", "minutes"]
@@ -55,14 +55,14 @@ class Settings:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
 
-    def told(self, recipe: Recipe) -> dict[str, Any]:
+    def told(self, recipe: DrafterRecipe) -> dict[str, Any]:
         """What a training that goes on must have in common with its beginning."""
         own = asdict(self)
         free = ("patience", "checkpoint_minutes", "judge_every", "judge_rows")
         return {**{k: v for k, v in own.items() if k not in free}, **_fields(recipe)}
 
 
-def _fields(recipe: Recipe) -> dict[str, Any]:
+def _fields(recipe: DrafterRecipe) -> dict[str, Any]:
     return {"recipe": recipe.name, **asdict(recipe)}  # type: ignore[call-overload]
 
 
@@ -103,7 +103,7 @@ class Trainer:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: DrafterRecipe,
         target: TargetWeights,
         train: Packing,
         held_out: Packing,

@@ -75,7 +75,7 @@ class Judged:
     figures: Mapping[str, float]
 
 
-class Recipe(Protocol):
+class DrafterRecipe(Protocol):
     """One published drafter: what it is and what it learns. Its fields are options of the command.
 
     A frozen dataclass in a file of ``training/recipes``.

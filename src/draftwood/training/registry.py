@@ -5,10 +5,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from draftwood.training.recipe import Recipe
+from draftwood.training.recipe import DrafterRecipe
 
 
-def recipe_class(name: str) -> type[Recipe]:
+def recipe_class(name: str) -> type[DrafterRecipe]:
     """The recipe in the file of this name.
 
     Raises:
@@ -19,7 +19,7 @@ def recipe_class(name: str) -> type[Recipe]:
         raise ValueError(f"there is no recipe {name!r}, there are: {', '.join(known)}")
     module = import_module(f"draftwood.training.recipes.{name}")
     return next(
-        cast(type[Recipe], each)
+        cast(type[DrafterRecipe], each)
         for each in vars(module).values()
         if isinstance(each, type) and is_dataclass(each) and getattr(each, "name", None) == name
     )

@@ -17,7 +17,7 @@ from draftwood.training.data.dataset import Dataset
 from draftwood.training.data.manifest import Manifest
 from draftwood.training.loop import BrokenLossError, Outcome, Settings, Trainer
 from draftwood.training.packing import Packing
-from draftwood.training.recipe import Recipe, TargetWeights
+from draftwood.training.recipe import DrafterRecipe, TargetWeights
 from draftwood.training.target import target_weights
 
 
@@ -38,7 +38,7 @@ class Training:
         ValueError: for data, a target and a drafter that do not fit each other.
     """
 
-    recipe: Recipe
+    recipe: DrafterRecipe
     data: Path
     output: Path
     settings: Settings
@@ -169,7 +169,7 @@ class Training:
             [
                 f"# A drafter for {self.mark.name}: {self.recipe.name}",
                 "",
-                f"Recipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
+                f"DrafterRecipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
                 f"Trained with: `{self.command}`" if self.command else "",
                 f"Seed {self.settings.seed}; {outcome.step} steps, {outcome.tokens:,} tokens in"
                 f" {outcome.seconds / 60:.0f} minutes; ended: {outcome.reason}.",
@@ -183,7 +183,7 @@ class Training:
         )
 
 
-def _values(recipe: Recipe) -> dict[str, Any]:
+def _values(recipe: DrafterRecipe) -> dict[str, Any]:
     return asdict(recipe)  # type: ignore[call-overload]
 
 

@@ -12,7 +12,7 @@ class Unrolled:
 
     The row of step j at place i stands for the node that hangs j levels below the target's state at
     i. It sees what a drafter's cache would hold: the rows of step 0 up to place i of the same text,
-    and its own rows of steps 1 to j. An ``Attend`` for ``step`` after ``step``.
+    and its own rows of steps 1 to j. An ``AttentionRule`` for ``step`` after ``step``.
 
     Args:
         segments: number of the text within the row, at each place.
