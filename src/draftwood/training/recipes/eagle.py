@@ -63,7 +63,7 @@ class Eagle:
         default=0.05, metadata={"help": "noise on the target's states, as a share of their size"}
     )
     start_from: Literal["last-layer", "random"] = field(
-        default="last-layer", metadata={"help": "the target's last layer, or random weights"}
+        default="random", metadata={"help": "the target's last layer, or random weights"}
     )
     window: int = field(default=2048, metadata={"help": "newest rows that a row sees"})
 
