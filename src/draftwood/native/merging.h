@@ -26,7 +26,7 @@ struct Prediction {
 
 // CMergingSettings of drafting.py.
 struct MergingSettings {
-    const double* before_evidence;  // [TABLES buckets]
+    const double* before_evidence;  // [ESTIMATE_TABLES buckets]
     const int32_t* bucket_of;  // of each of `steps` equal parts of 0..1
     int32_t buckets, steps;
     double rate, strength, decay, floor;
@@ -37,15 +37,15 @@ struct MergingSettings {
 };
 
 // Estimates of root and deeper nodes, and again of both where a source that takes its time spoke.
-constexpr int TABLES = 4;
+constexpr int ESTIMATE_TABLES = 4;
 
 struct Estimates {
     const MergingSettings settings;
     std::vector<double> log_weight;  // of each kind of evidence
-    std::vector<double> values[TABLES], hits[TABLES], trials[TABLES];
+    std::vector<double> values[ESTIMATE_TABLES], hits[ESTIMATE_TABLES], trials[ESTIMATE_TABLES];
 
     explicit Estimates(const MergingSettings& settings) : settings(settings) {
-        for (int table = 0; table < TABLES; table++) {
+        for (int table = 0; table < ESTIMATE_TABLES; table++) {
             const double* before = settings.before_evidence + table * settings.buckets;
             values[table].assign(before, before + settings.buckets);
             hits[table].assign(settings.buckets, 0);
