@@ -169,7 +169,7 @@ class Training:
             [
                 f"# A drafter for {self.mark.name}: {self.recipe.name}",
                 "",
-                f"DrafterRecipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
+                f"Recipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
                 f"Trained with: `{self.command}`" if self.command else "",
                 f"Seed {self.settings.seed}; {outcome.step} steps, {outcome.tokens:,} tokens in"
                 f" {outcome.seconds / 60:.0f} minutes; ended: {outcome.reason}.",

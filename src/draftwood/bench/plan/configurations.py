@@ -250,8 +250,10 @@ def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
     """Whether a drafter can make trees for a method.
 
     It makes them in the method's shape, or else of like draws and with no part that the method
-    has not got.
+    has not got. What needs a trained drafter drafts for methods of its own alone.
     """
+    if "drafter" in drafter.needs:  # a folder holds a network of one kind
+        return drafter is recipe.drafter
     if "shape" in drafter.uses:
         return recipe.shape is None or isinstance(recipe.shape, drafter.shape_type)
     alike = drafter.labels(None) & recipe.drafter.labels(recipe.shape)

@@ -86,9 +86,10 @@ class Workbench:
         )
 
     @cached_property
-    def trained(self) -> TrainedHead:
-        """The trained drafter; that there is one was seen to before the run."""
-        assert self.models.drafter is not None
+    def trained(self) -> TrainedHead | None:
+        """The trained drafter; None without one."""
+        if self.models.drafter is None:
+            return None
         return folder.load(Path(self.models.drafter))
 
     @property
