@@ -9,7 +9,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from draftwood.heads.eagle import EagleConfig, EagleHead
-from draftwood.heads.folder import CARD, CONFIG, WEIGHTS, load, open_folder, save
+from draftwood.heads.folder import (
+    CARD,
+    CONFIG,
+    SHIPPED,
+    WEIGHTS,
+    folder_of,
+    load,
+    open_folder,
+    save,
+    shipped,
+)
 from draftwood.heads.layers import HeadSizes
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.models.lean import LeanModel
@@ -173,3 +183,12 @@ def test_a_mark_says_what_differs(other: TargetMark, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         MARK.require(other)
     MARK.require(TargetMark("renamed", 64, 32, 4, (0.53, 0.22)))
+
+
+def test_drafters_that_come_with_draftwood_are_had_by_name() -> None:
+    assert shipped()
+    for name in shipped():
+        stored = open_folder(name)
+        assert stored.folder == folder_of(name) == SHIPPED / name
+        assert sum(path.stat().st_size for path in stored.folder.iterdir()) <= 12e6
+        assert (stored.folder / "card.md").read_text(encoding="utf-8").startswith("# ")

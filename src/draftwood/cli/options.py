@@ -60,7 +60,7 @@ def model_options(command: Command) -> Command:
         click.option(
             "--drafter",
             metavar="FOLDER",
-            help="A trained drafter of the model, for methods that draft with one.",
+            help="A trained drafter's folder or name, for methods that draft with one.",
         ),
         click.option(
             "--draft-model",

@@ -21,6 +21,9 @@ __all__ = ["StoredHead", "TargetMark", "TrainedHead", "load", "open_folder", "sa
 
 FORMAT, VERSION = "draftwood-drafter", 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
+SHIPPED = Path(__file__).parents[1] / "shipped"
+"""Drafters that come with draftwood, a folder each."""
+
 DRAFT_TOKENS = "draft_tokens"
 """Name among the weights of the tokens that are drafted."""
 
@@ -97,7 +100,7 @@ def save(folder: Path, trained: TrainedHead, card: str, dtype: torch.dtype | Non
     return replace_folder(folder, build)
 
 
-def load(folder: Path) -> TrainedHead:
+def load(folder: str | Path) -> TrainedHead:
     """The drafter in a folder.
 
     Raises:
@@ -107,15 +110,32 @@ def load(folder: Path) -> TrainedHead:
     return open_folder(folder).read()
 
 
-def open_folder(folder: Path) -> StoredHead:
+def shipped() -> list[str]:
+    """Names of the drafters that come with draftwood."""
+    return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))
+
+
+def folder_of(name: str | Path) -> Path:
+    """A path as it is, or the folder of a drafter that comes with draftwood."""
+    path = Path(name)
+    return SHIPPED / path if not path.exists() and str(name) in shipped() else path
+
+
+def open_folder(folder: str | Path) -> StoredHead:
     """What a folder says of its drafter; reads no weights.
+
+    Args:
+        folder: a path, or the name of a drafter that comes with draftwood.
 
     Raises:
         ValueError: as ``load``, as far as can be seen without weights.
     """
-    folder = Path(folder)
+    folder = folder_of(folder)
     if not folder.is_dir():
-        raise ValueError(f"there is no drafter's folder {folder}; name one with {CONFIG} in it")
+        raise ValueError(
+            f"there is no drafter's folder {folder}; name one with {CONFIG} in it, or one of"
+            f" draftwood's own: {', '.join(shipped())}"
+        )
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}, so it is no whole drafter; copy it again")

@@ -17,6 +17,7 @@ from draftwood.bench.records.files import RunInfo
 from draftwood.bench.records.machine import bandwidth, processor
 from draftwood.bench.run.workbench import Workbench
 from draftwood.costs.curve import FULL
+from draftwood.heads import folder as heads
 from draftwood.loading.gguf_blocks import is_blocks_folder, matrix_shapes
 from draftwood.loading.hub import blocks_of, folder_of
 from draftwood.loading.origin import weights_digest
@@ -88,11 +89,11 @@ def here(device: torch.device) -> dict[str, Any]:
 
 def digests(bench: Workbench) -> dict[str, str | None]:
     """Which weights target, draft model and drafter have, under the names of ``RunInfo``."""
-    draft = bench.models.draft_model
+    draft, drafter = bench.models.draft_model, bench.models.drafter
     folders = {
         "weights": bench.folder,
         "draft_weights": draft and (blocks_of(draft) or folder_of(draft, bench.models.dtype)),
-        "drafter_weights": bench.models.drafter,
+        "drafter_weights": drafter and heads.folder_of(drafter),
     }
     return {
         name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()
