@@ -3,8 +3,6 @@ cannot change a text.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -23,10 +21,9 @@ from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
-from draftwood.testing import TableModel, distance, emitted_law, outcomes, target_law, tiny_llama
+from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree
-from draftwood.verifiers import Match, Rejection, Verifier
 
 MODELS: dict[str, Callable[[], Model]] = {
     "native": lambda: NativeModel(tiny_llama(0, layers=2)),
