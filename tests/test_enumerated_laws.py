@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from draftwood.drafters import Drafter, DraftModel, Eagle, LayerSkip, Stand
+from draftwood.drafters import Drafter, DraftModel, Eagle, LayerSkip, Lm, Stand
 from draftwood.engine import Options, generate
 from draftwood.interfaces.drafter import DraftRequest, DraftSession
 from draftwood.interfaces.model import Model
@@ -21,7 +21,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.testing import TableModel, distance, outcomes, sampled_law, tiny_llama
-from draftwood.testing.heads import tiny_eagle
+from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
 from law_cases import DISTANCE, SMALL, Slipping, contextual, exact_pairs, options
@@ -164,7 +164,7 @@ def test_a_target_that_reads_too_short_a_context_in_trees_is_caught(
     assert off(target, drafter, Rejection(), Sampling(1.0)) > DISTANCE
 
 
-class Lying(Eagle):
+class LyingRows(Drafter):
     """Calls the rows that it drew from other rows."""
 
     def start(self, request: DraftRequest) -> DraftSession:
@@ -178,6 +178,12 @@ class Lying(Eagle):
 
         draft.propose = lie  # type: ignore[method-assign]
         return draft
+
+
+class Lying(LyingRows, Eagle): ...
+
+
+class LyingLm(LyingRows, Lm): ...
 
 
 @pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
@@ -202,4 +208,18 @@ def test_law_of_the_likeliest_nodes_of_a_trained_head(off: Written) -> None:
 def test_a_trained_head_that_lies_about_its_rows_is_caught(off: Written) -> None:
     model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
     drafter = Lying(tiny_eagle(model, [0, 1, 2]), model, Widths((1, 1)))
+    assert off(model, drafter, Rejection(), Sampling(0.9)) > DISTANCE
+
+
+def test_law_of_a_draft_lm(off: Written) -> None:
+    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    drawn = Lm(tiny_lm(model, [0, 2]), model, Widths((2, 1)))
+    assert off(model, drawn, Rejection(), Sampling(0.9)) < TOLERANCE
+    likeliest = Lm(tiny_lm(model, [0, 2]), model, BestFirst(2, 2, 3))
+    assert off(model, likeliest, Match(), Sampling(0.9)) < TOLERANCE
+
+
+def test_a_draft_lm_that_lies_about_its_rows_is_caught(off: Written) -> None:
+    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    drafter = LyingLm(tiny_lm(model, [0, 1, 2]), model, Widths((1, 1)))
     assert off(model, drafter, Rejection(), Sampling(0.9)) > DISTANCE

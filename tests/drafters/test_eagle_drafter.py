@@ -200,7 +200,7 @@ def test_steps_with_a_cache_equal_steps_from_scratch(
         say(draft, request.target, [], tree, path)
         written += [tree.token_list[node] for node in path]
     assert compared >= 8
-    assert draft.cache.length == draft.rows < len(written)
+    assert draft.rows.cache.length == draft.rows.text < len(written)
 
 
 def test_states_that_are_not_the_targets_are_caught(

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary
+from draftwood.drafters.draft_vocabulary import DraftVocabulary, working_dtype
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
@@ -94,8 +94,7 @@ class CtcDrafter(Drafter):
                 f" 0..{target.layers}; take a drafter of this model"
             )
         tokens = self.trained.draft_tokens
-        dtype = target.ends.embed(tokens[:1]).dtype if target.device.type != "cpu" else None
-        dtype = dtype or torch.float32
+        dtype = working_dtype(target)
         object.__setattr__(self, "head", head.to(target.device, dtype))
         object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype))
 

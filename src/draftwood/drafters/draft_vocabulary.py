@@ -20,6 +20,13 @@ Score = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
 """Logits of the draft vocabulary after the nodes of a tree from one on."""
 
 
+def working_dtype(target: Model) -> torch.dtype:
+    """That of a drafter's weights: the target's own on an accelerator, floats on a CPU."""
+    if target.device.type == "cpu":
+        return torch.float32
+    return target.ends.embed(torch.zeros(1, dtype=torch.long, device=target.device)).dtype
+
+
 class DraftVocabulary:
     """The tokens that a drafter drafts, and the target's own output rows for them.
 

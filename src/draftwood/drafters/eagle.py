@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary
+from draftwood.drafters.draft_vocabulary import DraftVocabulary, working_dtype
+from draftwood.drafters.head_rows import HeadRows, Layout
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
-from draftwood.heads.layers import HeadCache, causal
 from draftwood.interfaces.drafter import (
     Drafter,
     DraftRequest,
@@ -75,8 +75,7 @@ class Eagle(Drafter):
                 " take a drafter of this model"
             )
         tokens = self.trained.draft_tokens
-        dtype = target.ends.embed(tokens[:1]).dtype if target.device.type != "cpu" else None
-        dtype = dtype or torch.float32
+        dtype = working_dtype(target)
         object.__setattr__(self, "head", head.to(target.device, dtype))
         rows = head.lm_head.weight if config.own_head else None
         object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype, rows))
@@ -98,8 +97,7 @@ class _EagleSession(DraftSession):
         self.drafter, self.rng = config, request.rng
         self.head, self.config = config.head, config.head.config
         self.sampler = request.sampler.for_drafting()
-        self.cache = HeadCache(self.config.layers, self.config.sizes, self.head.fc.weight)
-        self.rows = 0  # of the cache, each with states of the target; drafted ones come after them
+        self.rows = HeadRows(self.config, self.head.fc.weight)  # each with states of the target
         # Tokens of the sequence whose rows are not in the cache, and the target's states there. The
         # row of a place needs the token at the next one, so the newest always waits.
         self.late: list[int] = []
@@ -136,13 +134,13 @@ class _EagleSession(DraftSession):
             if first == 0:
                 return self.drafter.vocabulary.logits(normed)
             above = torch.cat(states)[tree.parents[first:]]
-            fed, read = self._step(tree, first, above)
+            fed, read = self._run(tree.tokens[first:], above, self.rows.below(tree, first))
             states.append(fed)
             return self.drafter.vocabulary.logits(read)
 
         shape, vocabulary = self.drafter.shape, self.drafter.vocabulary
         tree = vocabulary.grow(shape, root, score, self.sampler, context, self.rng)
-        self.cache.keep(self.rows)
+        self.rows.drop()
         return tree
 
     def _take_in(self, following: list[int]) -> tuple[Tensor, Tensor]:
@@ -152,46 +150,23 @@ class _EagleSession(DraftSession):
             following: these tokens.
         """
         states, said = torch.cat(self.states), None
-        for first in range(0, len(following), CHUNK):
-            tokens = torch.tensor(following[first : first + CHUNK], device=states.device)
-            features = states[first : first + len(tokens)].to(self.head.fc.weight.dtype)
-            seen = causal(len(tokens), self.rows, self.config.window, states.device)
-            places = torch.arange(self.rows, self.rows + len(tokens), device=states.device)
-            said = self._run(tokens, self.head.combine(features), places, seen)
-            self.rows += len(tokens)
+        for part, layout in self.rows.chunks(len(following)):
+            tokens = torch.tensor(following[part], device=states.device)
+            features = states[part].to(self.head.fc.weight.dtype)
+            said = self._run(tokens, self.head.combine(features), layout)
         assert said is not None  # there is a token to follow
         self.late, self.states = self.late[len(following) :], [states[len(following) :]]
         return said[0][-1:], said[1][-1:]
 
-    def _step(self, tree: DraftTree, first: int, above: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of drafted nodes: each sees the text, its ancestors and itself.
-
-        The root's row is the last one with states of the target.
-        """
-        device = above.device
-        depths, ancestors = tree.depths.to(device), tree.ancestors.to(device)
-        places = torch.cat([torch.arange(self.rows, device=device), self.rows - 1 + depths[1:]])
-        own = self.rows - 1 + depths[first:]
-        seen = torch.cat([ancestors.new_ones(len(own), self.rows), ancestors[first:, 1:]], dim=-1)
-        if self.config.window is not None:
-            seen &= own[:, None] - places < self.config.window
-        return self._run(tree.tokens[first:], above, own, seen)
-
     def _run(
-        self,
-        tokens: Int[Tensor, " rows"],
-        state: Float[Tensor, "rows dim"],
-        places: Int[Tensor, " rows"],
-        seen: Bool[Tensor, "rows context"],
+        self, tokens: Int[Tensor, " rows"], state: Float[Tensor, "rows dim"], layout: Layout
     ) -> tuple[Tensor, Tensor]:
+        places, seen = layout
         embedded = self.drafter.target.ends.embed(tokens).to(state.dtype)
-        return self.head(embedded, state, places, self.cache.attend(seen))
+        return self.head(embedded, state, places, self.rows.cache.attend(seen))
 
     def _copy_prompt(self) -> None:
         """Take over the rows that were run for another request with the same prompt."""
         first, self.first = self.first, None
-        count = self.rows + len(self.late) - 1
-        if first is not None and first.rows >= count > self.rows:
-            self.cache.copy(first.cache, count)
-            self.states = [torch.cat(self.states)[-1:]]
-            self.rows, self.late = count, self.late[-1:]
+        if first is not None and self.rows.copy(first.rows, self.rows.text + len(self.late) - 1):
+            self.states, self.late = [torch.cat(self.states)[-1:]], self.late[-1:]

@@ -9,6 +9,7 @@ from draftwood import methods
 from draftwood.heads.ctc import CtcConfig, CtcHead
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
+from draftwood.heads.lm import LmConfig, LmHead
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.methods import Recipe
@@ -55,6 +56,24 @@ def tiny_ctc(
     return TrainedHead(head.eval(), tokens, TargetMark.of(target, "tiny"))
 
 
+def tiny_lm(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random draft LM for a small target.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``LmConfig``, its sizes apart.
+    """
+    dim = target.hidden_size
+    sizes = HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = LmHead(LmConfig(sizes, **settings)).eval().requires_grad_(False)
+    tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
+    return TrainedHead(head, tokens, TargetMark.of(target, "tiny"))
+
+
 def tiny_drafter(method: str | Recipe, target: Model) -> TrainedHead | None:
     """A random head for a method; None for methods that need none."""
     recipe = methods.recipe(method)
@@ -64,5 +83,6 @@ def tiny_drafter(method: str | Recipe, target: Model) -> TrainedHead | None:
 TINY: dict[str, Callable[[Model], TrainedHead]] = {
     "eagle": tiny_eagle,
     "ctc": tiny_ctc,
+    "lm": tiny_lm,
 }
 """Random heads by the drafter that takes them."""
