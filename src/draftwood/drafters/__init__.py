@@ -5,6 +5,7 @@ from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.eagle import Eagle
 from draftwood.drafters.layer_skip import LayerSkip
+from draftwood.drafters.medusa import Hydra, Medusa
 from draftwood.drafters.multi_source import MultiSource
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.prompt_lookup import PromptLookup
@@ -21,7 +22,9 @@ __all__ = [
     "DraftSession",
     "Drafter",
     "Eagle",
+    "Hydra",
     "LayerSkip",
+    "Medusa",
     "MultiSource",
     "Nothing",
     "PromptLookup",
