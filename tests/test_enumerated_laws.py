@@ -11,7 +11,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from draftwood.drafters import Drafter, DraftModel, Eagle, LayerSkip, Lm, Stand
+from draftwood.drafters import (
+    Drafter,
+    DraftModel,
+    Eagle,
+    Hydra,
+    LayerSkip,
+    Lm,
+    Medusa,
+    Stand,
+)
 from draftwood.engine import Options, generate
 from draftwood.interfaces.drafter import DraftRequest, DraftSession
 from draftwood.interfaces.model import Model
@@ -21,7 +30,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.testing import TableModel, distance, outcomes, sampled_law, tiny_llama
-from draftwood.testing.heads import tiny_eagle, tiny_lm
+from draftwood.testing.heads import tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
 from law_cases import DISTANCE, SMALL, Slipping, contextual, exact_pairs, options
@@ -203,6 +212,18 @@ def test_law_of_the_likeliest_nodes_of_a_trained_head(off: Written) -> None:
     model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
     drafter = Eagle(tiny_eagle(model, [0, 2]), model, BestFirst(2, 2, 3))
     assert off(model, drafter, Match(), Sampling(0.9)) < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", [Medusa, Hydra], ids=lambda kind: kind.name)
+def test_law_of_heads_side_by_side(kind: type[Medusa], off: Written) -> None:
+    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    heads = tiny_medusa(model, [0, 2], sees_drafted=kind.sees_drafted)
+    for shape, sampling, steps in (
+        (Widths((1, 1)), Sampling(0.9), 1),
+        (Widths((2,)), MOST["penalties + bias"], 1),
+        (Widths((1,)), Sampling(0.9), 2),
+    ):
+        assert off(model, kind(heads, model, shape), Rejection(), sampling, steps) < TOLERANCE
 
 
 def test_a_trained_head_that_lies_about_its_rows_is_caught(off: Written) -> None:

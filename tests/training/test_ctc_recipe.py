@@ -17,7 +17,7 @@ from draftwood.training.ctc_losses import (
     prefix_loss,
 )
 from draftwood.training.recipe import PackedRows, TargetWeights
-from draftwood.training.recipes.ctc import Ctc
+from draftwood.training.recipes.ctc import CtcRecipe
 
 FRAMES, VOCAB = 4, 3
 LABELS = torch.tensor([[0, 1, 2], [1, 1, 0], [2, 2, 2], [0, 2, 0]])
@@ -146,7 +146,7 @@ def world(seed: int = 0) -> tuple[TargetWeights, PackedRows]:
     )
 
 
-def trained(recipe: Ctc, rows: PackedRows, target: TargetWeights, steps: int) -> CtcHead:
+def trained(recipe: CtcRecipe, rows: PackedRows, target: TargetWeights, steps: int) -> CtcHead:
     torch.manual_seed(0)
     head = recipe.build(target)
     assert isinstance(head, CtcHead)
@@ -160,7 +160,7 @@ def trained(recipe: Ctc, rows: PackedRows, target: TargetWeights, steps: int) ->
     return head
 
 
-def efficiency(recipe: Ctc, head: CtcHead, rows: PackedRows, target: TargetWeights) -> float:
+def efficiency(recipe: CtcRecipe, head: CtcHead, rows: PackedRows, target: TargetWeights) -> float:
     judged = recipe.judge(head, rows, target)
     assert judged.places > 20
     assert 0.0 <= judged.figures["first_guess"] <= judged.places
@@ -169,7 +169,7 @@ def efficiency(recipe: Ctc, head: CtcHead, rows: PackedRows, target: TargetWeigh
 
 @pytest.mark.parametrize("loss_name", ["ctc", "prefix", "prefix+lk", "ce"])
 def test_every_objective_learns_what_can_be_known(loss_name: Any) -> None:
-    recipe = Ctc(frames=6, loss_name=loss_name, anchors=8)
+    recipe = CtcRecipe(frames=6, loss_name=loss_name, anchors=8)
     target, rows = world()
     before = efficiency(recipe, trained(recipe, rows, target, 0), rows, target)
     after = efficiency(recipe, trained(recipe, rows, target, 60), world(1)[1], target)
@@ -179,7 +179,7 @@ def test_every_objective_learns_what_can_be_known(loss_name: Any) -> None:
 
 
 def test_states_in_the_wrong_places_teach_nothing() -> None:
-    recipe = Ctc(frames=6, anchors=8, reads_root=False)
+    recipe = CtcRecipe(frames=6, anchors=8, reads_root=False)
     target, rows = world()
     order = torch.randperm(8 * 40, generator=torch.Generator().manual_seed(0))
     shuffled = rows.states.flatten(0, 1)[order].view_as(rows.states)
@@ -188,7 +188,7 @@ def test_states_in_the_wrong_places_teach_nothing() -> None:
 
 
 def test_only_answers_of_the_same_text_are_learnt() -> None:
-    recipe, (target, rows) = Ctc(frames=4, anchors=40), world()
+    recipe, (target, rows) = CtcRecipe(frames=4, anchors=40), world()
     head = recipe.build(target)
     none = replace(rows, is_answer=torch.zeros_like(rows.is_answer))
     assert recipe.loss(head, none, target, 0.0)[1] == {}
@@ -208,7 +208,10 @@ def test_only_answers_of_the_same_text_are_learnt() -> None:
 
 def test_a_text_is_counted_as_deep_as_the_tree_holds_it() -> None:
     """The tree of a head that says one text for sure is that text."""
-    recipe, (target, rows) = Ctc(frames=3, anchors=8, reads_root=False, form="linear"), world()
+    recipe, (target, rows) = (
+        CtcRecipe(frames=3, anchors=8, reads_root=False, form="linear"),
+        world(),
+    )
     head = recipe.build(target)
     assert isinstance(head, CtcHead)
     said = [2, 3, 4]
@@ -246,13 +249,15 @@ def test_the_layer_starts_as_the_last_one_of_the_target() -> None:
     last = {"self_attn.q_proj.weight": torch.ones(24, DIM), "mlp.up_proj.weight": torch.ones(3, 3)}
     norm = torch.full((DIM,), 3.0)
     known = replace(target, last_layers=[last], final_norm=norm)
-    head = Ctc().build(known).state_dict()
+    head = CtcRecipe().build(known).state_dict()
     assert torch.equal(head["norm.weight"], norm)
-    assert torch.equal(Ctc(start_from="random").build(known).state_dict()["norm.weight"], norm / 3)
+    assert torch.equal(
+        CtcRecipe(start_from="random").build(known).state_dict()["norm.weight"], norm / 3
+    )
     assert torch.equal(head["self_attn.q_proj.weight"], torch.ones(24, DIM))
     assert head["mlp.up_proj.weight"].shape == (32, DIM)  # of another shape, so its own
     assert "blank" in head
-    assert "blank" not in Ctc(loss_name="ce").build(target).state_dict()
+    assert "blank" not in CtcRecipe(loss_name="ce").build(target).state_dict()
 
 
 @pytest.mark.parametrize(
@@ -261,4 +266,4 @@ def test_the_layer_starts_as_the_last_one_of_the_target() -> None:
 )
 def test_a_recipe_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Ctc(**wrong)
+        CtcRecipe(**wrong)

@@ -7,7 +7,7 @@ import torch
 from training_cases import packing, target, texts
 
 from draftwood.training.judging import RANKS, block_efficiency, judged_steps, ranks_of
-from draftwood.training.recipes.eagle import Eagle
+from draftwood.training.recipes.eagle import EagleRecipe
 
 
 def by_force(ranks: list[tuple[int, ...]], nodes: int) -> float:
@@ -64,6 +64,6 @@ def test_a_drafter_that_knows_the_next_states_is_right_but_for_its_vocabulary() 
 
 
 def test_an_untrained_head_is_judged() -> None:
-    recipe, rows = Eagle(start_from="random"), next(packing(texts(9, seed=5)).batches())
+    recipe, rows = EagleRecipe(start_from="random"), next(packing(texts(9, seed=5)).batches())
     judged = recipe.judge(recipe.build(target()).eval(), rows, target())
     assert judged.places <= judged.figures["block_efficiency"] < 2 * judged.places

@@ -8,12 +8,12 @@ from torch import nn
 from training_cases import target, texts
 
 from draftwood.training.divergences import DIVERGENCES, divergences
-from draftwood.training.packing import Packing
+from draftwood.training.packing import RowPacking
 from draftwood.training.recipe import PackedRows
-from draftwood.training.recipes.lm import Lm
+from draftwood.training.recipes.lm import LmRecipe
 
 
-def trained(recipe: Lm, steps: int) -> nn.Module:
+def trained(recipe: LmRecipe, steps: int) -> nn.Module:
     torch.manual_seed(0)
     head, own = recipe.build(target()), target()
     optimiser = torch.optim.Adam(head.parameters(), 1e-2)
@@ -27,12 +27,12 @@ def trained(recipe: Lm, steps: int) -> nn.Module:
 
 
 def some_rows() -> PackedRows:
-    return next(iter(Packing(texts(12, seed=0), (), 2, 24, 3, 0).batches()))  # type: ignore[arg-type]
+    return next(iter(RowPacking(texts(12, seed=0), (), 2, 24, 3, 0).batches()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("loss", ["kl", "reverse-kl", "jsd", "tv", "lk-hybrid"])
 def test_it_learns_what_follows(loss: str) -> None:
-    recipe = Lm(loss_name=loss, start_from="random")  # type: ignore[arg-type]
+    recipe = LmRecipe(loss_name=loss, start_from="random")  # type: ignore[arg-type]
     rows, own = some_rows(), target()
     new, old = trained(recipe, 40), trained(recipe, 0)
     after, before = (recipe.judge(each, rows, own).figures for each in (new, old))
@@ -60,7 +60,7 @@ def test_reverse_kl_is_kl_the_other_way_round() -> None:
 
 
 def test_it_starts_as_the_end_of_its_target() -> None:
-    recipe = Lm()
+    recipe = LmRecipe()
     donor = recipe.build(target()).layers[0]  # type: ignore[index]
     given = {name: torch.randn_like(each) for name, each in donor.named_parameters()}
     head = recipe.build(replace(target(), last_layers=[given], final_norm=torch.full((16,), 2.0)))
@@ -71,6 +71,6 @@ def test_it_starts_as_the_end_of_its_target() -> None:
 
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one layer"):
-        Lm(layers=0)
+        LmRecipe(layers=0)
     with pytest.raises(ValueError, match="loss is one of"):
-        Lm(loss_name="mse")  # type: ignore[arg-type]
+        LmRecipe(loss_name="mse")  # type: ignore[arg-type]

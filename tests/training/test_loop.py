@@ -11,17 +11,17 @@ import torch
 from training_cases import packing, target, texts
 
 from draftwood.training.checkpoints import Checkpoint
-from draftwood.training.loop import BrokenLossError, Settings, Trainer
+from draftwood.training.loop import BrokenLossError, Trainer, TrainingSettings
 from draftwood.training.optimisers import Optimisers, Rates
-from draftwood.training.recipes.eagle import Eagle
+from draftwood.training.recipes.eagle import EagleRecipe
 
 pytest.importorskip("accelerate", reason="an optional install")
 pytest.importorskip("tensorboard", reason="an optional install")
 
-SETTINGS = Settings(
+SETTINGS = TrainingSettings(
     12, "steps", rates=Rates(3e-3, 3e-3, 2), judge_every=3, checkpoint_minutes=1e-9, rows=3
 )
-RECIPE = Eagle(start_from="random", unroll=2)
+RECIPE = EagleRecipe(start_from="random", unroll=2)
 
 SLOW = """
 import sys, time
@@ -36,7 +36,9 @@ trainer(Path(sys.argv[1]), say=say).run()
 """
 
 
-def trainer(folder: Path, settings: Settings = SETTINGS, recipe: Eagle = RECIPE, **more) -> Trainer:
+def trainer(
+    folder: Path, settings: TrainingSettings = SETTINGS, recipe: EagleRecipe = RECIPE, **more
+) -> Trainer:
     train, held_out = packing(texts(30, seed=7)), packing(texts(9, seed=8), seed=None)
     return Trainer(recipe, target(), train, held_out, settings, folder, **more)
 
@@ -87,7 +89,7 @@ def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Breaking(Eagle):
+class Breaking(EagleRecipe):
     """Its loss is no number from the middle on."""
 
     def loss(self, head, rows, target, progress):  # type: ignore[no-untyped-def]
@@ -142,7 +144,7 @@ def test_gradients_of_several_batches_make_one_step(tmp_path: Path) -> None:
 
 
 def test_matrices_and_the_rest_have_optimisers_of_their_own() -> None:
-    head = Eagle(start_from="random").build(target())
+    head = EagleRecipe(start_from="random").build(target())
     optimisers = Optimisers(head, Rates())
     assert len(optimisers.parameters) == len(list(head.parameters()))
     muon, adamw = (part["param_groups"][0]["params"] for part in optimisers.state_dict())

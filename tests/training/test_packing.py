@@ -6,7 +6,7 @@ import pytest
 import torch
 from training_cases import Texts, packing, texts
 
-from draftwood.training.packing import Piece, first_fit, pieces_of
+from draftwood.training.packing import TextPiece, first_fit, pieces_of
 
 
 def test_every_place_of_every_text_is_packed_once_an_epoch() -> None:
@@ -26,11 +26,11 @@ def test_every_place_of_every_text_is_packed_once_an_epoch() -> None:
 def test_pieces_without_an_answer_are_left_out() -> None:
     some = texts(1, seed=1, most=9)
     long = Texts([some[0].__class__(**{**vars(some[0]), "answer": 6})])
-    assert pieces_of(long, 4) == [Piece(0, 4, 8)]  # type: ignore[arg-type]
+    assert pieces_of(long, 4) == [TextPiece(0, 4, 8)]  # type: ignore[arg-type]
 
 
 def test_first_fit_fills_rows() -> None:
-    pieces = [Piece(n, 0, length) for n, length in enumerate([6, 5, 4, 3, 2])]
+    pieces = [TextPiece(n, 0, length) for n, length in enumerate([6, 5, 4, 3, 2])]
     rows = first_fit(pieces, 10)
     assert [[piece.text for piece in row] for row in rows] == [[0, 2], [1, 3, 4]]
 

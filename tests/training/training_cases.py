@@ -4,7 +4,7 @@ import torch
 
 from draftwood.heads.layers import HeadSizes
 from draftwood.training.data.texts import StoredText
-from draftwood.training.packing import Packing
+from draftwood.training.packing import RowPacking
 from draftwood.training.recipe import TargetWeights
 
 VOCAB, DIM, LAYERS = 40, 16, 6
@@ -48,5 +48,5 @@ def texts(count: int, seed: int, most: int = 30) -> Texts:
     return found
 
 
-def packing(texts: Texts, rows: int = 3, places: int = 24, seed: int | None = 0) -> Packing:
-    return Packing(texts, (0, 1), 2, places, rows, seed)  # type: ignore[arg-type]
+def packing(texts: Texts, rows: int = 3, places: int = 24, seed: int | None = 0) -> RowPacking:
+    return RowPacking(texts, (0, 1), 2, places, rows, seed)  # type: ignore[arg-type]

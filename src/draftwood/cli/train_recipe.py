@@ -14,7 +14,7 @@ from draftwood.cli.terminal import notes, output
 from draftwood.cli.train_data import count_of
 
 if TYPE_CHECKING:
-    from draftwood.training.loop import Outcome, Settings
+    from draftwood.training.loop import Outcome, TrainingSettings
     from draftwood.training.recipe import DrafterRecipe
 
 RECIPES = Path(__file__).parents[1] / "training" / "recipes"
@@ -145,8 +145,8 @@ def _say(line: str) -> None:
     notes().print(line, soft_wrap=True)
 
 
-def _settings(given: dict[str, Any]) -> "Settings":
-    from draftwood.training.loop import Settings, Unit
+def _settings(given: dict[str, Any]) -> "TrainingSettings":
+    from draftwood.training.loop import TrainingSettings, Unit
     from draftwood.training.optimisers import Rates
 
     chosen: list[Unit] = [unit for unit in get_args(Unit) if given[unit] is not None]
@@ -154,7 +154,7 @@ def _settings(given: dict[str, Any]) -> "Settings":
         raise click.UsageError(f"give one of --{' and --'.join(chosen)}, not both")
     unit: Unit = chosen[0] if chosen else "minutes"
     same = ("rows", "places", "accumulate", "judge_every", "patience", "checkpoint_minutes")
-    return Settings(
+    return TrainingSettings(
         amount=given[unit] if chosen else 60,
         unit=unit,
         rates=Rates(given["learning_rate"], given["other_rate"], given["warm_up"], given["decay"]),

@@ -6,6 +6,7 @@ from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.eagle import Eagle
 from draftwood.drafters.layer_skip import LayerSkip
 from draftwood.drafters.lm import Lm
+from draftwood.drafters.medusa import Hydra, Medusa
 from draftwood.drafters.multi_source import MultiSource
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.prompt_lookup import PromptLookup
@@ -22,8 +23,10 @@ __all__ = [
     "DraftSession",
     "Drafter",
     "Eagle",
+    "Hydra",
     "LayerSkip",
     "Lm",
+    "Medusa",
     "MultiSource",
     "Nothing",
     "PromptLookup",

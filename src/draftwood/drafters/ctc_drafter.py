@@ -43,7 +43,7 @@ class CtcDrafter(Drafter):
     each of which sums over all its alignments. ``search="paper"`` collapses the likeliest
     alignments instead, and ``search="raw"`` takes frame d for depth d, as Medusa does.
 
-    With a shape, children are drawn from the frames' own next-token law. That law is known, since a
+    With a shape, children are drawn from the frames' own next-token distribution. It is known: a
     prefix's chances add up to those of its continuations and of its end; so rejection sampling
     keeps the target's distribution, which the paper holds to be impossible. Before a node's
     children are drawn a coin decides whether the frames end there.
@@ -106,7 +106,7 @@ class CtcDrafter(Drafter):
         return _CtcSession(self, request)
 
     def read(self, probs: Float[Tensor, "frames symbols"]) -> Frames:
-        """The law of texts that the frames are taken for."""
+        """The distribution of texts that the frames are taken for."""
         if self.search == "raw" or not self.head.config.has_blank:
             return Unmerged(probs, self.head.config.has_blank)
         return Lattice(probs)
@@ -182,12 +182,12 @@ class _CtcSession(DraftSession):
 
 
 class GrownPrefixes:
-    """Next-token laws after the nodes of a tree that a shape grows from frames.
+    """Next-token distributions after the nodes of a tree that a shape grows from frames.
 
     Whether the frames end at a node is tossed before its children are drawn, whatever they would
-    be. A node where they do keeps a law, so that shapes have something to draw from; its children
+    be. A node where they do keeps one, so that shapes have something to draw from; its children
     are dropped once the tree has grown. As the toss knows nothing of them, what is left is drawn
-    from the laws that its rows state.
+    from what its rows state.
 
     Args:
         frames: what they say.
@@ -202,7 +202,7 @@ class GrownPrefixes:
         self._ended: list[bool] = []
 
     def logits(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
-        """Logarithms of the laws after the nodes from ``first`` on; even where there is none."""
+        """Logarithms of the probabilities after the nodes from ``first`` on."""
         for node, token in zip(range(first, len(tree)), self._places(tree, first), strict=True):
             if node:
                 self._prefixes.append(self._longer(self._prefixes[tree.parent_list[node]], token))

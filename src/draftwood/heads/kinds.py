@@ -9,10 +9,16 @@ from torch import nn
 from draftwood.heads.ctc import CtcConfig, CtcHead
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.lm import LmConfig, LmHead
+from draftwood.heads.medusa import MedusaConfig, MedusaHead
 
 KINDS: dict[str, tuple[type, type[nn.Module]]] = {
     config.kind: (config, network)
-    for config, network in ((CtcConfig, CtcHead), (EagleConfig, EagleHead), (LmConfig, LmHead))
+    for config, network in (
+        (CtcConfig, CtcHead),
+        (EagleConfig, EagleHead),
+        (LmConfig, LmHead),
+        (MedusaConfig, MedusaHead),
+    )
 }
 """Settings and network by the name of the kind."""
 

@@ -1,6 +1,7 @@
 """Heads that learnt nothing, for tests of what drafts with trained ones."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from draftwood.heads.ctc import CtcConfig, CtcHead
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.lm import LmConfig, LmHead
+from draftwood.heads.medusa import MedusaConfig, MedusaHead
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.methods import Recipe
@@ -74,6 +76,26 @@ def tiny_lm(
     return TrainedHead(head, tokens, TargetMark.of(target, "tiny"))
 
 
+def tiny_medusa(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """Random Medusa heads for a small target, which draft different things.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``MedusaConfig``, its sizes apart.
+    """
+    dim = target.hidden_size
+    sizes = HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = MedusaHead(MedusaConfig(sizes, **{"reads": (target.layers,), **settings}))
+        for weight in head.requires_grad_(False).parameters():
+            weight.add_(torch.randn_like(weight) * 0.3)
+    tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
+    return TrainedHead(head.eval(), tokens, TargetMark.of(target, "tiny"))
+
+
 def tiny_drafter(method: str | Recipe, target: Model) -> TrainedHead | None:
     """A random head for a method; None for methods that need none."""
     recipe = methods.recipe(method)
@@ -84,5 +106,7 @@ TINY: dict[str, Callable[[Model], TrainedHead]] = {
     "eagle": tiny_eagle,
     "ctc": tiny_ctc,
     "lm": tiny_lm,
+    "medusa": tiny_medusa,
+    "hydra": partial(tiny_medusa, sees_drafted=True),
 }
 """Random heads by the drafter that takes them."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from draftwood.training.checkpoints import Checkpoint, random_states, restore_random
 from draftwood.training.optimisers import Optimisers, Rates
-from draftwood.training.packing import Packing, moved
+from draftwood.training.packing import RowPacking, moved
 from draftwood.training.recipe import DrafterRecipe, TargetWeights
 
 Say = Callable[[str], None]
@@ -21,7 +21,7 @@ Unit = Literal["steps", "tokens", "minutes"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """How long to train, on what batches, at which rates.
 
     Attributes:
@@ -105,9 +105,9 @@ class Trainer:
         self,
         recipe: DrafterRecipe,
         target: TargetWeights,
-        train: Packing,
-        held_out: Packing,
-        settings: Settings,
+        train: RowPacking,
+        held_out: RowPacking,
+        settings: TrainingSettings,
         folder: Path,
         start: nn.Module | None = None,
         resume: bool = False,

@@ -15,7 +15,7 @@ OPEN_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """Places ``start`` to ``stop`` of a text."""
 
     text: int
@@ -26,19 +26,19 @@ class Piece:
         return self.stop - self.start
 
 
-def pieces_of(texts: Texts, places: int) -> list[Piece]:
+def pieces_of(texts: Texts, places: int) -> list[TextPiece]:
     """All texts, long ones in pieces of ``places``; pieces without an answer are left out."""
     return [
-        Piece(number, start, min(start + places, length))
+        TextPiece(number, start, min(start + places, length))
         for number, (length, answer) in enumerate(zip(texts.lengths, texts.answers, strict=True))
         for start in range(0, length, places)
         if min(start + places, length) > answer
     ]
 
 
-def first_fit(pieces: Sequence[Piece], places: int) -> list[list[Piece]]:
+def first_fit(pieces: Sequence[TextPiece], places: int) -> list[list[TextPiece]]:
     """Each piece in the first of the newest open rows that has room for it."""
-    rows: list[list[Piece]] = []
+    rows: list[list[TextPiece]] = []
     room: list[int] = []
     for piece in pieces:
         first = max(0, len(rows) - OPEN_ROWS)
@@ -53,7 +53,7 @@ def first_fit(pieces: Sequence[Piece], places: int) -> list[list[Piece]]:
 
 
 @dataclass(frozen=True)
-class Packing:
+class RowPacking:
     """Batches of packed rows, the same for the same seed, from any batch on.
 
     Args:
@@ -71,11 +71,11 @@ class Packing:
     rows: int = 16
     seed: int | None = 0
 
-    def with_rows(self, rows: int, seed: int | None) -> "Packing":
+    def with_rows(self, rows: int, seed: int | None) -> "RowPacking":
         """The same texts in batches of so many rows, in the order of a seed."""
         return replace(self, rows=rows, seed=seed)
 
-    def plan(self, epoch: int) -> list[list[list[Piece]]]:
+    def plan(self, epoch: int) -> list[list[list[TextPiece]]]:
         """The batches of an epoch: rows of pieces.
 
         The last batch may be smaller.
@@ -104,7 +104,7 @@ class Packing:
                 plan = self.plan(epoch)
             yield self.packed(plan[number - begun])
 
-    def packed(self, batch: Sequence[Sequence[Piece]]) -> PackedRows:
+    def packed(self, batch: Sequence[Sequence[TextPiece]]) -> PackedRows:
         """The rows of a batch, read from the texts."""
         dim = self.texts[batch[0][0].text].states.shape[-1]
         rows = _blank(len(batch), self.places, len(self.layers), dim)
@@ -115,7 +115,7 @@ class Packing:
                 at += len(piece)
         return rows
 
-    def _put(self, rows: PackedRows, row: int, at: int, segment: int, piece: Piece) -> None:
+    def _put(self, rows: PackedRows, row: int, at: int, segment: int, piece: TextPiece) -> None:
         text, part = self.texts[piece.text], slice(piece.start, piece.stop)
         here = (row, slice(at, at + len(piece)))
         positions = torch.arange(piece.start, piece.stop)

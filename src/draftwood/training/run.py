@@ -15,8 +15,8 @@ from draftwood.loading.models import LoadedModel, load_model
 from draftwood.training.checkpoints import NAME
 from draftwood.training.data.dataset import Dataset
 from draftwood.training.data.manifest import Manifest
-from draftwood.training.loop import BrokenLossError, Outcome, Settings, Trainer
-from draftwood.training.packing import Packing
+from draftwood.training.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
+from draftwood.training.packing import RowPacking
 from draftwood.training.recipe import DrafterRecipe, TargetWeights
 from draftwood.training.target import target_weights
 
@@ -41,7 +41,7 @@ class Training:
     recipe: DrafterRecipe
     data: Path
     output: Path
-    settings: Settings
+    settings: TrainingSettings
     draft_vocabulary: int = 8192
     start: Path | None = None
     model: str | None = None
@@ -100,7 +100,7 @@ class Training:
         settings, model = self.settings, self.loaded.model
         places = self._places(self.recipe.reads(model.layers))
         parts = {
-            split: Packing(
+            split: RowPacking(
                 self.dataset.texts(split), places, self._places((model.layers,))[0], settings.places
             )
             for split in ("train", "held-out")

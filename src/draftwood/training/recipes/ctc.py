@@ -30,7 +30,7 @@ JUDGED_EVERY = 8  # places
 
 
 @dataclass(frozen=True)
-class Ctc:
+class CtcRecipe:
     """CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with losses that are stronger.
 
     The loss "ctc" is the paper's, "prefix" lets the text go on behind the label, "prefix+lk" adds

@@ -19,7 +19,7 @@ JUDGED_STEPS = 4
 
 
 @dataclass(frozen=True)
-class Step:
+class DraftStep:
     """One draft step at all places.
 
     Attributes:
@@ -34,7 +34,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Eagle:
+class EagleRecipe:
     """A decoder layer over the target's states and the next token's embedding.
 
     EAGLE-3 (Li et al. 2025, arXiv:2503.01840) with the norms of EAGLE-3.1 (arXiv:2605.09992): it
@@ -116,7 +116,7 @@ class Eagle:
 
     def _unrolled(
         self, head: EagleHead, rows: PackedRows, target: TargetWeights, steps: int
-    ) -> Iterator[Step]:
+    ) -> Iterator[DraftStep]:
         features = rows.states.float()
         if head.training and self.noise:
             size = features.pow(2).mean(-1, keepdim=True).sqrt()
@@ -130,10 +130,10 @@ class Eagle:
             embedded = functional.embedding(shifted(rows.tokens, ahead), target.embedding).float()
             attend.next_step()
             state, normed = head(embedded, state, rows.positions + number, attend)
-            yield Step(normed, ahead, inside & shifted(predicted, ahead, False))
+            yield DraftStep(normed, ahead, inside & shifted(predicted, ahead, False))
 
     def _step_loss(
-        self, step: Step, rows: PackedRows, target: TargetWeights
+        self, step: DraftStep, rows: PackedRows, target: TargetWeights
     ) -> tuple[Tensor, float]:
         counts = step.counts
         states = step.states[counts]

@@ -21,7 +21,7 @@ JUDGED_STEPS = 4
 
 
 @dataclass(frozen=True)
-class Lm:
+class LmRecipe:
     """A decoder between the target's embedding and output head, which reads tokens alone.
 
     Distilled from the target's distributions over its own texts (DistillSpec, Zhou et al. 2024,

@@ -1,0 +1,161 @@
+"""Draft with heads that each guess one of the next places from the target's newest state."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.drafters.draft_vocabulary import DraftVocabulary
+from draftwood.drafters.eagle import small_tree
+from draftwood.heads.kinds import require_kind
+from draftwood.heads.medusa import MedusaHead
+from draftwood.interfaces.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Need,
+    Reads,
+    VerifiedTree,
+)
+from draftwood.interfaces.model import Model, require_ability
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.shape import Shape
+from draftwood.interfaces.trained import TrainedHead
+from draftwood.sampling import Context
+from draftwood.tree import DraftTree, Draw
+
+
+@dataclass(frozen=True, eq=False)
+class Medusa(Drafter):
+    """A tree whose level i the i-th head drafts; all nodes of a level get the same guesses.
+
+    Medusa (Cai et al. 2024, arXiv:2401.10774). The paper's tree has a fixed form; here any shape
+    grows one from the heads' distributions, as deep as there are heads. Nothing is kept from step
+    to step but the target's newest state.
+
+    Args:
+        trained: heads, draft vocabulary and mark of the target.
+        target: the model whose text is written.
+        shape: the tree to grow.
+
+    Raises:
+        ValueError: where the heads are of another kind, or do not fit the target.
+    """
+
+    name: ClassVar[str] = "medusa"
+    sees_drafted: ClassVar[bool] = False
+    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    trained: TrainedHead
+    target: Model
+    shape: Shape = field(default_factory=small_tree)
+    head: MedusaHead = field(init=False, repr=False)
+    vocabulary: DraftVocabulary = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        head = require_kind(self.trained.head, MedusaHead, self.name)
+        config, target = head.config, self.target
+        if config.sees_drafted != self.sees_drafted:
+            sees, other = ("see", "hydra") if config.sees_drafted else ("do not see", "medusa")
+            raise ValueError(
+                f"these heads {sees} what was drafted before, method {self.name!r} expects the"
+                f" opposite; choose method {other!r}"
+            )
+        for ability in ("hidden", "ends"):
+            require_ability(target, ability, self.name)
+        if config.sizes.hidden != target.hidden_size or not 0 <= config.reads[0] <= target.layers:
+            raise ValueError(
+                f"the drafter reads states of {config.sizes.hidden} entries at layer"
+                f" {config.reads[0]}, the target has {target.hidden_size} at layers"
+                f" 0..{target.layers}; take a drafter of this model"
+            )
+        tokens = self.trained.draft_tokens
+        dtype = target.ends.embed(tokens[:1]).dtype if target.device.type != "cpu" else None
+        dtype = dtype or torch.float32
+        object.__setattr__(self, "head", head.to(target.device, dtype))
+        object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype))
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        return cls(resources.drafter, resources.target, resources.shape or small_tree())
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({(shape or small_tree()).draw})
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        return _MedusaSession(self, request)
+
+
+class Hydra(Medusa):
+    """A tree whose level i the i-th head drafts, from what was drafted above each node.
+
+    Hydra (Ankner et al. 2024, arXiv:2402.05109), with one head call per level.
+    """
+
+    name: ClassVar[str] = "hydra"
+    sees_drafted: ClassVar[bool] = True
+
+
+class _MedusaSession(DraftSession):
+    def __init__(self, config: Medusa, request: DraftRequest) -> None:
+        self.drafter, self.rng = config, request.rng
+        self.sampler = request.sampler.for_drafting()
+        self.layer = config.head.config.reads[0]
+        self.state: Float[Tensor, "1 dim"] | None = None  # the target's at the newest place
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(hidden=(self.layer,))
+
+    def update(self, verified: VerifiedTree) -> None:
+        assert verified.output is not None  # it says what it reads
+        self.state = verified.output.hidden[self.layer][[verified.path[-1]]].clone()
+
+    @torch.no_grad()
+    def propose(self, root: int, context: Context) -> DraftTree:
+        if context.room < 1:
+            return DraftTree.of([root], [-1])
+        within = replace(context, room=min(context.room, self.drafter.head.config.heads))
+        return self.drafter.vocabulary.grow(
+            self.drafter.shape, root, self._score, self.sampler, within, self.rng
+        )
+
+    def _score(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+        """Logits after the nodes from ``first`` on, each by the head of its level."""
+        depths = tree.depths[first:].tolist()
+        levels = {
+            level: [node for node, depth in enumerate(depths, first) if depth == level]
+            for level in sorted(set(depths))
+        }
+        rows = torch.cat([self._level(tree, *each) for each in levels.items()])
+        if len(levels) == 1:
+            return rows
+        order = [node - first for nodes in levels.values() for node in nodes]
+        return torch.empty_like(rows).index_copy_(0, torch.tensor(order, device=rows.device), rows)
+
+    def _level(
+        self, tree: DraftTree, level: int, nodes: list[int]
+    ) -> Float[Tensor, "nodes draft_vocab"]:
+        head, vocabulary, state = self.drafter.head, self.drafter.vocabulary, self.state
+        assert state is not None  # the prompt is the first update
+        count = head.config.tokens(level)
+        asked = nodes if head.config.sees_drafted else nodes[:1]
+        paths = [[0, *tree.path_to(node)][:count] for node in asked]
+        tokens = torch.tensor([[tree.token_list[node] for node in path] for path in paths])
+        state = state.to(vocabulary.tokens.device, self._dtype).expand(len(asked), -1)
+        states = head(level, state, self._embedded(tokens.long()))
+        return vocabulary.logits(states).repeat(len(nodes) // len(asked), 1)
+
+    def _embedded(self, tokens: Int[Tensor, "nodes tokens"]) -> Float[Tensor, "nodes tokens dim"]:
+        device, dim = self.drafter.vocabulary.tokens.device, self.drafter.target.hidden_size
+        if not tokens.numel():
+            return torch.empty(*tokens.shape, dim, device=device, dtype=self._dtype)
+        embedded = self.drafter.target.ends.embed(tokens.flatten().to(device))
+        return embedded.to(self._dtype).unflatten(0, tokens.shape)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.drafter.head.blocks[0].weight.dtype  # type: ignore[return-value]

@@ -1,0 +1,95 @@
+"""Heads side by side, one for each next place, that read one state of the target."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from draftwood.heads.layers import HeadSizes, RmsNorm
+
+
+@dataclass(frozen=True)
+class MedusaConfig:
+    """What a set of such heads is.
+
+    Attributes:
+        sizes: of the target; only the entries of a hidden state and the norms' epsilon matter.
+        heads: places that are guessed, one head for each.
+        reads: the target's layer whose input they read; the number after the last one means the
+            state after the final norm.
+        sees_drafted: whether a head also reads the root of the draft tree and the tokens that were
+            drafted behind it, as Hydra's do.
+        reads_root: whether heads read the root at least, as other drafters do; Medusa's do not.
+    """
+
+    kind: ClassVar[str] = "medusa"
+    sizes: HeadSizes
+    heads: int = 4
+    reads: tuple[int, ...] = (0,)
+    sees_drafted: bool = False
+    reads_root: bool = False
+
+    def __post_init__(self) -> None:
+        if self.heads < 1:
+            raise ValueError(f"a drafter has at least one head, got {self.heads}")
+        if len(self.reads) != 1:
+            raise ValueError(f"these heads read one layer of their target, got {list(self.reads)}")
+
+    def tokens(self, level: int) -> int:
+        """How many tokens the head of a level reads, from the root on."""
+        return level + 1 if self.sees_drafted else int(self.reads_root)
+
+
+class MedusaHead(nn.Module):
+    """Guesses several places after one state of the target, each with a head of its own.
+
+    Row t is the target's state h at place t. The token at t + 1 is the root of the draft tree, and
+    the head of level i = 0, 1, .. guesses the token at t + 2 + i.
+
+    Medusa (Cai et al. 2024, arXiv:2401.10774): the head's state is h + SiLU(A h), A being zero at
+    first, and a matrix makes logits of it. Here this matrix is the target's own output head for the
+    draft vocabulary, and it stays as it is. The paper gives each head a trained copy of it, which
+    would be nearly all of its weights.
+
+    Hydra (Ankner et al. 2024, arXiv:2402.05109): the head of level i also reads the embeddings of
+    the tokens from t + 1 to t + 1 + i, so that its guess depends on those before it. A projection
+    makes one state of all that it reads; at first it adds what it makes of tokens to h.
+    """
+
+    def __init__(self, config: MedusaConfig) -> None:
+        super().__init__()
+        self.config, dim = config, config.sizes.hidden
+        blocks = [nn.Linear(dim, dim, bias=False) for _ in range(config.heads)]
+        for block in blocks:
+            nn.init.zeros_(block.weight)
+        self.blocks = nn.ModuleList(blocks)
+        if config.tokens(0):
+            counts = [1 + config.tokens(level) for level in range(config.heads)]
+            projections = [nn.Linear(count * dim, dim, bias=False) for count in counts]
+            with torch.no_grad():
+                for projection in projections:
+                    projection.weight[:, :dim] = torch.eye(dim)
+            self.token_norm = RmsNorm(dim, config.sizes.epsilon)
+            self.projections = nn.ModuleList(projections)
+
+    def forward(
+        self,
+        level: int,
+        state: Float[Tensor, "... dim"],
+        embedded: Float[Tensor, "... tokens dim"],
+    ) -> Float[Tensor, "... dim"]:
+        """The states of one level that the output head reads.
+
+        Args:
+            level: of the head, 0 guessing the token behind the root.
+            state: the target's.
+            embedded: the target's embedding of the ``config.tokens(level)`` tokens that this head
+                reads, the root's first.
+        """
+        if self.config.tokens(level):
+            read = torch.cat([state, self.token_norm(embedded).flatten(-2)], dim=-1)
+            state = self.projections[level](read)
+        return state + functional.silu(self.blocks[level](state))

@@ -1,0 +1,29 @@
+"""Hydra: heads side by side, each of which sees what was drafted before it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from draftwood.heads.medusa import MedusaConfig, MedusaHead
+from draftwood.training.medusa_heads import MedusaHeads
+from draftwood.training.recipe import TargetWeights
+
+
+@dataclass(frozen=True)
+class HydraRecipe(MedusaHeads):
+    """Hydra (Ankner et al. 2024, arXiv:2402.05109), behind the target's frozen output head."""
+
+    name: ClassVar[str] = "hydra"
+    source: ClassVar[str] = "Ankner et al. 2024, arXiv:2402.05109"
+
+    def build(self, target: TargetWeights) -> nn.Module:
+        """New heads; what they make of tokens is random at first."""
+        return MedusaHead(
+            MedusaConfig(
+                target.sizes,
+                heads=self.heads,
+                reads=self.reads(target.layers),
+                sees_drafted=True,
+            )
+        )

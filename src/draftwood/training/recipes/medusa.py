@@ -1,0 +1,34 @@
+"""Medusa: heads side by side, none of which knows what the others guess."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import nn
+
+from draftwood.heads.medusa import MedusaConfig, MedusaHead
+from draftwood.training.medusa_heads import MedusaHeads
+from draftwood.training.recipe import TargetWeights
+
+
+@dataclass(frozen=True)
+class MedusaRecipe(MedusaHeads):
+    """Medusa (Cai et al. 2024, arXiv:2401.10774), behind the target's frozen output head."""
+
+    name: ClassVar[str] = "medusa"
+    source: ClassVar[str] = "Cai et al. 2024, arXiv:2401.10774"
+
+    reads_root: bool = field(
+        default=False,
+        metadata={"help": "whether heads read the token at the next place, as other drafters do"},
+    )
+
+    def build(self, target: TargetWeights) -> nn.Module:
+        """New heads, which at first guess what the target itself would say next."""
+        return MedusaHead(
+            MedusaConfig(
+                target.sizes,
+                heads=self.heads,
+                reads=self.reads(target.layers),
+                reads_root=self.reads_root,
+            )
+        )
