@@ -88,7 +88,10 @@ def change(folder: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"kind": "oracle"}, "there is no drafter of the kind 'oracle', there are: ctc, eagle, lm, medusa"),
+        (
+            {"kind": "oracle"},
+            "there is no drafter of the kind 'oracle', there are: ctc, eagle, lm, medusa",
+        ),
         ({"version": 2}, "is of version 2, this draftwood reads 1"),
         ({"format": "else"}, "does not describe a drafter of draftwood"),
         ({"layers": 2}, "layernorm.weight is missing, by the settings 32"),

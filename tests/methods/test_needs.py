@@ -103,7 +103,9 @@ def test_a_missing_or_unused_draft_model_is_refused_alike(name: str, tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if methods.needs_drafter(n) or not methods.uses_drafter(n)]
+)
 def test_a_missing_or_unused_drafter_is_refused_alike(name: str, tmp_path: Path) -> None:
     needed, draft = methods.needs_drafter(name), methods.needs_draft_model(name)
     said = refusals(name, draft=draft, drafter=not needed, folder=tmp_path)
@@ -233,13 +235,8 @@ def undeclared(drafter: type[Drafter]) -> set[str]:
     try:
         drafter.build(resources)
     except ValueError:
-        assert drafter.name in (
-            "layer-skip",
-            "eagle",
-            "ctc",
-            "medusa",
-            "hydra",
-        )  # no layers, no states
+        # a table has no layers, and nobody gave a trained drafter
+        assert drafter.name == "layer-skip" or "drafter" in drafter.needs
     declared: frozenset[Need] = drafter.needs | drafter.uses
     return resources.asked - {need.replace("-", "_") for need in declared} - {"target"}
 

@@ -14,6 +14,7 @@ from draftwood.interfaces.shape import Shape
 from draftwood.models.native import NativeModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling
+from draftwood.shapes import BestFirst
 from draftwood.tree import DraftTree
 
 Score = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
@@ -25,6 +26,11 @@ def working_dtype(target: Model) -> torch.dtype:
     if target.device.type == "cpu":
         return torch.float32
     return target.ends.embed(torch.zeros(1, dtype=torch.long, device=target.device)).dtype
+
+
+def small_tree() -> BestFirst:
+    """What pays on a CPU, where every node of a pass costs."""
+    return BestFirst(depth=3, width=3, size=4)
 
 
 class DraftVocabulary:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary, working_dtype
+from draftwood.drafters.draft_vocabulary import DraftVocabulary, small_tree, working_dtype
 from draftwood.drafters.head_rows import HeadRows, Layout
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
@@ -23,13 +23,8 @@ from draftwood.interfaces.model import CHUNK, Model, require_ability
 from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.trained import TrainedHead
 from draftwood.sampling import Context
-from draftwood.shapes import BestFirst, Shape
+from draftwood.shapes import Shape
 from draftwood.tree import DraftTree, Draw
-
-
-def small_tree() -> BestFirst:
-    """What pays on a CPU, where every node of a pass costs."""
-    return BestFirst(depth=3, width=3, size=4)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary, working_dtype
-from draftwood.drafters.eagle import small_tree
+from draftwood.drafters.draft_vocabulary import DraftVocabulary, small_tree, working_dtype
 from draftwood.drafters.head_rows import HeadRows, Layout
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lm import LmHead

@@ -1,4 +1,4 @@
-"""Draft with heads that each guess one of the next places from the target's newest state."""
+"""Draft with heads that each draft one of the next places from the target's newest state."""
 
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary
-from draftwood.drafters.eagle import small_tree
+from draftwood.drafters.draft_vocabulary import DraftVocabulary, small_tree
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.medusa import MedusaHead
 from draftwood.interfaces.drafter import (
@@ -29,7 +28,7 @@ from draftwood.tree import DraftTree, Draw
 
 @dataclass(frozen=True, eq=False)
 class Medusa(Drafter):
-    """A tree whose level i the i-th head drafts; all nodes of a level get the same guesses.
+    """A tree whose level i the i-th head drafts; all nodes of a level get the same draft tokens.
 
     Medusa (Cai et al. 2024, arXiv:2401.10774). The paper's tree has a fixed form; here any shape
     grows one from the heads' distributions, as deep as there are heads. Nothing is kept from step

@@ -19,7 +19,7 @@ from draftwood.drafters import (
     SuffixDecoding,
     TokenRecycling,
 )
-from draftwood.drafters.eagle import small_tree
+from draftwood.drafters.draft_vocabulary import small_tree
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine.method import Lossy, Promise, promise_of, require_lossy
 from draftwood.shapes import BestFirst, Independent, Sequoia, Shape, StochasticBeam, Widths

@@ -1,0 +1,110 @@
+"""`auto` with a trained drafter writes what plain decoding writes, and asks where it pays."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from draftwood import methods
+from draftwood.engine import Decoding, Options, generate_batch
+from draftwood.engine.answers import Answers
+from draftwood.engine.batch import run_all
+from draftwood.interfaces.trained import TrainedHead
+from draftwood.methods import Method
+from draftwood.models.lean import LeanModel
+from draftwood.models.native import NativeModel
+from draftwood.native import library
+from draftwood.sampling import Sampling
+from draftwood.stats import Stats, Step
+from draftwood.testing import tiny_llama
+from draftwood.testing.heads import tiny_ctc, tiny_eagle
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+
+PROMPTS = ([5, 6, 7, 5, 6, 7, 5, 6], [9, 2, 9], [1] * 40)
+
+
+@pytest.fixture(scope="module")
+def target() -> NativeModel:
+    return NativeModel(tiny_llama(0, layers=6))
+
+
+@pytest.fixture(scope="module")
+def trained(target: NativeModel) -> TrainedHead:
+    return tiny_eagle(target, range(target.vocab_size))
+
+
+def auto(target: NativeModel, trained: TrainedHead | None) -> Method:
+    return methods.build("auto", target, drafter=trained)
+
+
+def decoding(
+    target: NativeModel, method: Method, prompt: Sequence[int], temperature: float, **more: int
+) -> Decoding:
+    options = Options(Sampling(temperature), 60, **{"seed": 3, **more})
+    return Decoding(target, method.drafter, method.verifier, prompt, options)
+
+
+def steps_of(
+    target: NativeModel, method: Method, temperature: float, prompts: Sequence[Sequence[int]]
+) -> list[list[Step]]:
+    requests = [decoding(target, method, prompt, temperature) for prompt in prompts]
+    found: list[list[Step]] = [[] for _ in requests]
+    for number, step in generate_batch(requests):
+        found[number].append(step)
+    return found
+
+
+def texts(steps: list[list[Step]]) -> list[list[int]]:
+    return [[token for step in each for token in step.tokens] for each in steps]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_texts_are_those_of_plain_decoding(
+    temperature: float, target: NativeModel, trained: TrainedHead
+) -> None:
+    plain = methods.build("plain", target)
+    wanted = texts(steps_of(target, plain, temperature, PROMPTS))
+    method = auto(target, trained)
+    assert texts(steps_of(target, method, temperature, PROMPTS)) == wanted  # piece by piece
+    alone = [steps_of(target, method, temperature, [prompt])[0] for prompt in PROMPTS]
+    assert texts(alone) == wanted  # steps of the library
+    assert any("eagle" in Stats.of(each).sources for each in alone)
+    unaided = steps_of(target, auto(target, None), temperature, PROMPTS)
+    assert not any("eagle" in Stats.of(each).sources for each in unaided)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_several_answers_are_each_its_own(
+    temperature: float, target: NativeModel, trained: TrainedHead
+) -> None:
+    method = auto(target, trained)
+    members = [decoding(target, method, PROMPTS[0], temperature, seed=seed) for seed in range(3)]
+    found: list[list[int]] = [[] for _ in members]
+    for _, progress in run_all([Answers(members)]):
+        for number, step in progress:
+            found[number] += step.tokens
+    plain = methods.build("plain", target)
+    for seed, text in enumerate(found):
+        alone = decoding(target, plain, PROMPTS[0], temperature, seed=seed)
+        assert text == [token for _, step in generate_batch([alone]) for token in step.tokens]
+
+
+def test_log_probabilities_are_those_of_plain_decoding(
+    target: NativeModel, trained: TrainedHead
+) -> None:
+    found = []
+    for method in (auto(target, trained), methods.build("plain", target)):
+        request = decoding(target, method, PROMPTS[0], 0.0, logprobs=2)
+        steps = [step for _, step in generate_batch([request])]
+        found.append([each.logprob for step in steps for each in step.logprobs or ()])
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
+    assert len(found[0]) == 60
+
+
+def test_other_targets_and_heads_are_refused(target: NativeModel, trained: TrainedHead) -> None:
+    lean = LeanModel(tiny_llama(0, layers=6))
+    with pytest.raises(ValueError, match="runs natively"):
+        methods.build("auto", lean, drafter=replace(trained))
+    with pytest.raises(ValueError, match="does not draft with a drafter of the kind 'ctc'"):
+        methods.build("auto", target, drafter=tiny_ctc(target))
