@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu check format docs bench-overhead bench-identity bench-rsd bench-spec bench-peers bench-larger bench-cost bench-gguf bench-busy wheel clean
+.PHONY: help demo test test-core test-gpu test-speculators check format docs bench-overhead bench-identity bench-rsd bench-spec bench-peers bench-larger bench-cost bench-gguf bench-busy wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -31,6 +31,9 @@ test-core: $(READY)  ## the tests of the core alone, in under 90 seconds
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
+
+test-speculators: $(READY)  ## exported heads give the same logits in the speculators package (installs it)
+	DRAFTWOOD_TEST_SPECULATORS=1 $(BIN)/python -m pytest tests/heads/test_speculators.py
 
 check: $(READY)  ## prove greedy identity and output distributions on the built-in model
 	$(BIN)/draftwood check
