@@ -8,7 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary, working_dtype
+from draftwood.drafters.draft_vocabulary import (
+    DraftVocabulary,
+    require_newest_state,
+    working_dtype,
+)
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
@@ -22,7 +26,7 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import CHUNK, Model, require_ability
+from draftwood.interfaces.model import CHUNK, Model
 from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.trained import TrainedHead
@@ -85,14 +89,7 @@ class CtcDrafter(Drafter):
                 "search 'paper' makes a tree of its own, of frames with a blank; leave the shape"
                 " out, or choose search 'prefix' or 'raw'"
             )
-        for ability in ("hidden", "ends"):
-            require_ability(target, ability, self.name)
-        if config.sizes.hidden != target.hidden_size or not 0 <= config.reads[0] <= target.layers:
-            raise ValueError(
-                f"the drafter reads states of {config.sizes.hidden} entries at layer"
-                f" {config.reads[0]}, the target has {target.hidden_size} at layers"
-                f" 0..{target.layers}; take a drafter of this model"
-            )
+        require_newest_state(config, target, self.name)
         tokens = self.trained.draft_tokens
         dtype = working_dtype(target)
         object.__setattr__(self, "head", head.to(target.device, dtype))

@@ -1,7 +1,8 @@
 """Trees of trained drafters, which know a part of the target's vocabulary."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -9,13 +10,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
-from draftwood.interfaces.model import Model
+from draftwood.heads.ctc import CtcConfig
+from draftwood.heads.medusa import MedusaConfig
+from draftwood.interfaces.drafter import Drafter, Need
+from draftwood.interfaces.model import Model, require_ability
+from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
+from draftwood.interfaces.trained import TrainedHead
 from draftwood.models.native import NativeModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst
-from draftwood.tree import DraftTree
+from draftwood.tree import DraftTree, Draw
 
 Score = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
 """Logits of the draft vocabulary after the nodes of a tree from one on."""
@@ -130,3 +136,41 @@ class DraftVocabulary:
             wide = probs.new_zeros(len(probs), self.vocab)
             probs = wide.index_copy_(1, self.tokens, probs)
         return replace(tree, tokens=tokens, probs=probs)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadDrafter(Drafter):
+    """What the drafters have in common that grow any shape's tree with a trained head.
+
+    Args:
+        trained: head, draft vocabulary and mark of the target.
+        target: the model whose text is written.
+        shape: the tree to grow.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    trained: TrainedHead
+    target: Model
+    shape: Shape = field(default_factory=small_tree)
+    vocabulary: DraftVocabulary = field(init=False, repr=False)
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        return cls(resources.drafter, resources.target, resources.shape or small_tree())
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({(shape or small_tree()).draw})
+
+
+def require_newest_state(config: CtcConfig | MedusaConfig, target: Model, method: str) -> None:
+    """Raise ValueError unless a target has the one state that a head reads."""
+    for ability in ("hidden", "ends"):
+        require_ability(target, ability, method)
+    if config.sizes.hidden != target.hidden_size or not 0 <= config.reads[0] <= target.layers:
+        raise ValueError(
+            f"the drafter reads states of {config.sizes.hidden} entries at layer"
+            f" {config.reads[0]}, the target has {target.hidden_size} at layers"
+            f" 0..{target.layers}; take a drafter of this model"
+        )

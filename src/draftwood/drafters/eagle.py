@@ -7,28 +7,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary, small_tree, working_dtype
+from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter, working_dtype
 from draftwood.drafters.head_rows import HeadRows, Layout
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
 from draftwood.interfaces.drafter import (
-    Drafter,
     DraftRequest,
     DraftSession,
-    Need,
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import CHUNK, Model, require_ability
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.interfaces.model import CHUNK, require_ability
 from draftwood.sampling import Context
-from draftwood.shapes import Shape
-from draftwood.tree import DraftTree, Draw
+from draftwood.tree import DraftTree
 
 
 @dataclass(frozen=True, eq=False)
-class Eagle(Drafter):
+class Eagle(HeadDrafter):
     """A tree that an EAGLE head drafts, with one call of the head per level.
 
     EAGLE-3 (Li et al. 2025, arXiv:2503.01840). The head reads the target's hidden states of every
@@ -46,13 +41,7 @@ class Eagle(Drafter):
     """
 
     name: ClassVar[str] = "eagle"
-    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
-    trained: TrainedHead
-    target: Model
-    shape: Shape = field(default_factory=small_tree)
     head: EagleHead = field(init=False, repr=False)
-    vocabulary: DraftVocabulary = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         head = require_kind(self.trained.head, EagleHead, self.name)
@@ -74,14 +63,6 @@ class Eagle(Drafter):
         object.__setattr__(self, "head", head.to(target.device, dtype))
         rows = head.lm_head.weight if config.own_head else None
         object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype, rows))
-
-    @classmethod
-    def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.drafter, resources.target, resources.shape or small_tree())
-
-    @classmethod
-    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
-        return frozenset({(shape or small_tree()).draw})
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _EagleSession(self, request)

@@ -7,27 +7,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary, small_tree, working_dtype
+from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter, working_dtype
 from draftwood.drafters.head_rows import HeadRows, Layout
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lm import LmHead
 from draftwood.interfaces.drafter import (
-    Drafter,
     DraftRequest,
     DraftSession,
-    Need,
     VerifiedTree,
 )
-from draftwood.interfaces.model import Model, require_ability
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.interfaces.model import require_ability
 from draftwood.sampling import Context
-from draftwood.shapes import Shape
-from draftwood.tree import DraftTree, Draw
+from draftwood.tree import DraftTree
 
 
 @dataclass(frozen=True, eq=False)
-class Lm(Drafter):
+class Lm(HeadDrafter):
     """A tree that a draft LM writes, with one call of it per level.
 
     The LM (``LmHead``; trained as in DistillSpec, Zhou et al. 2024, arXiv:2310.08461) reads tokens
@@ -43,13 +38,7 @@ class Lm(Drafter):
     """
 
     name: ClassVar[str] = "lm"
-    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
-    trained: TrainedHead
-    target: Model
-    shape: Shape = field(default_factory=small_tree)
     head: LmHead = field(init=False, repr=False)
-    vocabulary: DraftVocabulary = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         head, target = require_kind(self.trained.head, LmHead, self.name), self.target
@@ -63,14 +52,6 @@ class Lm(Drafter):
         object.__setattr__(self, "head", head.to(target.device, dtype))
         vocabulary = DraftVocabulary(self.trained.draft_tokens, target, dtype)
         object.__setattr__(self, "vocabulary", vocabulary)
-
-    @classmethod
-    def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.drafter, resources.target, resources.shape or small_tree())
-
-    @classmethod
-    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
-        return frozenset({(shape or small_tree()).draw})
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _LmSession(self, request)

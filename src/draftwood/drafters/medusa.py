@@ -7,27 +7,26 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary, small_tree
+from draftwood.drafters.draft_vocabulary import (
+    DraftVocabulary,
+    HeadDrafter,
+    require_newest_state,
+    working_dtype,
+)
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.medusa import MedusaHead
 from draftwood.interfaces.drafter import (
-    Drafter,
     DraftRequest,
     DraftSession,
-    Need,
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import Model, require_ability
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.trained import TrainedHead
 from draftwood.sampling import Context
-from draftwood.tree import DraftTree, Draw
+from draftwood.tree import DraftTree
 
 
 @dataclass(frozen=True, eq=False)
-class Medusa(Drafter):
+class Medusa(HeadDrafter):
     """A tree whose level i the i-th head drafts; all nodes of a level get the same draft tokens.
 
     Medusa (Cai et al. 2024, arXiv:2401.10774). The paper's tree has a fixed form; here any shape
@@ -45,13 +44,7 @@ class Medusa(Drafter):
 
     name: ClassVar[str] = "medusa"
     sees_drafted: ClassVar[bool] = False
-    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
-    trained: TrainedHead
-    target: Model
-    shape: Shape = field(default_factory=small_tree)
     head: MedusaHead = field(init=False, repr=False)
-    vocabulary: DraftVocabulary = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         head = require_kind(self.trained.head, MedusaHead, self.name)
@@ -62,27 +55,11 @@ class Medusa(Drafter):
                 f"these heads {sees} what was drafted before, method {self.name!r} expects the"
                 f" opposite; choose method {other!r}"
             )
-        for ability in ("hidden", "ends"):
-            require_ability(target, ability, self.name)
-        if config.sizes.hidden != target.hidden_size or not 0 <= config.reads[0] <= target.layers:
-            raise ValueError(
-                f"the drafter reads states of {config.sizes.hidden} entries at layer"
-                f" {config.reads[0]}, the target has {target.hidden_size} at layers"
-                f" 0..{target.layers}; take a drafter of this model"
-            )
+        require_newest_state(config, target, self.name)
         tokens = self.trained.draft_tokens
-        dtype = target.ends.embed(tokens[:1]).dtype if target.device.type != "cpu" else None
-        dtype = dtype or torch.float32
+        dtype = working_dtype(target)
         object.__setattr__(self, "head", head.to(target.device, dtype))
         object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype))
-
-    @classmethod
-    def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.drafter, resources.target, resources.shape or small_tree())
-
-    @classmethod
-    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
-        return frozenset({(shape or small_tree()).draw})
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _MedusaSession(self, request)

@@ -4,7 +4,6 @@ Shapes: rows of hidden states are [... rows dim]; queries, keys and values are
 [... heads rows head_dim].
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -216,10 +215,3 @@ def causal(
     places = torch.arange(before + rows, device=device)
     back = places[before:, None] - places
     return (back >= 0) if window is None else (back >= 0) & (back < window)
-
-
-def parameters_of(module: nn.Module, but: Sequence[str] = ()) -> int:
-    """Numbers that a module learns."""
-    return sum(
-        each.numel() for name, each in module.named_parameters() if not name.startswith(tuple(but))
-    )

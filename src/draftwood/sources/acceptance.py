@@ -79,6 +79,29 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Asking:
+    """When a source that takes its time is worth it.
+
+    Where the others promise e, it is asked if chance * gain(e) * reach > rate * seconds: what it
+    adds, as a rule, to the best estimate at such a node, against the tokens that a step emits in
+    the time of asking. The gain is a running mean over the nodes at which it was asked.
+
+    Args:
+        gain: before evidence, as a share of what e leaves to 1.
+        strength: trials that this is worth.
+        decay: what a trial leaves of the earlier ones.
+        reach: tokens that a better draft token brings, those behind it included.
+        trial: it is asked at the root of every so many trees, whatever it was worth.
+    """
+
+    gain: float = 0.4
+    strength: float = 4.0
+    decay: float = 0.95
+    reach: float = 1.5
+    trial: int = 16
+
+
+@dataclass(frozen=True)
 class Estimator:
     """A weighted mean of candidates, then what such means turned out to be worth.
 
@@ -116,7 +139,7 @@ class Estimator:
     floor: float = 0.02
     asked_root: Line = (0.0, 1.0)
     asked_deep: Line = (0.0, 1.0)
-    asking: "Asking" = field(default_factory=lambda: Asking())
+    asking: Asking = Asking()
 
     def __post_init__(self) -> None:
         if self.rate < 0 or self.strength <= 0 or not 0 < self.decay <= 1 or not 0 < self.floor < 1:
@@ -141,29 +164,6 @@ class Estimator:
     def lines(self) -> tuple[Line, ...]:
         """Of all tables, in their order."""
         return self.root, self.deep, self.asked_root, self.asked_deep
-
-
-@dataclass(frozen=True)
-class Asking:
-    """When a source that takes its time is worth it.
-
-    Where the others promise e, it is asked if chance * gain(e) * reach > rate * seconds: what it
-    adds, as a rule, to the best estimate at such a node, against the tokens that a step emits in
-    the time of asking. The gain is a running mean over the nodes at which it was asked.
-
-    Args:
-        gain: before evidence, as a share of what e leaves to 1.
-        strength: trials that this is worth.
-        decay: what a trial leaves of the earlier ones.
-        reach: tokens that a better draft token brings, those behind it included.
-        trial: it is asked at the root of every so many trees, whatever it was worth.
-    """
-
-    gain: float = 0.4
-    strength: float = 4.0
-    decay: float = 0.95
-    reach: float = 1.5
-    trial: int = 16
 
 
 class AskingGains:

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -77,6 +78,11 @@ class TrainedHeadSource:
         native = NativeEagle(head, tokens, rows, target.embedding, scale)
         return cls(native, tuple(head.config.reads))
 
+    @cached_property
+    def known(self) -> frozenset[int]:
+        """The draft vocabulary."""
+        return frozenset(self.head.draft_tokens.tolist())
+
     def start(self, request: DraftRequest) -> SourceSession:
         return _HeadSession(self, request)
 
@@ -99,14 +105,13 @@ class _HeadSession:
     """
 
     def __init__(self, source: TrainedHeadSource, request: DraftRequest) -> None:
-        self.source, self.hidden = source, source.layers
+        self.hidden = source.layers
         sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
         key = None if self.rng is None else self.rng.next_draw[0]
         ranks = min(RANKS, source.head.vocab_size)
         self.session = source.head.start(ranks, sampling.temperature, key)
-        self.inside = source.inside
-        self.known = frozenset(source.head.draft_tokens.tolist())
+        self.inside, self.known = source.inside, source.known
         self.late: list[int] = []  # tokens of the text whose rows are not taken in
         self.states: list[list[Tensor]] = [[] for _ in source.layers]
         self.rows = 0  # drafted since the last row was taken in

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from draftwood import methods
-from draftwood.heads.ctc import CtcConfig, CtcHead
-from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.heads.ctc import CtcConfig
+from draftwood.heads.eagle import EagleConfig
+from draftwood.heads.kinds import KINDS
 from draftwood.heads.layers import HeadSizes
-from draftwood.heads.lm import LmConfig, LmHead
-from draftwood.heads.medusa import MedusaConfig, MedusaHead
+from draftwood.heads.lm import LmConfig
+from draftwood.heads.medusa import MedusaConfig
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.methods import Recipe
@@ -26,16 +27,8 @@ def tiny_eagle(
         draft_tokens: ascending; empty takes every other token of the target.
         settings: of ``EagleConfig``, its sizes apart.
     """
-    dim = target.hidden_size
-    sizes = HeadSizes(
-        hidden=dim, intermediate_size=2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4
-    )
-    config = EagleConfig(sizes, **{"reads": (1, target.layers // 2, target.layers), **settings})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        head = EagleHead(config).eval().requires_grad_(False)
-    tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
-    return TrainedHead(head, tokens, TargetMark.of(target, "tiny"))
+    settings = {"reads": (1, target.layers // 2, target.layers), **settings}
+    return _tiny(EagleConfig(_sizes(target), **settings), target, draft_tokens, seed)
 
 
 def tiny_ctc(
@@ -47,15 +40,8 @@ def tiny_ctc(
         draft_tokens: ascending; empty takes every other token of the target.
         settings: of ``CtcConfig``, its sizes apart.
     """
-    dim = target.hidden_size
-    sizes = HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        head = CtcHead(CtcConfig(sizes, **{"reads": (target.layers,), "frames": 4, **settings}))
-        for weight in head.requires_grad_(False).parameters():
-            weight.add_(torch.randn_like(weight) * 0.3)
-    tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
-    return TrainedHead(head.eval(), tokens, TargetMark.of(target, "tiny"))
+    settings = {"reads": (target.layers,), "frames": 4, **settings}
+    return _tiny(CtcConfig(_sizes(target), **settings), target, draft_tokens, seed, noise=0.3)
 
 
 def tiny_lm(
@@ -67,13 +53,7 @@ def tiny_lm(
         draft_tokens: ascending; empty takes every other token of the target.
         settings: of ``LmConfig``, its sizes apart.
     """
-    dim = target.hidden_size
-    sizes = HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        head = LmHead(LmConfig(sizes, **settings)).eval().requires_grad_(False)
-    tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
-    return TrainedHead(head, tokens, TargetMark.of(target, "tiny"))
+    return _tiny(LmConfig(_sizes(target), **settings), target, draft_tokens, seed)
 
 
 def tiny_medusa(
@@ -85,15 +65,27 @@ def tiny_medusa(
         draft_tokens: ascending; empty takes every other token of the target.
         settings: of ``MedusaConfig``, its sizes apart.
     """
+    settings = {"reads": (target.layers,), **settings}
+    return _tiny(MedusaConfig(_sizes(target), **settings), target, draft_tokens, seed, noise=0.3)
+
+
+def _sizes(target: Model) -> HeadSizes:
     dim = target.hidden_size
-    sizes = HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
+    return HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
+
+
+def _tiny(
+    config: Any, target: Model, draft_tokens: Sequence[int], seed: int, noise: float = 0.0
+) -> TrainedHead:
+    """New weights, with noise on all of them where those of a new network say all the same."""
+    network = KINDS[config.kind][1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        head = MedusaHead(MedusaConfig(sizes, **{"reads": (target.layers,), **settings}))
-        for weight in head.requires_grad_(False).parameters():
-            weight.add_(torch.randn_like(weight) * 0.3)
+        head = network(config).eval().requires_grad_(False)
+        for weight in head.parameters() if noise else ():
+            weight.add_(torch.randn_like(weight) * noise)
     tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
-    return TrainedHead(head.eval(), tokens, TargetMark.of(target, "tiny"))
+    return TrainedHead(head, tokens, TargetMark.of(target, "tiny"))
 
 
 def tiny_drafter(method: str | Recipe, target: Model) -> TrainedHead | None:
