@@ -173,7 +173,6 @@ struct Drafting {
     struct Member {
         std::unique_ptr<Source> source;
         std::vector<int32_t> evidence;  // numbers of its kinds
-        const double* seconds = nullptr;  // [2] of asking it at the root and deeper; null: no time
     };
     std::vector<Member> members;  // in the order in which they are asked
     std::vector<int32_t> names;  // of each kind of evidence: number of its source's name
@@ -209,7 +208,7 @@ struct Drafting {
     // Those that take their time, or the others.
     void ask_sources(size_t node, bool slow, std::vector<Candidates>& candidates) const {
         for (size_t i = 0; i < members.size(); i++) {
-            if (slow != (members[i].seconds != nullptr)) continue;
+            if (slow != (members[i].source->seconds() != nullptr)) continue;
             CandidateList list{candidates, members[i].evidence};
             members[i].source->candidates(states[node * members.size() + i], list);
         }
@@ -225,7 +224,7 @@ struct Drafting {
         estimates.predict(prediction, deep, noise);
         double seconds = 0;
         for (const Member& member : members)
-            if (member.seconds) seconds += member.seconds[deep];
+            if (const double* own = member.source->seconds()) seconds += own[deep];
         if (seconds <= 0 || (deep && !expected[node.parent].asked)) return;
         const double before = prediction.best();
         if (!gains.pays(deep, node.chance, before, rate, seconds)) return;
@@ -245,9 +244,10 @@ struct Drafting {
     // that decides about the root's children are those of `place_key`; what lies below belongs to
     // the draws behind it. No path gets longer than `room`.
     void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key,
-              uint64_t place, int64_t room) {
+              uint64_t place, int64_t room, int32_t threads) {
         if (open.made) estimates.learn(open, root);
         clear();
+        for (Member& member : members) member.source->prepare({place, threads});
         struct Entry {  // a candidate below `place`, or, with token -1, this node to be expanded
             double chance;
             int64_t number;
@@ -294,6 +294,13 @@ struct Drafting {
             for (const TokenProb& candidate : said.probs)
                 if (candidate.token == node.token) bits |= (uint64_t)1 << names[said.evidence];
         return bits;
+    }
+
+    // Seconds that sources took which take their time, since this was asked last.
+    double spent() {
+        double seconds = 0;
+        for (Member& member : members) seconds += member.source->spent();
+        return seconds;
     }
 
     void learn(const VerifiedTree& verified) {
