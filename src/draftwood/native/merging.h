@@ -156,10 +156,14 @@ struct AskingGains {
         trials[deep][at] = trials[deep][at] * settings.asking_decay + 1;
     }
 
-    // `rate`: tokens a second so far; `seconds`: of asking.
-    bool pays(bool deep, double chance, double best, double rate, double seconds) const {
+    // `price`: tokens that a further node costs; `rate`: tokens a second so far; `seconds`: of
+    // asking.
+    bool pays(bool deep, double chance, double best, double price, double rate,
+              double seconds) const {
         if (!deep && trees % settings.asking_trial == 0) return true;
-        return settings.asking_reach * chance * gain(deep, best) > rate * seconds;
+        const double before = std::max(0.0, chance * best - price),
+                     after = std::max(0.0, chance * (best + gain(deep, best)) - price);
+        return settings.asking_reach * (after - before) > rate * seconds;
     }
 };
 
@@ -216,7 +220,7 @@ struct Drafting {
 
     // What follows a node, from all sources that are worth their time there. A slow one is asked
     // at the root, and below a node at which it was.
-    void predict(size_t place, const PlaceKey* noise, double rate) {
+    void predict(size_t place, const PlaceKey* noise, double rate, double price) {
         Prediction& prediction = expected[place];
         const Node& node = nodes[place];
         const bool deep = node.depth > 0;
@@ -227,7 +231,7 @@ struct Drafting {
             if (const double* own = member.source->seconds()) seconds += own[deep];
         if (seconds <= 0 || (deep && !expected[node.parent].asked)) return;
         const double before = prediction.best();
-        if (!gains.pays(deep, node.chance, before, rate, seconds)) return;
+        if (!gains.pays(deep, node.chance, before, price, rate, seconds)) return;
         prediction.asked = true;
         ask_sources(place, true, prediction.candidates);
         estimates.predict(prediction, deep, noise);
@@ -281,7 +285,7 @@ struct Drafting {
             }
             const Node& node = nodes[next.place];
             const PlaceKey noise = place_key(key, place + node.depth);
-            predict(next.place, noisy ? &noise : nullptr, rate);
+            predict(next.place, noisy ? &noise : nullptr, rate, rate * slopes[size - 1]);
             for (const TokenProb& candidate : expected[next.place].estimates)
                 queue.push({node.chance * candidate.prob, ++number, candidate.token, next.place});
         }

@@ -95,7 +95,7 @@ class TrainedHeadSource:
             )
         tokens = trained.draft_tokens
         rows = head.lm_head.weight.detach() if head.config.own_head else None
-        rows = target.ends.weights().head[tokens].float() if rows is None else rows
+        rows = target.lm_head.outputs(tokens) if rows is None else rows
         scale = target.embedding_scale
         native = NativeEagle(head, tokens, rows, target.embedding, scale)
         return cls(native, tuple(head.config.reads))
