@@ -82,8 +82,11 @@ bench-cost: $(READY)  ## what runs cost by nodes and by context, and what 8 bits
 
 bench-gguf: $(READY)  ## draftwood, llama.cpp and OpenVINO on the same GGUF files
 	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b gemma3-270m
-	$(BIN)/draftwood bench gguf --model smollm2-135m --model tinyllama-1.1b --model gemma3-270m \
-		--prompts spec-bench --output benchmarks/results/gguf
+	$(BIN)/draftwood bench gguf --prompts spec-bench --output benchmarks/results/gguf
+	$(BIN)/draftwood bench gguf --model gemma3-270m --systems draftwood,llama.cpp,llama.cpp-lookup \
+		--prompts spec-bench --rounds 2 --output benchmarks/results/gguf-gemma
+	$(BIN)/draftwood bench gguf --model tinyllama-1.1b --systems draftwood,llama.cpp \
+		--prompts spec-bench --rounds 1 --max-new-tokens 32 --output benchmarks/results/gguf-tinyllama
 
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
 	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import pytest
 import torch
-from transformers import PreTrainedModel
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
@@ -29,7 +28,10 @@ from draftwood.drafters import (
 )
 from draftwood.engine import Options, generate
 from draftwood.interfaces.drafter import Drafter, Reads
+from draftwood.interfaces.model import Model
+from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
+from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
@@ -232,14 +234,17 @@ def test_the_engine_refuses_what_is_not_exact() -> None:
             )
 
 
+Models = tuple[Model, Model]
+
+
 @pytest.fixture(scope="module")
-def models() -> tuple[TransformersModel, TransformersModel]:
-    return TransformersModel(tiny_llama(0, layers=4)), TransformersModel(tiny_llama(1, layers=1))
+def models() -> Models:
+    """A target and a draft model, on the fastest path."""
+    path = NativeModel if library.available() else TransformersModel
+    return path(tiny_llama(0, layers=4)), path(tiny_llama(1, layers=1))
 
 
-DRAFTERS: list[
-    tuple[str, Callable[[TransformersModel, TransformersModel], Iterator[tuple[Drafter, Verifier]]]]
-] = [
+DRAFTERS: list[tuple[str, Callable[[Model, Model], Iterator[tuple[Drafter, Verifier]]]]] = [
     *((p.id, lambda t, d, p=p: iter([(DraftModel(d, p.values[0]), p.values[1])])) for p in PAIRS),
     *(
         (f"self-{p.id}", lambda t, d, p=p: iter([(DraftModel(t, p.values[0]), p.values[1])]))
@@ -273,9 +278,9 @@ DRAFTERS: list[
 
 
 @lru_cache(maxsize=1)
-def own_texts(model: PreTrainedModel) -> list[tuple[list[int], list[int]]]:
-    """Prompts, and what Transformers writes to each."""
-    found = []
+def own_texts() -> list[tuple[list[int], list[int]]]:
+    """Prompts, and what Transformers writes to each with the target."""
+    model, found = tiny_llama(0, layers=4), []
     for prompt in ([1, 5, 7, 3, 5, 7], [9, 9, 2], list(range(40))):
         ids = torch.tensor([prompt])
         own = model.generate(
@@ -290,12 +295,10 @@ def own_texts(model: PreTrainedModel) -> list[tuple[list[int], list[int]]]:
 
 
 @pytest.mark.parametrize("make", [make for _, make in DRAFTERS], ids=[name for name, _ in DRAFTERS])
-def test_greedy_text_is_the_models_own(
-    make, models: tuple[TransformersModel, TransformersModel]
-) -> None:
+def test_greedy_text_is_the_models_own(make, models: Models) -> None:
     target, draft = models
     for drafter, verifier in make(target, draft):
-        for prompt, own in own_texts(target.hf_model):
+        for prompt, own in own_texts():
             steps = list(generate(target, drafter, verifier, prompt, Options(max_new_tokens=40)))
             assert [t for step in steps for t in step.tokens] == own
             assert Stats.of(steps).tokens == 40
@@ -304,9 +307,7 @@ def test_greedy_text_is_the_models_own(
                 assert Stats.of(steps).block_efficiency > 1.5
 
 
-def drawn_text(
-    target: TransformersModel, drafter: Drafter, verifier: Verifier, seed: int
-) -> list[int]:
+def drawn_text(target: Model, drafter: Drafter, verifier: Verifier, seed: int) -> list[int]:
     options = Options(Sampling(0.8), 40, seed=seed)
     return [
         t
@@ -315,24 +316,31 @@ def drawn_text(
     ]
 
 
+@pytest.fixture(scope="module")
+def plain_texts(models: Models) -> list[list[int]]:
+    """By seed."""
+    return [drawn_text(models[0], Nothing(), Match(), seed) for seed in range(4)]
+
+
 @pytest.mark.parametrize("make", [make for _, make in DRAFTERS], ids=[name for name, _ in DRAFTERS])
-def test_by_matching_a_seed_gives_the_text_of_plain_decoding(make, models) -> None:
+def test_by_matching_a_seed_gives_the_text_of_plain_decoding(
+    make, models: Models, plain_texts: list[list[int]]
+) -> None:
     target, draft = models
     for drafter, verifier in make(target, draft):
         if isinstance(verifier, Match):
-            for seed in range(4):
-                assert drawn_text(target, drafter, verifier, seed) == drawn_text(
-                    target, Nothing(), Match(), seed
-                )
+            for seed, plain in enumerate(plain_texts):
+                assert drawn_text(target, drafter, verifier, seed) == plain
 
 
-def test_by_rejection_a_seed_gives_a_text_of_its_own(models) -> None:
+def test_by_rejection_a_seed_gives_a_text_of_its_own(
+    models: Models, plain_texts: list[list[int]]
+) -> None:
     target, draft = models
     drafter = DraftModel(draft, Widths((2, 1)))
     assert any(
-        drawn_text(target, drafter, Rejection(), seed)
-        != drawn_text(target, Nothing(), Match(), seed)
-        for seed in range(4)
+        drawn_text(target, drafter, Rejection(), seed) != plain
+        for seed, plain in enumerate(plain_texts)
     )
 
 

@@ -10,6 +10,8 @@ from draftwood.testing import promises as checking
 from draftwood.verifiers import Match
 
 options = ("--max-new-tokens", "8")
+# on a table trained heads are a draft model's stand-ins, which other methods try too
+without_a_head = [name for name in checking.lossless_names() if not methods.needs_drafter(name)]
 
 
 @pytest.fixture
@@ -18,6 +20,12 @@ def hardly_any(monkeypatch):
     monkeypatch.setattr(checking, "TEXTS", 3)
     monkeypatch.setattr(checking, "PROMPTS", checking.PROMPTS[:1])
     monkeypatch.setattr(checking, "check_controls", lambda: iter(()))
+
+
+@pytest.fixture
+def fewer(monkeypatch):
+    """Half as many texts."""
+    monkeypatch.setattr(checking, "TEXTS", checking.TEXTS // 2)
 
 
 def test_everything_passes(target, draft):
@@ -120,6 +128,7 @@ def test_a_tie_in_bfloat16(apart, tie):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["plain", *checking.lossless_names()])
+@pytest.mark.usefixtures("fewer")
+@pytest.mark.parametrize("name", ["plain", *without_a_head])
 def test_every_lossless_method_keeps_the_law(name):
     assert checking.check_law(methods.recipe(name)).passed

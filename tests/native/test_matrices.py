@@ -144,7 +144,7 @@ def test_the_library_works_on_older_cpus_too(
     weight, values = some(48, 96, seed=1), some(9, 96, seed=2)
     usual = [product(kind, weight, None, values) for kind in PRODUCTS]
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
-    monkeypatch.setenv("CXXFLAGS", "-O1")  # compiles in a third of the time
+    monkeypatch.setenv("CXXFLAGS", "-O0")  # compiles in a fraction of the time
     monkeypatch.setattr(library, "TARGET", f"-march={level}")
     forget()
     try:

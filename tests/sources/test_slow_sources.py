@@ -103,10 +103,12 @@ def test_gains_are_learnt_by_what_others_promise() -> None:
     gains.trees = 1
     assert gains.gain(False, 0.2) < 0.05
     assert gains.gain(True, 0.2) == pytest.approx(0.4)
-    assert not gains.pays(False, 1.0, 0.2, rate=250.0, seconds=4e-4)
-    assert gains.pays(True, 1.0, 0.2, rate=250.0, seconds=4e-4)
+    asked = {"price": 0.1, "rate": 250.0, "seconds": 4e-4}
+    assert not gains.pays(False, 1.0, 0.2, **asked)
+    assert gains.pays(True, 1.0, 0.2, **asked)
+    assert not gains.pays(True, 0.15, 0.2, **asked)  # no node there is worth its price
     gains.trees = Asking().trial
-    assert gains.pays(False, 1.0, 0.2, rate=250.0, seconds=4e-4)
+    assert gains.pays(False, 1.0, 0.2, **asked)
 
 
 def test_an_error_of_a_slow_source_is_the_error_of_its_request() -> None:

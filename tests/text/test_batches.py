@@ -66,8 +66,11 @@ def test_each_text_of_a_list_is_that_of_its_prompt_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("prompt", ["abcabcab", "a long one, in more than one chunk " * 12])
+@pytest.mark.parametrize(
+    ("prompt", "temperature"),
+    [("abcabcab", 0.0), ("a long one, in more than one chunk " * 12, 0.9)],
+    ids=["short, greedy", "long, drawn"],
+)
 def test_answer_i_is_the_text_of_the_seed_plus_i(
     by_method: LanguageModel, temperature: float, prompt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

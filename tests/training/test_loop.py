@@ -5,10 +5,11 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
-from training_cases import packing, target, texts
+from training_cases import LAYERS, packing, target, texts
 
 from draftwood.training.checkpoints import Checkpoint
 from draftwood.training.loop import BrokenLossError, Trainer, TrainingSettings
@@ -39,7 +40,9 @@ trainer(Path(sys.argv[1]), say=say).run()
 def trainer(
     folder: Path, settings: TrainingSettings = SETTINGS, recipe: EagleRecipe = RECIPE, **more
 ) -> Trainer:
-    train, held_out = packing(texts(30, seed=7)), packing(texts(9, seed=8), seed=None)
+    reads = recipe.reads(LAYERS)
+    train = packing(texts(30, seed=7), reads=reads)
+    held_out = packing(texts(9, seed=8), seed=None, reads=reads)
     return Trainer(recipe, target(), train, held_out, settings, folder, **more)
 
 
@@ -55,6 +58,18 @@ def test_training_learns_what_the_texts_show(tmp_path: Path) -> None:
     assert outcome.step == 60
     assert history[-1]["kl"] < 0.7 * history[0]["kl"]
     assert outcome.figures["block_efficiency"] > history[0]["block_efficiency"] + 0.2
+
+
+@pytest.mark.parametrize("variant", ["eagle-1", "fspad"])
+def test_variants_learn_too(variant: Literal["eagle-1", "fspad"], tmp_path: Path) -> None:
+    settings, recipe = (
+        replace(SETTINGS, amount=40, judge_every=20),
+        replace(RECIPE, variant=variant),
+    )
+    outcome = trainer(tmp_path, settings, recipe).run()
+    history = Checkpoint.read(tmp_path).history
+    assert history[-1]["kl"] < 0.9 * history[0]["kl"]
+    assert outcome.figures["block_efficiency"] > 1.0
 
 
 def test_a_killed_training_goes_on_with_the_same_curve(tmp_path: Path) -> None:

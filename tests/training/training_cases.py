@@ -48,5 +48,12 @@ def texts(count: int, seed: int, most: int = 30) -> Texts:
     return found
 
 
-def packing(texts: Texts, rows: int = 3, places: int = 24, seed: int | None = 0) -> RowPacking:
-    return RowPacking(texts, (0, 1), 2, places, rows, seed)  # type: ignore[arg-type]
+def packing(
+    texts: Texts,
+    rows: int = 3,
+    places: int = 24,
+    seed: int | None = 0,
+    reads: tuple[int, ...] = STORED[:2],
+) -> RowPacking:
+    columns = tuple(STORED.index(layer) for layer in reads)
+    return RowPacking(texts, columns, 2, places, rows, seed)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from draftwood.heads.layers import Attention, AttentionRule, DecoderLayer, HeadSizes, Mlp, RmsNorm
 
@@ -23,6 +24,10 @@ class EagleConfig:
         feeds_normed: whether a drafted state goes back in after the head's norm (EAGLE-3.1).
         norm_before_residual: whether the residual stream starts with the normed state.
         window: newest rows that a row sees; None for all.
+        feature_sampling: whether the token chooses what is read of the state, in many dimensions
+            (FSPAD); else the first layer's attention reads both side by side.
+        partial_alignment: whether the last layer gives two states, one for the output head and one
+            that goes back in (FSPAD).
         own_head: rows of an output head of its own, one for each token of the draft vocabulary, as
             public heads have it; 0 reads the target's.
     """
@@ -35,6 +40,8 @@ class EagleConfig:
     feeds_normed: bool = True
     norm_before_residual: bool = False
     window: int | None = None
+    feature_sampling: bool = False
+    partial_alignment: bool = False
     own_head: int = 0
 
     def __post_init__(self) -> None:
@@ -42,6 +49,8 @@ class EagleConfig:
             raise ValueError(f"a head has at least one layer, got {self.layers}")
         if not self.reads:
             raise ValueError("a head reads at least one layer of its target")
+        if self.partial_alignment and self.feeds_normed:
+            raise ValueError("with partial_alignment a state goes back in as it is, not normed")
 
 
 class EagleHead(nn.Module):
@@ -51,6 +60,9 @@ class EagleHead(nn.Module):
     reads the token at place t + 1 and the target's states at place t, and gives a state in the
     place of the one at t + 1, from which the token at t + 2 follows. Behind its first step a
     drafted state takes the place of the target's.
+
+    ``feature_sampling`` and ``partial_alignment`` are those of FSPAD (Gui et al. 2024,
+    arXiv:2408.15562), except that what the output head reads is normed first.
 
     The embedding of tokens is the target's and not part of it, nor are the rows of the output head
     unless ``own_head`` says so.
@@ -63,8 +75,15 @@ class EagleHead(nn.Module):
         norms = count if config.norms_features else 0
         self.fc_norm = nn.ModuleList(RmsNorm(sizes.hidden, sizes.epsilon) for _ in range(norms))
         self.fc = nn.Linear(count * sizes.hidden, sizes.hidden, bias=False)
-        others = (DecoderLayer(sizes) for _ in range(config.layers - 1))
-        self.layers = nn.ModuleList([_FirstLayer(config), *others])
+        if config.feature_sampling:
+            self.sampling = FeatureSampling(sizes)
+        copies = [1] * (config.layers - 1) + [2 if config.partial_alignment else 1]
+        self.layers = nn.ModuleList(
+            DecoderLayer(sizes, count)
+            if number or config.feature_sampling
+            else _FirstLayer(config, count)
+            for number, count in enumerate(copies)
+        )
         self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
         if config.own_head:
             self.lm_head = nn.Linear(sizes.hidden, config.own_head, bias=False)
@@ -95,26 +114,53 @@ class EagleHead(nn.Module):
             positions: of the rows, for the rotary embedding.
             attend: which rows see which.
         """
-        first, *others = self.layers
-        state = first(embedded, state, positions, attend)
-        for number, layer in enumerate(others, start=1):
-            state = layer(state, positions, number, attend)
+        if self.config.feature_sampling:
+            state = self.sampling(embedded, state)
+        for number, layer in enumerate(self.layers):
+            if isinstance(layer, _FirstLayer):
+                state = layer(embedded, state, positions, attend)
+            else:
+                state = layer(state, positions, number, attend)
+        if self.config.partial_alignment:
+            read, fed = state.chunk(2, dim=-1)
+            return fed, self.norm(read)
         normed = self.norm(state)
         return (normed if self.config.feeds_normed else state), normed
+
+
+class FeatureSampling(nn.Module):
+    """Token and state as one state: the token gates what is taken of both, in as many dimensions as
+    a layer's network has (Gui et al. 2024, arXiv:2408.15562).
+    """
+
+    def __init__(self, sizes: HeadSizes) -> None:
+        super().__init__()
+        self.joined = nn.Linear(2 * sizes.hidden, sizes.hidden, bias=False)
+        self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
+        self.gate_proj = nn.Linear(sizes.hidden, sizes.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(sizes.hidden, sizes.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(sizes.intermediate_size, sizes.hidden, bias=False)
+
+    def forward(
+        self, embedded: Float[Tensor, "... rows dim"], state: Float[Tensor, "... rows dim"]
+    ) -> Float[Tensor, "... rows dim"]:
+        state = self.joined(torch.cat([embedded, state], dim=-1))
+        gate = functional.silu(self.gate_proj(embedded))
+        return state + self.down_proj(gate * self.up_proj(self.norm(state)))
 
 
 class _FirstLayer(nn.Module):
     """A decoder layer whose attention reads the token beside the state."""
 
-    def __init__(self, config: EagleConfig) -> None:
+    def __init__(self, config: EagleConfig, copies: int) -> None:
         super().__init__()
-        sizes = config.sizes
+        sizes, self.copies = config.sizes, copies
         self.normed_residual = config.norm_before_residual
         self.input_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
         self.hidden_norm = RmsNorm(sizes.hidden, sizes.epsilon)
         self.self_attn = Attention(sizes, 2 * sizes.hidden)
         self.post_attention_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
-        self.mlp = Mlp(sizes)
+        self.mlp = Mlp(sizes, copies)
 
     def forward(
         self, embedded: Tensor, state: Tensor, positions: Tensor, attend: AttentionRule
@@ -123,4 +169,6 @@ class _FirstLayer(nn.Module):
         rows = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
         state = normed if self.normed_residual else state
         state = state + self.self_attn(rows, positions, 0, attend)
-        return state + self.mlp(self.post_attention_layernorm(state))
+        return torch.cat([state] * self.copies, dim=-1) + self.mlp(
+            self.post_attention_layernorm(state)
+        )

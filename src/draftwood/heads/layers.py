@@ -111,29 +111,34 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """A gated network (Shazeer 2020, arXiv:2002.05202)."""
+    """A gated network (Shazeer 2020, arXiv:2002.05202); gives ``copies`` states side by side."""
 
-    def __init__(self, sizes: HeadSizes) -> None:
+    def __init__(self, sizes: HeadSizes, copies: int = 1) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(sizes.hidden, sizes.intermediate_size, bias=False)
         self.up_proj = nn.Linear(sizes.hidden, sizes.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(sizes.intermediate_size, sizes.hidden, bias=False)
+        self.down_proj = nn.Linear(sizes.intermediate_size, copies * sizes.hidden, bias=False)
 
-    def forward(self, rows: Float[Tensor, "... dim"]) -> Float[Tensor, "... dim"]:
+    def forward(self, rows: Float[Tensor, "... dim"]) -> Float[Tensor, "... outputs"]:
         return self.down_proj(functional.silu(self.gate_proj(rows)) * self.up_proj(rows))
 
 
 class DecoderLayer(nn.Module):
     """Attention and a gated network, each behind a norm and beside the residual stream, as Llama
     has them (Touvron et al. 2023, arXiv:2302.13971).
+
+    Args:
+        copies: of the residual stream, side by side, to which the network adds something different
+            each.
     """
 
-    def __init__(self, sizes: HeadSizes) -> None:
+    def __init__(self, sizes: HeadSizes, copies: int = 1) -> None:
         super().__init__()
+        self.copies = copies
         self.input_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
         self.self_attn = Attention(sizes, sizes.hidden)
         self.post_attention_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
-        self.mlp = Mlp(sizes)
+        self.mlp = Mlp(sizes, copies)
 
     def forward(
         self,
@@ -141,9 +146,11 @@ class DecoderLayer(nn.Module):
         positions: Int[Tensor, "... rows"],
         number: int,
         attend: AttentionRule,
-    ) -> Float[Tensor, "... rows dim"]:
+    ) -> Float[Tensor, "... rows outputs"]:
         state = state + self.self_attn(self.input_layernorm(state), positions, number, attend)
-        return state + self.mlp(self.post_attention_layernorm(state))
+        return torch.cat([state] * self.copies, dim=-1) + self.mlp(
+            self.post_attention_layernorm(state)
+        )
 
 
 def attended(

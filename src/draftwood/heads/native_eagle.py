@@ -32,6 +32,8 @@ class NativeEagle(NativeHead):
         products: HeadProducts = "int8",
         lm_products: HeadProducts | None = None,
     ) -> None:
+        if reason := why_not(head.config, products):
+            raise ValueError(reason)
         super().__init__(
             shape_of(head.config),
             head.state_dict(),
@@ -46,6 +48,8 @@ class NativeEagle(NativeHead):
 
 def why_not(config: EagleConfig, products: HeadProducts = "int8") -> str | None:
     """What keeps the library from running such a head, in a clause; None where it can."""
+    if config.feature_sampling or config.partial_alignment:
+        return "the native head has no feature sampling; take method eagle"
     return native.why_not(shape_of(config), products)
 
 

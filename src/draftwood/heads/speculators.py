@@ -52,6 +52,8 @@ def export(
 
     if not isinstance(trained.head, EagleHead):
         raise ValueError("speculators knows EAGLE heads alone; this drafter is of another kind")
+    if trained.head.config.feature_sampling or trained.head.config.partial_alignment:
+        raise ValueError("speculators knows no FSPAD heads; export one of the variant eagle-3")
     trained.target.require(TargetMark.of(target, "this model"))
     if folder.exists() and any(folder.iterdir()) and not _is_speculator(folder):
         raise ValueError(f"{folder} holds something else than a speculator; choose another folder")

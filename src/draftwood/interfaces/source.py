@@ -154,6 +154,13 @@ class Source(Protocol):
     def start(self, request: DraftRequest) -> SourceSession: ...
 
 
+@runtime_checkable
+class CompiledSession(SlowSession, Protocol):
+    """A slow session that the library can take over before it has learnt anything."""
+
+    def native(self) -> NativeSource: ...
+
+
 class CompiledSource(Source, Protocol):
     """A source that the library may have in C++ too.
 

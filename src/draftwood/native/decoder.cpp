@@ -900,7 +900,7 @@ int32_t draftwood_step(const draftwood::Decoder* decoder, draftwood::ForwardInpu
     Stepper stepper(*step, decoder->vocabulary);
     Lap lap;
     try {
-        stepper.draft();
+        stepper.draft(threads);
     } catch (const ForeignError&) {
         return FOREIGN_ERROR;
     }
@@ -924,7 +924,7 @@ int32_t draftwood_step(const draftwood::Decoder* decoder, draftwood::ForwardInpu
     stepper.match(logits.get());
     step->verify_seconds = lap();
     const auto each = [&](int64_t count, auto act) { for_each(count, threads, act); };
-    if (!step->broken) stepper.learn(logits.get(), each);
+    if (!step->broken) stepper.learn(logits.get(), run->hidden, each);
     step->draft_seconds += lap();
     return -1;
 }

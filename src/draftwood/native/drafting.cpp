@@ -5,6 +5,7 @@
 #include "sources/earlier_texts.h"
 #include "sources/n_grams.h"
 #include "sources/suffix.h"
+#include "sources/trained_head.h"
 
 using namespace draftwood;
 
@@ -38,6 +39,7 @@ const SourceKind SOURCE_KINDS[] = {
     source_kind<EarlierTextsSource>(),
     source_kind<NGramsSource>(),
     source_kind<SuffixSource>(),
+    source_kind<TrainedHeadSource>(),
 };
 const int32_t SOURCE_KIND_COUNT = sizeof(SOURCE_KINDS) / sizeof(SourceKind);
 
@@ -80,14 +82,14 @@ int32_t draftwood_drafting_add_evidence(Drafting* drafting, double log_weight, i
 void draftwood_drafting_add_source(Drafting* drafting, int32_t kind, const void* settings,
                                    void* shared, const int32_t* evidence, int32_t count) {
     std::unique_ptr<Source> source(SOURCE_KINDS[kind].make(settings, shared));
-    drafting->members.push_back({std::move(source), {evidence, evidence + count}, nullptr});
+    drafting->members.push_back({std::move(source), {evidence, evidence + count}});
 }
 
 // One more source, which only Python has. `seconds` [2]: of asking it at the root and deeper, which
 // Python may change; null asks it at every node.
 void draftwood_drafting_add_foreign(Drafting* drafting, ForeignSource::Ask ask,
                                     const double* seconds) {
-    drafting->members.push_back({std::make_unique<ForeignSource>(ask), {}, seconds});
+    drafting->members.push_back({std::make_unique<ForeignSource>(ask, seconds), {}});
 }
 
 // The nodes of a tree in falling order of their chances, no path longer than `room`; returns how
@@ -95,9 +97,10 @@ void draftwood_drafting_add_foreign(Drafting* drafting, ForeignSource::Ask ask,
 // tokens, `slopes` the least that a further one costs, infinite where the arrays of nodes end.
 int32_t draftwood_drafting_grow(Drafting* drafting, int32_t root, const double* costs,
                                 const double* slopes, int32_t noisy, uint64_t key, uint64_t place,
-                                int64_t room, int64_t* tokens, int64_t* parents, double* chances) {
+                                int64_t room, int32_t threads, int64_t* tokens, int64_t* parents,
+                                double* chances) {
     try {
-        drafting->grow(root, costs, slopes, noisy, key, place, room);
+        drafting->grow(root, costs, slopes, noisy, key, place, room, threads);
     } catch (const ForeignError&) {
         return -1;
     }
@@ -119,7 +122,11 @@ void draftwood_drafting_proposers(const Drafting* drafting, int32_t count, uint6
 // `successors` and `probs` [count ranks] may be null: then only the path is taken in.
 void draftwood_drafting_learn(Drafting* drafting, const int64_t* tokens, const int64_t* parents,
                               int64_t count, const int64_t* path, int64_t length,
-                              const int64_t* successors, const float* probs, int64_t ranks) {
-    drafting->learn({tokens, parents, count, path, length, successors, probs, ranks});
+                              const int64_t* successors, const float* probs, int64_t ranks,
+                              const float* const* hidden) {
+    drafting->learn({tokens, parents, count, path, length, successors, probs, ranks, hidden});
 }
+
+// Seconds that sources took which take their time, since this was asked last.
+double draftwood_drafting_spent(Drafting* drafting) { return drafting->spent(); }
 }

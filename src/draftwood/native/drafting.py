@@ -25,6 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.native import library
+from draftwood.native.threads import threads
 
 MAX_NAMES = 64  # a bit of a word for each
 
@@ -251,7 +252,7 @@ class Drafting:
             self.handle,
             root,
             *(costs.costs, costs.slopes),
-            *(draw is not None, key, place, room),
+            *(draw is not None, key, place, room, threads()),
             *(costs.tokens, costs.parents, costs.chances),
         )
         if count < 0:
@@ -272,6 +273,7 @@ class Drafting:
         parents: Int[Tensor, " nodes"],
         path: Sequence[int],
         rows: tuple[Int[Tensor, "nodes ranks"], Float[Tensor, "nodes ranks"]] | None,
+        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
     ) -> None:
         """Take in what a forward pass of the target said.
 
@@ -281,7 +283,14 @@ class Drafting:
             path: nodes that are now text.
             rows: the likeliest successors of each node and their probabilities; None takes in the
                 path alone.
+            hidden: states of the target's layers that sources read.
         """
+        states = {layer: each.float().contiguous() for layer, each in hidden.items()}
+        addresses = library.integers(
+            [states[layer].data_ptr() if layer in states else 0 for layer in range(1 + max(states))]
+            if states
+            else []
+        )
         numbers = library.integers(path)
         best, probs, ranks = (None, None, 0)
         if rows is not None:
@@ -296,7 +305,12 @@ class Drafting:
             best,
             probs,
             ranks,
+            addresses,
         )
+
+    def spent(self) -> float:
+        """Seconds that sources took which take their time, since this was asked last."""
+        return self.library.draftwood_drafting_spent(self.handle)
 
 
 @functools.cache

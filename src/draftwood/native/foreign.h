@@ -22,9 +22,12 @@ struct ForeignSource : Source {
         int64_t number, parent, token;
     };
     const Ask ask;
+    const double* const own_seconds;  // which Python may change; null: no time
     mutable int64_t nodes = 0;  // of the tree that grows now
 
-    explicit ForeignSource(Ask ask) : ask(ask) {}
+    ForeignSource(Ask ask, const double* seconds) : ask(ask), own_seconds(seconds) {}
+
+    const double* seconds() const override { return own_seconds; }
 
     // drafting.py tells Python itself.
     void learn(const VerifiedTree&) override {}

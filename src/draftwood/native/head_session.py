@@ -58,19 +58,21 @@ class HeadSession:
 
     Attributes:
         length: committed rows.
+        handle: of the session in the library.
+        found: what the last call found there.
     """
 
     def __init__(self, head: "NativeHead", ranks: int, temperature: float, key: int | None) -> None:
         self.head, self.length = head, 0
         self._library = library.library()
-        self._handle = self._library.draftwood_head_new(byref(head.structure))
+        self.handle = self._library.draftwood_head_new(byref(head.structure))
         # the structures that it reads live as long as the handle
-        free = weakref.finalize(self, _free, self._library, self._handle, head)
+        free = weakref.finalize(self, _free, self._library, self.handle, head)
         free.atexit = False
         self._tokens = (c_int64 * (MAX_ROWS * ranks))()
         self._log_probs = (c_float * (MAX_ROWS * ranks))()
         self._race_scores = (c_float * (MAX_ROWS * ranks))()
-        self._found = structures.CSuccessors(
+        self.found = structures.CSuccessors(
             ranks=ranks,
             is_drawn=key is not None and temperature > 0.0,
             temperature=temperature or 1.0,
@@ -118,11 +120,11 @@ class HeadSession:
                 f" {len(parents)}"
             )
         odd = self._library.draftwood_head_level(
-            self._handle,
+            self.handle,
             (c_int64 * count)(*parents),
             (c_int64 * count)(*tokens),
             count,
-            self._found,
+            self.found,
             threads(),
         )
         if odd >= 0 and 0 <= tokens[odd] < self.head.target_vocabulary:
@@ -172,15 +174,15 @@ class HeadSession:
     def keep(self, length: int) -> None:
         """Drop what was drafted, and all committed rows from this one on."""
         self.length, self._rows = min(self.length, length), 0
-        self._library.draftwood_head_keep(self._handle, self.length)
+        self._library.draftwood_head_keep(self.handle, self.length)
 
     def states(self) -> Float[Tensor, "rows dim"]:
         """What the rows of the last call give to their children."""
-        return self._copy(self._found.states, self.head.shape.hidden)
+        return self._copy(self.found.states, self.head.shape.hidden)
 
     def logits(self) -> Float[Tensor, "rows draft_vocab"]:
         """Logits of the draft vocabulary behind the rows of the last call."""
-        return self._copy(self._found.logits, self.head.vocab_size)
+        return self._copy(self.found.logits, self.head.vocab_size)
 
     def _copy(self, address: int | None, width: int) -> Tensor:
         if not self._rows:
@@ -228,14 +230,14 @@ class HeadSession:
             raise ValueError(
                 f"each of {count} tokens needs a row of the {len(first)} states, got {len(rows)}"
             )
-        self._found.place = place
+        self.found.place = place
         given = structures.CFusionInput(
             features=library.integers([each.data_ptr() for each in layers]),
             feature_rows=None if path is None else library.integers(path),
             feature_stride=first.stride(0),
             is_bfloat16=first.dtype == torch.bfloat16,
         )
-        return self._handle, byref(given), library.integers(tokens), count, self._found
+        return self.handle, byref(given), library.integers(tokens), count, self.found
 
     def _check(self, odd: int, tokens: Sequence[int], taken: int) -> None:
         if odd >= 0:

@@ -164,15 +164,20 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
             c_uint64,
             c_uint64,
             c_int64,
+            c_int32,
             c_void_p,
             c_void_p,
             c_void_p,
         ),
     ),
+    "draftwood_drafting_spent": (c_double, (c_void_p,)),
     "draftwood_drafting_proposers": (None, (c_void_p, c_int32, c_void_p)),
     "draftwood_drafting_learn": (
         None,
-        (c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_int64),
+        (
+            *(c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64),
+            *(c_void_p, c_void_p, c_int64, c_void_p),
+        ),
     ),
 }
 """What the library offers: type of the result, types of the arguments."""

@@ -156,10 +156,14 @@ struct AskingGains {
         trials[deep][at] = trials[deep][at] * settings.asking_decay + 1;
     }
 
-    // `rate`: tokens a second so far; `seconds`: of asking.
-    bool pays(bool deep, double chance, double best, double rate, double seconds) const {
+    // `price`: tokens that a further node costs; `rate`: tokens a second so far; `seconds`: of
+    // asking.
+    bool pays(bool deep, double chance, double best, double price, double rate,
+              double seconds) const {
         if (!deep && trees % settings.asking_trial == 0) return true;
-        return settings.asking_reach * chance * gain(deep, best) > rate * seconds;
+        const double before = std::max(0.0, chance * best - price),
+                     after = std::max(0.0, chance * (best + gain(deep, best)) - price);
+        return settings.asking_reach * (after - before) > rate * seconds;
     }
 };
 
@@ -173,7 +177,6 @@ struct Drafting {
     struct Member {
         std::unique_ptr<Source> source;
         std::vector<int32_t> evidence;  // numbers of its kinds
-        const double* seconds = nullptr;  // [2] of asking it at the root and deeper; null: no time
     };
     std::vector<Member> members;  // in the order in which they are asked
     std::vector<int32_t> names;  // of each kind of evidence: number of its source's name
@@ -209,7 +212,7 @@ struct Drafting {
     // Those that take their time, or the others.
     void ask_sources(size_t node, bool slow, std::vector<Candidates>& candidates) const {
         for (size_t i = 0; i < members.size(); i++) {
-            if (slow != (members[i].seconds != nullptr)) continue;
+            if (slow != (members[i].source->seconds() != nullptr)) continue;
             CandidateList list{candidates, members[i].evidence};
             members[i].source->candidates(states[node * members.size() + i], list);
         }
@@ -217,7 +220,7 @@ struct Drafting {
 
     // What follows a node, from all sources that are worth their time there. A slow one is asked
     // at the root, and below a node at which it was.
-    void predict(size_t place, const PlaceKey* noise, double rate) {
+    void predict(size_t place, const PlaceKey* noise, double rate, double price) {
         Prediction& prediction = expected[place];
         const Node& node = nodes[place];
         const bool deep = node.depth > 0;
@@ -225,10 +228,10 @@ struct Drafting {
         estimates.predict(prediction, deep, noise);
         double seconds = 0;
         for (const Member& member : members)
-            if (member.seconds) seconds += member.seconds[deep];
+            if (const double* own = member.source->seconds()) seconds += own[deep];
         if (seconds <= 0 || (deep && !expected[node.parent].asked)) return;
         const double before = prediction.best();
-        if (!gains.pays(deep, node.chance, before, rate, seconds)) return;
+        if (!gains.pays(deep, node.chance, before, price, rate, seconds)) return;
         prediction.asked = true;
         ask_sources(place, true, prediction.candidates);
         estimates.predict(prediction, deep, noise);
@@ -245,9 +248,10 @@ struct Drafting {
     // that decides about the root's children are those of `place_key`; what lies below belongs to
     // the draws behind it. No path gets longer than `room`.
     void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key,
-              uint64_t place, int64_t room) {
+              uint64_t place, int64_t room, int32_t threads) {
         if (open.made) estimates.learn(open, root);
         clear();
+        for (Member& member : members) member.source->prepare({place, threads});
         struct Entry {  // a candidate below `place`, or, with token -1, this node to be expanded
             double chance;
             int64_t number;
@@ -281,7 +285,7 @@ struct Drafting {
             }
             const Node& node = nodes[next.place];
             const PlaceKey noise = place_key(key, place + node.depth);
-            predict(next.place, noisy ? &noise : nullptr, rate);
+            predict(next.place, noisy ? &noise : nullptr, rate, rate * slopes[size - 1]);
             for (const TokenProb& candidate : expected[next.place].estimates)
                 queue.push({node.chance * candidate.prob, ++number, candidate.token, next.place});
         }
@@ -294,6 +298,13 @@ struct Drafting {
             for (const TokenProb& candidate : said.probs)
                 if (candidate.token == node.token) bits |= (uint64_t)1 << names[said.evidence];
         return bits;
+    }
+
+    // Seconds that sources took which take their time, since this was asked last.
+    double spent() {
+        double seconds = 0;
+        for (Member& member : members) seconds += member.source->spent();
+        return seconds;
     }
 
     void learn(const VerifiedTree& verified) {

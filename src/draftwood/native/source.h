@@ -38,6 +38,13 @@ struct VerifiedTree {
     const int64_t* successors;  // [nodes ranks] the likeliest next tokens; null: not to be read
     const float* probs;
     int64_t ranks;
+    const float* const* hidden;  // of the target's layers, each null or [nodes hidden]; null: none
+};
+
+// What a source that takes its time needs to know of the tree that is about to grow.
+struct Growing {
+    uint64_t place;  // of the draw that decides about the root's children
+    int32_t threads;
 };
 
 // What one kind of evidence says. Kinds are numbered over all sources.
@@ -90,6 +97,12 @@ struct Source {
     virtual State begin(int32_t root) const = 0;
     virtual State advance(const State& state, int32_t token) const = 0;
     virtual void candidates(const State& state, CandidateList& list) const = 0;
+
+    // Only of sources that take their time: [2] seconds of asking at the root and deeper, and those
+    // that answers took since this was asked last.
+    virtual const double* seconds() const { return nullptr; }
+    virtual double spent() { return 0; }
+    virtual void prepare(const Growing&) {}
 };
 
 // `Shared` of sources whose requests share nothing.

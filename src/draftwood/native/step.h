@@ -32,12 +32,12 @@ public:
     Stepper(Step& step, int vocabulary) : step(step), vocabulary(vocabulary) {}
 
     // The tree that emits most tokens a second; see Budget.best.
-    void draft() {
+    void draft(int32_t threads) {
         step.nodes = 1;
         step.tokens[0] = step.root, step.parents[0] = -1, step.chances[0] = 1;
         if (!step.drafting || !step.most) return;
         step.drafting->grow(step.root, step.costs, step.slopes, step.is_drawn, step.key, step.place,
-                            step.room);
+                            step.room, threads);
         const std::vector<Node>& nodes = step.drafting->nodes;
         double emitted = 1, best = 1 / step.costs[0];
         for (int64_t count = 1; count <= step.most && count < (int64_t)nodes.size(); count++) {
@@ -82,7 +82,7 @@ public:
 
     // `each(count, act)` acts on 0 to count - 1, with threads.
     template <class Each>
-    void learn(const float* logits, Each each) {
+    void learn(const float* logits, const float* const* hidden, Each each) {
         if (!step.drafting) return;
         const int64_t ranks = std::min<int64_t>(step.ranks, vocabulary);
         std::vector<int64_t> successors(step.nodes * ranks);
@@ -96,7 +96,7 @@ public:
                           &probs[node * ranks]);
             });
         step.drafting->learn({step.tokens, step.parents, step.nodes, step.path, step.kept,
-                              ranks ? successors.data() : nullptr, probs.data(), ranks});
+                              ranks ? successors.data() : nullptr, probs.data(), ranks, hidden});
     }
 
 private:

@@ -15,6 +15,7 @@ from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Output
 from draftwood.interfaces.source import (
     RANKS,
+    CompiledSession,
     Evidence,
     SlowSession,
     Source,
@@ -66,8 +67,12 @@ class NativeMerger:
     def _add(self, source: Source, request: DraftRequest) -> None:
         native = native_of(source)
         if native is None:
-            self._add_foreign(source.start(request))
-            return
+            session = source.start(request)
+            if not isinstance(session, CompiledSession):
+                self._add_foreign(session)
+                return
+            native = session.native()
+            self._read(session.hidden)
         numbers = [self.evidence[kind] for kind in native.evidence]
         self.drafting.add_source(native.kind, native.settings, native.shared, numbers)
         self.reads_rows |= source.reads_logits
@@ -78,10 +83,13 @@ class NativeMerger:
         if isinstance(session, SlowSession):
             seconds = session.seconds
             self.slow.append(session)
-            self.hidden = tuple(dict.fromkeys([*self.hidden, *session.hidden]))
+            self._read(session.hidden)
         else:
             self.in_python = True
         self.drafting.add_foreign(ask, seconds)
+
+    def _read(self, hidden: Sequence[int]) -> None:
+        self.hidden = tuple(dict.fromkeys([*self.hidden, *hidden]))
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
         draw = None if self.rng is None else self.rng.next_draw
@@ -121,7 +129,7 @@ class NativeMerger:
         )
 
     def spent(self) -> float:
-        return sum(session.spent() for session in self.slow)
+        return self.drafting.spent() + sum(session.spent() for session in self.slow)
 
     def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
         update = TargetUpdate(accepted, self.sampling, quiet)
@@ -134,7 +142,10 @@ class NativeMerger:
                     " nodes"
                 )
             rows = (best.cpu(), probs.float().cpu().contiguous())
-        self.drafting.learn(tree.tokens, tree.parents, accepted.path, rows)
+        states = {} if accepted.output is None else accepted.output.hidden
+        if missing := [layer for layer in self.hidden if layer not in states]:
+            raise ValueError(f"there must be hidden states of the layers {missing}")
+        self.drafting.learn(tree.tokens, tree.parents, accepted.path, rows, states)
         for session in self.foreign:
             session.learn(update)
 

@@ -113,7 +113,8 @@ class PythonMerger:
             if size and -chance < budget.least(size - 1, rate):
                 break
             if token < 0:
-                for guess, estimate in self._predict(place, rate).estimates.items():
+                price = budget.least(size - 1, rate)
+                for guess, estimate in self._predict(place, rate, price).estimates.items():
                     number += 1
                     heappush(heap, (-self.chances[place] * estimate, number, guess, place))
                 continue
@@ -143,7 +144,7 @@ class PythonMerger:
         for session in self.sessions:
             session.learn(news)
 
-    def _predict(self, node: int, rate: float) -> Prediction:
+    def _predict(self, node: int, rate: float, price: float) -> Prediction:
         """What follows a node, from all sources that are worth their time there.
 
         A slow one is asked at the root, and below a node at which it was.
@@ -155,7 +156,7 @@ class PythonMerger:
         noise = None if self.rng is None else partial(self.rng.exponential_noise, ahead=depth)
         deep = depth > 0
         prediction = self.estimates.predict(candidates, deep, noise)
-        if self._asks(node, prediction.best, rate):
+        if self._asks(node, prediction.best, rate, price):
             best = prediction.best
             candidates += [each for session, state in slow for each in session.candidates(state)]
             prediction = self.estimates.predict(candidates, deep + ASKED, noise)
@@ -163,13 +164,13 @@ class PythonMerger:
         self.expected[node] = prediction
         return prediction
 
-    def _asks(self, node: int, best: float, rate: float) -> bool:
+    def _asks(self, node: int, best: float, rate: float, price: float) -> bool:
         deep, seconds = self.depths[node] > 0, 0.0
         for session in self.slow:
             seconds += session.seconds[deep]
         if seconds <= 0.0 or (deep and not self.expected[self.parents[node]].asked):
             return False
-        return self.gains.pays(deep, self.chances[node], best, rate, seconds)
+        return self.gains.pays(deep, self.chances[node], best, price, rate, seconds)
 
     def _add(self, token: int, parent: int, chance: float) -> None:
         self.tokens.append(token)

@@ -16,7 +16,13 @@ from draftwood.heads.kinds import require_kind
 from draftwood.heads.native_eagle import NativeEagle
 from draftwood.interfaces.drafter import DraftRequest
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.source import Candidates, Evidence, SourceSession, TargetUpdate
+from draftwood.interfaces.source import (
+    Candidates,
+    Evidence,
+    NativeSource,
+    SourceSession,
+    TargetUpdate,
+)
 from draftwood.interfaces.trained import TrainedHead
 from draftwood.models.native import NativeModel
 from draftwood.native.head_session import Found
@@ -39,6 +45,18 @@ USUAL_ROWS = 16
 FORGETTING = 0.9
 
 
+class CTrainedHeadSettings(ctypes.Structure):
+    """``TrainedHeadSettings`` of native/sources/trained_head.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("session", "found", "layers", "known")),
+        ("width", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("reads", "levels", "usual_rows", "is_timed")),
+        *((name, ctypes.c_double) for name in ("inside", "forgetting", "row_seconds")),
+        ("seconds", ctypes.c_double * 2),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class TrainedHeadSource:
     """The successors that an EAGLE head drafts, as one source among others.
@@ -50,6 +68,8 @@ class TrainedHeadSource:
         head: as the library runs it.
         layers: of the target, whose inputs the head reads.
         inside: share of the target's tokens that are in its draft vocabulary, before any was seen.
+        seconds: of asking at the root and deeper, before any question was timed.
+        is_timed: whether questions are timed, else the seconds stay.
     """
 
     name: ClassVar[str] = "trained-head"
@@ -57,6 +77,8 @@ class TrainedHeadSource:
     head: NativeEagle
     layers: tuple[int, ...]
     inside: float = 0.93
+    seconds: tuple[float, float] = USUAL_SECONDS
+    is_timed: bool = True
 
     @classmethod
     def of(cls, trained: TrainedHead, target: Model) -> "TrainedHeadSource":
@@ -73,7 +95,7 @@ class TrainedHeadSource:
             )
         tokens = trained.draft_tokens
         rows = head.lm_head.weight.detach() if head.config.own_head else None
-        rows = target.ends.weights().head[tokens].float() if rows is None else rows
+        rows = target.lm_head.outputs(tokens) if rows is None else rows
         scale = target.embedding_scale
         native = NativeEagle(head, tokens, rows, target.embedding, scale)
         return cls(native, tuple(head.config.reads))
@@ -82,6 +104,13 @@ class TrainedHeadSource:
     def known(self) -> frozenset[int]:
         """The draft vocabulary."""
         return frozenset(self.head.draft_tokens.tolist())
+
+    @cached_property
+    def flags(self) -> Tensor:
+        """Whether each of the target's tokens is one of them, in bytes."""
+        flags = torch.zeros(self.head.target_vocabulary, dtype=torch.uint8)
+        flags[self.head.draft_tokens] = 1
+        return flags
 
     def start(self, request: DraftRequest) -> SourceSession:
         return _HeadSession(self, request)
@@ -111,14 +140,34 @@ class _HeadSession:
         key = None if self.rng is None else self.rng.next_draw[0]
         ranks = min(RANKS, source.head.vocab_size)
         self.session = source.head.start(ranks, sampling.temperature, key)
-        self.inside, self.known = source.inside, source.known
+        self.source, self.inside = source, source.inside
         self.late: list[int] = []  # tokens of the text whose rows are not taken in
         self.states: list[list[Tensor]] = [[] for _ in source.layers]
         self.rows = 0  # drafted since the last row was taken in
-        self.seconds = (ctypes.c_double * 2)(*USUAL_SECONDS)
-        self.step_seconds = USUAL_SECONDS[0]
+        self.seconds = (ctypes.c_double * 2)(*source.seconds)
+        self.step_seconds = source.seconds[0]
         self.taken = 0  # rows with the last question at a root
         self.answering = 0.0  # seconds
+
+    def native(self) -> NativeSource:
+        source, layers = self.source, (ctypes.c_int32 * len(self.hidden))(*self.hidden)
+        settings = CTrainedHeadSettings(
+            session=self.session.handle,
+            found=ctypes.addressof(self.session.found),
+            layers=ctypes.addressof(layers),
+            known=source.flags.data_ptr(),
+            width=source.head.shape.hidden,
+            reads=len(self.hidden),
+            levels=DEPTHS,
+            usual_rows=USUAL_ROWS,
+            is_timed=source.is_timed,
+            inside=source.inside,
+            forgetting=FORGETTING,
+            row_seconds=ROW_SECONDS,
+            seconds=self.seconds,
+        )
+        kinds = tuple(Evidence(NAME, depth + 1) for depth in range(DEPTHS))
+        return NativeSource("trained-head", settings, kinds, (self.session, layers, source))
 
     def learn(self, news: TargetUpdate) -> None:
         accepted = news.accepted
@@ -130,7 +179,7 @@ class _HeadSession:
         tokens = accepted.tokens
         self.late += tokens
         for token in tokens[1:]:
-            self.inside += 0.01 * ((token in self.known) - self.inside)
+            self.inside += 0.01 * ((token in self.source.known) - self.inside)
         self.seconds[0] = self.step_seconds + ROW_SECONDS * len(self.late)
 
     def begin(self, root: int) -> _Node:
@@ -168,6 +217,8 @@ class _HeadSession:
         return found
 
     def _count(self, deep: bool, seconds: float) -> None:
+        if not self.source.is_timed:
+            return
         if self.taken <= USUAL_ROWS:
             self.answering += seconds
         if deep:

@@ -24,11 +24,13 @@ class DraftStep:
 
     Attributes:
         states: what the output head reads [rows places dim].
+        fed: what goes back in, likewise.
         target: places of the target whose next token is guessed, counted from the row's own.
         counts: where the guess is about an answer [rows places].
     """
 
     states: Tensor
+    fed: Tensor
     target: int
     counts: Tensor
 
@@ -41,7 +43,8 @@ class EagleRecipe:
     drafts on from its own states in training too, and learns from the target's distributions alone.
     The variant ``eagle-1`` learns to continue the states themselves (Li et al. 2024,
     arXiv:2401.15077): it reads the last one only, and the loss compares states and, a tenth of it,
-    distributions.
+    distributions. ``fspad`` does so too, with a state for each of the two (Gui et al. 2024,
+    arXiv:2408.15562).
     """
 
     name: ClassVar[str] = "eagle"
@@ -56,7 +59,7 @@ class EagleRecipe:
         default="kl",
         metadata={"option": "--loss", "help": "what compares its distributions with the target's"},
     )
-    variant: Literal["eagle-3", "eagle-1"] = field(
+    variant: Literal["eagle-3", "eagle-1", "fspad"] = field(
         default="eagle-3", metadata={"help": "which states it reads, and what it learns"}
     )
     noise: float = field(
@@ -74,24 +77,28 @@ class EagleRecipe:
             raise ValueError(f"loss is one of {', '.join(LOSSES)}, not {self.loss_name!r}")
 
     def reads(self, layers: int) -> tuple[int, ...]:
-        if self.variant == "eagle-1":
+        if self.variant != "eagle-3":
             return (layers,)
         if layers < 6:
             raise ValueError(f"EAGLE-3 reads layers of 6 or more, the target has {layers}")
         return tuple(sorted({2, layers // 2, layers - 3}))
 
     def build(self, target: TargetWeights) -> nn.Module:
+        is_fspad = self.variant == "fspad"
         config = EagleConfig(
             sizes=target.sizes,
             layers=self.layers,
             reads=self.reads(target.layers),
             norms_features=self.variant == "eagle-3",
+            feeds_normed=not is_fspad,
             window=self.window,
+            feature_sampling=is_fspad,
+            partial_alignment=is_fspad,
         )
         head = EagleHead(config)
         if self.start_from == "last-layer":
             start_from(head, target)
-        if self.variant == "eagle-1":
+        if self.variant != "eagle-3":
             nn.init.eye_(head.fc.weight)
             head.fc.requires_grad_(False)  # a drafted state takes the place of what it reads
         return head
@@ -130,7 +137,7 @@ class EagleRecipe:
             embedded = functional.embedding(shifted(rows.tokens, ahead), target.embedding).float()
             attend.next_step()
             state, normed = head(embedded, state, rows.positions + number, attend)
-            yield DraftStep(normed, ahead, inside & shifted(predicted, ahead, False))
+            yield DraftStep(normed, state, ahead, inside & shifted(predicted, ahead, False))
 
     def _step_loss(
         self, step: DraftStep, rows: PackedRows, target: TargetWeights
@@ -144,8 +151,8 @@ class EagleRecipe:
         )
         count = max(len(losses), 1)
         mean, overlap = losses.sum() / count, float(overlaps.sum()) / count
-        if self.variant == "eagle-1":
-            mean = functional.smooth_l1_loss(states.float(), final.float()) + 0.1 * mean
+        if self.variant != "eagle-3":
+            mean = functional.smooth_l1_loss(step.fed[counts].float(), final.float()) + 0.1 * mean
         return mean, overlap
 
 

@@ -1,0 +1,147 @@
+// What an EAGLE head holds likely, asked where its time pays: sources/trained_head.py.
+#pragma once
+
+#include <chrono>
+
+#include "../head.h"
+#include "../source.h"
+
+extern "C" {
+int32_t draftwood_head_take(draftwood::HeadSession* session, const draftwood::FusionInput* features,
+                            const int64_t* tokens, int64_t count, draftwood::Successors* found,
+                            int32_t threads);
+int32_t draftwood_head_level(draftwood::HeadSession* session, const int64_t* parents,
+                             const int64_t* tokens, int64_t count, draftwood::Successors* found,
+                             int32_t threads);
+}
+
+namespace draftwood {
+
+// CTrainedHeadSettings of trained_head.py.
+struct TrainedHeadSettings {
+    HeadSession* session;
+    Successors* found;     // where its answers lie
+    const int32_t* layers;  // [reads] of the target, whose inputs the head reads
+    const uint8_t* known;   // [target's vocabulary]: whether a token is in the draft vocabulary
+    int64_t width;          // of a hidden state
+    int32_t reads, levels, usual_rows;
+    int32_t is_timed;  // else the seconds stay as they are
+    double inside, forgetting, row_seconds, seconds[2];
+};
+
+// A row of the head needs the token behind it, so the newest always waits for the root.
+struct TrainedHeadSource : Source {
+    static constexpr const char* KIND = "trained-head";
+    using Settings = TrainedHeadSettings;
+    using Shared = Nothing;
+
+    TrainedHeadSource(const Settings& settings, Shared*)
+        : settings(settings),
+          states(settings.reads),
+          inside(settings.inside),
+          step_seconds(settings.seconds[0]) {
+        asking[0] = settings.seconds[0], asking[1] = settings.seconds[1];
+    }
+
+    void learn(const VerifiedTree& verified) override {
+        const int64_t width = settings.width;
+        for (int64_t i = 0; i < verified.length; i++) {
+            const int64_t node = verified.path[i], token = verified.tokens[node];
+            for (int32_t read = 0; read < settings.reads; read++) {
+                const float* state = verified.hidden[settings.layers[read]] + node * width;
+                states[read].insert(states[read].end(), state, state + width);
+            }
+            late.push_back(token);
+            if (i > 0) inside += 0.01 * ((double)settings.known[token] - inside);
+        }
+        asking[0] = step_seconds + settings.row_seconds * late.size();
+    }
+
+    void prepare(const Growing& tree) override { growing = tree; }
+
+    State begin(int32_t root) const override {
+        rows.assign(1, -1);
+        return State::of(Node{0, -1, root, 0});
+    }
+
+    State advance(const State& state, int32_t token) const override {
+        const Node above = state.as<Node>();
+        rows.push_back(-1);
+        return State::of(Node{(int32_t)rows.size() - 1, above.number, token, above.depth + 1});
+    }
+
+    void candidates(const State& state, CandidateList& list) const override {
+        const auto since = std::chrono::steady_clock::now();
+        const Node node = state.as<Node>();
+        const int32_t odd = node.parent < 0 ? take_in(node.token) : read(node);
+        if (odd >= 0) return;
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - since;
+        count(node.depth > 0, taken.count());
+        const Successors& found = *settings.found;
+        TokenProbs probs;
+        for (int i = 0; i < found.ranks && found.tokens[i] >= 0; i++)
+            probs.push_back({(int32_t)found.tokens[i], inside * std::exp(found.log_probs[i])});
+        list.add(std::min(node.depth, settings.levels - 1), std::move(probs));
+    }
+
+    const double* seconds() const override { return asking; }
+
+    double spent() override {
+        const double taken = answering;
+        answering = 0;
+        return taken;
+    }
+
+private:
+    struct Node {
+        int32_t number, parent, token, depth;
+    };
+
+    const Settings settings;
+    // tokens of the text whose rows are not taken in, and the target's states there
+    mutable std::vector<int64_t> late;
+    mutable std::vector<std::vector<float>> states;
+    mutable std::vector<int32_t> rows;  // of the head, by node of the tree that grows now
+    mutable int32_t drafted = 0;        // rows since the last one was taken in
+    double inside;                      // share of the target's tokens in the draft vocabulary
+    mutable double step_seconds, asking[2], answering = 0;
+    mutable int64_t taken = 0;  // rows with the last question at a root
+    Growing growing{0, 1};
+
+    // All rows whose next token is known.
+    int32_t take_in(int32_t root) const {
+        taken = (int64_t)late.size();
+        if (!taken) return 0;
+        late.erase(late.begin());
+        late.push_back(root);
+        std::vector<const void*> features;
+        for (const auto& each : states) features.push_back(each.data());
+        FusionInput fused{};
+        fused.features = features.data(), fused.feature_stride = settings.width;
+        settings.found->place = growing.place;
+        const int32_t odd = draftwood_head_take(settings.session, &fused, late.data(), taken,
+                                                settings.found, growing.threads);
+        late.clear(), drafted = 0;
+        for (auto& each : states) each.clear();
+        return odd;
+    }
+
+    int32_t read(const Node& node) const {
+        const int64_t parent = rows[node.parent], token = node.token;
+        rows[node.number] = drafted++;
+        return draftwood_head_level(settings.session, &parent, &token, 1, settings.found,
+                                    growing.threads);
+    }
+
+    void count(bool is_deep, double seconds) const {
+        const bool is_usual = taken <= settings.usual_rows;  // a prompt says little of a step
+        if (!settings.is_timed) return;
+        if (is_usual) answering += seconds;
+        const double share = 1 - settings.forgetting;
+        if (is_deep) asking[1] += share * (seconds - asking[1]);
+        else if (is_usual)
+            step_seconds += share * (seconds - settings.row_seconds * taken - step_seconds);
+    }
+};
+
+}  // namespace draftwood
