@@ -1,7 +1,6 @@
 """Options that several commands share, and what they turn into."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -60,7 +59,10 @@ def model_options(command: Command) -> Command:
         click.option(
             "--drafter",
             metavar="FOLDER",
-            help="A trained drafter's folder or name, for methods that draft with one.",
+            help=(
+                "A trained drafter's folder or name, for methods that draft with one; none leaves"
+                " out the one that auto takes by itself."
+            ),
         ),
         click.option(
             "--draft-model",
@@ -151,8 +153,9 @@ def check_methods(
         ValueError: with what is wrong and how to mend it.
     """
     from draftwood import methods
+    from draftwood.heads.folder import is_given
 
-    methods.require(names, draft_model is not None, drafter=drafter is not None)
+    methods.require(names, draft_model is not None, drafter=is_given(drafter))
     lossy = [name for name in names if methods.recipe(name).promise == "trades quality"]
     if lossy and not inexact:
         raise ValueError(
@@ -194,12 +197,12 @@ class LoadedModels:
         drafter: str | None = None,
     ) -> None:
         import draftwood
-        from draftwood.heads.folder import open_folder
+        from draftwood.heads.folder import is_given, open_folder
         from draftwood.text.language_model import load_draft_model
 
-        stored = None if drafter is None else open_folder(Path(drafter))
+        stored = open_folder(drafter) if drafter is not None and is_given(drafter) else None
         self.plain = draftwood.load(model, method="plain", dtype=dtype, device=device, cache=cache)
-        self.trained: TrainedHead | None = None if stored is None else stored.read()
+        self.trained: TrainedHead | str | None = drafter if stored is None else stored.read()
         self.draft: Model | None = None
         if draft_model is not None:
             self.draft = load_draft_model(draft_model, self.plain.tokenizer, dtype, device, cache)

@@ -5,6 +5,7 @@ What is the target's own, its embedding and the rows of its output head, is not 
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from draftwood.heads.kinds import KINDS, config_of, described
+from draftwood.interfaces.model import Model
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
@@ -23,6 +25,9 @@ FORMAT, VERSION = "draftwood-drafter", 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Drafters that come with draftwood, a folder each."""
+
+LEFT_OUT = "none"
+"""In the place of a drafter's name: there shall be none, not even one that comes with draftwood."""
 
 DRAFT_TOKENS = "draft_tokens"
 """Name among the weights of the tokens that are drafted."""
@@ -113,6 +118,33 @@ def load(folder: str | Path) -> TrainedHead:
 def shipped() -> list[str]:
     """Names of the drafters that come with draftwood."""
     return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))
+
+
+def is_given(drafter: object) -> bool:
+    """Whether somebody names a drafter."""
+    return drafter is not None and drafter != LEFT_OUT
+
+
+def shipped_for(model: Model, kind: str) -> TrainedHead | None:
+    """The drafter of this kind that comes with draftwood for a model, however its weights are
+    stored; None where there is none.
+
+    A model of other sizes costs nothing, one of the same sizes a pass over a few tokens.
+    """
+    for name in shipped():
+        stored = open_folder(name)
+        mark = stored.target
+        sizes = (mark.vocab_size, mark.hidden_size, mark.layers)
+        if stored.config.kind != kind or sizes != (
+            model.vocab_size,
+            model.hidden_size,
+            model.layers,
+        ):
+            continue
+        with suppress(ValueError):  # a model of the same sizes with other weights
+            mark.require(TargetMark.of(model, "this model"))
+            return stored.read()
+    return None
 
 
 def folder_of(name: str | Path) -> Path:

@@ -18,11 +18,14 @@ from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.task import Limits
-from draftwood.heads.folder import StoredHead, TrainedHead, open_folder
+from draftwood.heads.eagle import EagleConfig
+from draftwood.heads.folder import StoredHead, TrainedHead, is_given, open_folder, shipped_for
+from draftwood.heads.native_eagle import why_not
 from draftwood.interfaces.model import InProcess, Model
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.methods import Recipe
+from draftwood.models.native import NativeModel
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.text.builder import StopStrings
@@ -90,7 +93,9 @@ class LanguageModel(InProcess):
             measure: False does without what would have to be measured first: the method drafts as
                 on a machine where draft tokens are dear.
             drafter: for methods that draft with a trained drafter: its folder, or what
-                ``heads.folder.load`` gave.
+                ``heads.folder.load`` gave. None takes the one that comes with draftwood for this
+                model, if the method can do without and the model runs natively; ``none`` takes
+                none.
         """
         chosen = methods.build(
             method,
@@ -98,11 +103,24 @@ class LanguageModel(InProcess):
             draft_model,
             curve=self.calibration if measure or self.calibration.is_known else None,
             prior=self.prior if measure or self.prior.is_known else None,
-            drafter=None if drafter is None else _read(_opened(drafter)),
+            drafter=self._trained(method, drafter),
         )
         return LanguageModel(
             self.model, self.tokenizer, chosen, self.name, self.calibration, self.prior
         )
+
+    def _trained(
+        self, method: str | Recipe | Method, drafter: str | Path | TrainedHead | None
+    ) -> TrainedHead | None:
+        if drafter is not None:
+            return _read(_opened(drafter)) if is_given(drafter) else None
+        if isinstance(method, Method) or not methods.uses_drafter(method):
+            return None
+        if methods.needs_drafter(method) or not isinstance(self.model, NativeModel):
+            return None
+        found = shipped_for(self.model, EagleConfig.kind)
+        config = None if found is None else found.head.config
+        return found if isinstance(config, EagleConfig) and why_not(config) is None else None
 
     def encode(self, prompt: Prompt, raw: bool = False) -> list[int]:
         """Token ids of a prompt.
@@ -268,7 +286,7 @@ def load(
         method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand.
         draft_model: for methods that draft with a second model, given like ``model``.
         drafter: for methods that draft with a trained drafter: its folder, or what
-            ``heads.folder.load`` gave.
+            ``heads.folder.load`` gave; see ``LanguageModel.with_method``.
         dtype: for instance ``float32``, ``int8`` or ``int4``; None takes int8 on CPUs for weights
             that were quantised before, else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
@@ -285,15 +303,17 @@ def load(
             drafter that is not whole or belongs to another model.
     """
     # before anything is loaded
-    methods.require([method], draft_model is not None, drafter=drafter is not None)
-    stored = None if drafter is None else _opened(drafter)
+    methods.require([method], draft_model is not None, drafter=is_given(drafter))
+    trained = _opened(drafter) if drafter is not None and is_given(drafter) else drafter
     plain = _plain(model, tokenizer, dtype, device, cache, curve)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device, cache)
     elif draft_model is not None:
         draft = draft_model
-    return plain.with_method(method, draft, drafter=None if stored is None else _read(stored))
+    if isinstance(trained, StoredHead):
+        trained = trained.read()
+    return plain.with_method(method, draft, drafter=trained)
 
 
 def _opened(drafter: str | Path | TrainedHead) -> StoredHead | TrainedHead:

@@ -93,7 +93,9 @@ def digests(bench: Workbench) -> dict[str, str | None]:
     folders = {
         "weights": bench.folder,
         "draft_weights": draft and (blocks_of(draft) or folder_of(draft, bench.models.dtype)),
-        "drafter_weights": drafter and heads.folder_of(drafter),
+        "drafter_weights": heads.folder_of(drafter)
+        if drafter and heads.is_given(drafter)
+        else None,
     }
     return {
         name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()

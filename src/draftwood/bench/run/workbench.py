@@ -88,9 +88,8 @@ class Workbench:
     @cached_property
     def trained(self) -> TrainedHead | None:
         """The trained drafter; None without one."""
-        if self.models.drafter is None:
-            return None
-        return folder.load(Path(self.models.drafter))
+        name = self.models.drafter
+        return folder.load(name) if name is not None and folder.is_given(name) else None
 
     @property
     def tokenizer(self) -> Any:
@@ -130,10 +129,11 @@ class Workbench:
 
     def _build(self, cell: Configuration) -> LanguageModel:
         draft = self.draft if methods.uses_draft_model(cell.varied) else None
+        # records name all that was used, so nothing is taken that was not asked for
         trained = self.trained if methods.uses_drafter(cell.varied) else None
         as_named = cell.shape is None and cell.verifier is None and cell.drafter is None
         method = cell.method if as_named else cell.varied
-        return self.plain.with_method(method, draft, drafter=trained)
+        return self.plain.with_method(method, draft, drafter=trained or folder.LEFT_OUT)
 
     def encode(self, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:
         """Token ids of the turn after these answers, with all that was said before."""

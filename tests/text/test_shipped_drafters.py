@@ -1,0 +1,59 @@
+"""`auto` takes the head that comes with draftwood for a model, unless it is told not to."""
+
+from pathlib import Path
+
+import pytest
+
+import draftwood
+from draftwood.drafters import MultiSource
+from draftwood.heads import folder
+from draftwood.heads.folder import save, shipped_for
+from draftwood.models.lean import LeanModel
+from draftwood.models.native import NativeModel
+from draftwood.native import library
+from draftwood.testing import tiny_llama
+from draftwood.testing.heads import tiny_eagle
+from draftwood.text.language_model import LanguageModel
+from letters import letters
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NativeModel:
+    """A model for which a head comes with draftwood."""
+    model = NativeModel(tiny_llama(0, layers=6))
+    save(tmp_path / "tiny-eagle", tiny_eagle(model), "A card.")
+    monkeypatch.setattr(folder, "SHIPPED", tmp_path)
+    return model
+
+
+def sources(lm: LanguageModel) -> set[str]:
+    drafter = lm.method.drafter
+    assert isinstance(drafter, MultiSource)
+    return {source.name for source in drafter.sources}
+
+
+def test_a_model_is_known_by_its_weights(target: NativeModel) -> None:
+    found = shipped_for(target, "eagle")
+    assert found is not None
+    assert len(found.draft_tokens) == target.vocab_size // 2
+    assert shipped_for(target, "ctc") is None
+    assert shipped_for(NativeModel(tiny_llama(1, layers=6)), "eagle") is None
+    assert shipped_for(NativeModel(tiny_llama(0, layers=5)), "eagle") is None
+
+
+def test_auto_takes_it_where_the_model_runs_natively(target: NativeModel) -> None:
+    lm = draftwood.load(tiny_llama(0, layers=6), letters(), method="plain")
+    if isinstance(lm.model, NativeModel):
+        assert "trained-head" in sources(lm.with_method("auto", measure=False))
+    lean = LanguageModel(LeanModel(tiny_llama(0, layers=6)), letters(), lm.method, "lean")
+    assert "trained-head" not in sources(lean.with_method("auto", measure=False))
+    native = LanguageModel(target, letters(), lm.method, "native")
+    assert "trained-head" in sources(native.with_method("auto", measure=False))
+    assert "trained-head" not in sources(native.with_method("auto", measure=False, drafter="none"))
+
+
+def test_none_is_no_drafter_for_those_that_need_one(target: NativeModel) -> None:
+    with pytest.raises(ValueError, match="name its folder with --drafter"):
+        draftwood.load(tiny_llama(0, layers=6), letters(), method="eagle", drafter="none")
