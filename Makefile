@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu test-speculators check format docs bench-overhead bench-identity bench-rsd bench-spec bench-peers bench-larger bench-cost bench-gguf bench-busy wheel clean
+.PHONY: help demo test test-core test-gpu test-speculators check format docs bench-overhead bench-identity bench-rsd bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -64,6 +64,12 @@ bench-spec: $(READY)  ## every method that needs no second model, on the built-i
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 \
 		--methods auto,lookup,recycling,suffix,stand,aded,layer-skip --bound-prompts 6 --bound-tokens 24 \
 		--output benchmarks/results/methods
+
+bench-head: $(READY)  ## auto with the trained head that comes with draftwood, and without it
+	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --methods auto,eagle \
+		--drafter smollm2-135m-eagle --output benchmarks/results/head
+	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --methods auto \
+		--output benchmarks/results/no-head
 
 bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (compiles llama.cpp; resumable)
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --methods auto \

@@ -42,6 +42,11 @@ ROW_SECONDS = 2e-5
 USUAL_ROWS = 16
 """Most that a step leaves behind; a prompt has more, and its time says little of a step."""
 
+NEWEST = 32
+"""Rows that it takes in at once. Of a longer prompt, or after a longer rest, it reads the newest
+alone: older ones change its drafts little, and each takes its time.
+"""
+
 FORGETTING = 0.9
 
 
@@ -51,7 +56,8 @@ class CTrainedHeadSettings(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("session", "found", "layers", "known")),
         ("width", ctypes.c_int64),
-        *((name, ctypes.c_int32) for name in ("reads", "levels", "usual_rows", "is_timed")),
+        *((name, ctypes.c_int32) for name in ("reads", "levels", "usual_rows", "newest")),
+        ("is_timed", ctypes.c_int32),
         *((name, ctypes.c_double) for name in ("inside", "forgetting", "row_seconds")),
         ("seconds", ctypes.c_double * 2),
     )
@@ -97,7 +103,8 @@ class TrainedHeadSource:
         rows = head.lm_head.weight.detach() if head.config.own_head else None
         rows = target.lm_head.outputs(tokens) if rows is None else rows
         scale = target.embedding_scale
-        native = NativeEagle(head, tokens, rows, target.embedding, scale)
+        # four bits change what an output head says, and hardly what a layer does
+        native = NativeEagle(head, tokens, rows, target.embedding, scale, "int4", "int8")
         return cls(native, tuple(head.config.reads))
 
     @cached_property
@@ -160,6 +167,7 @@ class _HeadSession:
             reads=len(self.hidden),
             levels=DEPTHS,
             usual_rows=USUAL_ROWS,
+            newest=NEWEST,
             is_timed=source.is_timed,
             inside=source.inside,
             forgetting=FORGETTING,
@@ -172,12 +180,12 @@ class _HeadSession:
     def learn(self, news: TargetUpdate) -> None:
         accepted = news.accepted
         assert accepted.output is not None  # its layers were asked for
-        path = list(accepted.path)
+        path = list(accepted.path)[-NEWEST:]
         for kept, layer in zip(self.states, self.hidden, strict=True):
             # what the library wrote is overwritten by the next pass
             kept.append(accepted.output.hidden[layer][path])
         tokens = accepted.tokens
-        self.late += tokens
+        self.late = (self.late + tokens)[-NEWEST:]
         for token in tokens[1:]:
             self.inside += 0.01 * ((token in self.source.known) - self.inside)
         self.seconds[0] = self.step_seconds + ROW_SECONDS * len(self.late)
@@ -208,7 +216,7 @@ class _HeadSession:
 
     def _take_in(self, root: int) -> Found:
         """All rows whose next token is known."""
-        states = [kept[0] if len(kept) == 1 else torch.cat(kept) for kept in self.states]
+        states = [torch.cat(kept)[-NEWEST:] for kept in self.states]
         place = 0 if self.rng is None else self.rng.next_draw[1]
         self.taken = len(self.late)
         found = self.session.take(states, [*self.late[1:], root], place=place)

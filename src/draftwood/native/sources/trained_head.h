@@ -25,6 +25,7 @@ struct TrainedHeadSettings {
     const uint8_t* known;   // [target's vocabulary]: whether a token is in the draft vocabulary
     int64_t width;          // of a hidden state
     int32_t reads, levels, usual_rows;
+    int32_t newest;  // rows that are taken in at once; what is older is left out
     int32_t is_timed;  // else the seconds stay as they are
     double inside, forgetting, row_seconds, seconds[2];
 };
@@ -47,13 +48,15 @@ struct TrainedHeadSource : Source {
         const int64_t width = settings.width;
         for (int64_t i = 0; i < verified.length; i++) {
             const int64_t node = verified.path[i], token = verified.tokens[node];
+            if (i > 0) inside += 0.01 * ((double)settings.known[token] - inside);
+            if (i < verified.length - settings.newest) continue;
             for (int32_t read = 0; read < settings.reads; read++) {
                 const float* state = verified.hidden[settings.layers[read]] + node * width;
                 states[read].insert(states[read].end(), state, state + width);
             }
             late.push_back(token);
-            if (i > 0) inside += 0.01 * ((double)settings.known[token] - inside);
         }
+        if ((int64_t)late.size() > settings.newest) forget(late.size() - settings.newest);
         asking[0] = step_seconds + settings.row_seconds * late.size();
     }
 
@@ -107,6 +110,12 @@ private:
     mutable double step_seconds, asking[2], answering = 0;
     mutable int64_t taken = 0;  // rows with the last question at a root
     Growing growing{0, 1};
+
+    // The oldest rows that wait.
+    void forget(size_t count) {
+        late.erase(late.begin(), late.begin() + count);
+        for (auto& each : states) each.erase(each.begin(), each.begin() + count * settings.width);
+    }
 
     // All rows whose next token is known.
     int32_t take_in(int32_t root) const {
