@@ -1,10 +1,12 @@
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 
 from draftwood.training.data.barred import RUN, Bars, is_held_out, words
+from draftwood.training.data.composed import COUNT, composed, parts
 from draftwood.training.data.jobs import goes_in_circles, is_usable
 from draftwood.training.data.prompts import MEASURED, collect, licences, measured_prompts
 from draftwood.training.data.sources import REFUSED, SOURCES, require_allowed
@@ -81,7 +83,7 @@ def test_wordings_are_shorter_than_the_runs_that_bar():
 
 @pytest.mark.parametrize("name", [*REFUSED, "something_new"])
 def test_sets_that_may_not_be_used_are_refused_by_name(name):
-    with pytest.raises(ValueError, match=f"not taken from '{name}'.*allowed are gsm8k"):
+    with pytest.raises(ValueError, match=f"not taken from '{name}'.*allowed are composed"):
         require_allowed(("gsm8k", name))
 
 
@@ -163,3 +165,19 @@ def test_loops_and_scraps_are_no_prompts():
     assert not is_usable("Why")
     assert not is_usable("What does this mean \ufffd here?")
     assert is_usable("What does this mean here?")
+
+
+def test_composed_prompts_are_whole_different_and_the_same_again():
+    found = list(composed(0))
+    assert len(set(found)) == COUNT
+    assert not any("{" in prompt or "  " in prompt for prompt in found)
+    assert list(composed(0)) == found
+    assert list(composed(1)) != found
+    used = {slot for frame in parts()["frames"] for slot in re.findall(r"\{(\w+)\}", frame)}
+    assert used - {"other", "count", "small"} == set(parts()["words"])
+
+
+def test_composed_prompts_pass_the_bars_of_the_measurements():
+    bars = Bars(measured_prompts())
+    some = [prompt for prompt in composed(0) if not is_held_out(prompt)][:2000]
+    assert sum(map(bars.admits, some)) > 0.99 * len(some)  # "C" and "C++" are one word there

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from draftwood.storage.data_sets import data_folder, read_rows
 from draftwood.training.data.barred import Bars, is_held_out
-from draftwood.training.data.sources import SOURCES, PublicSet, require_allowed
+from draftwood.training.data.composed import composed
+from draftwood.training.data.sources import SOURCES, PromptSource, require_allowed
 from draftwood.training.data.templates import about_passage, after_question
 
 OTHERWISE = "or give prompts of your own with --prompts FILE"
@@ -59,7 +60,7 @@ def collect(
     kinds: dict[str, tuple[float, list[str]]] = {}
     for name in sets:
         source = SOURCES[name]
-        kinds[name] = (source.weight, _asked(name, source, data_folder(OTHERWISE), seed))
+        kinds[name] = (source.weight, _asked(name, source, seed))
     for path in files:
         kinds[str(path)] = (2.0, list(_own(path)))
 
@@ -81,8 +82,10 @@ def licences(sets: Sequence[str], files: Sequence[Path], of_files: str) -> dict[
     return known | own
 
 
-def _asked(name: str, source: PublicSet, folder: Path, seed: int) -> list[str]:
-    found = []
+def _asked(name: str, source: PromptSource, seed: int) -> list[str]:
+    if source.read is None:
+        return list(composed(seed))
+    found, folder = [], data_folder(OTHERWISE)
     for file in source.files:
         path = folder / file
         if not path.is_file():

@@ -1,6 +1,6 @@
-"""Public data sets that prompts may come from, and those that they may not.
+"""Sets that prompts may come from, and those that they may not.
 
-Only sets whose licence lets anybody train on them and hand the result on. The licence of each is
+Only those whose licence lets anybody train on them and hand the result on. The licence of each is
 written into the data set that is made.
 """
 
@@ -15,14 +15,14 @@ from draftwood.storage.data_sets import read_rows, read_text
 
 
 @dataclass(frozen=True)
-class PublicSet:
-    """A set of the data folder.
+class PromptSource:
+    """A set of the data folder, or one that is put together.
 
     Attributes:
-        files: of it.
+        files: of it; none where its prompts are composed.
         licence: as its makers state it.
         origin: who to credit.
-        read: the prompts of a file, or passages of running text.
+        read: the prompts of a file, or passages of running text; None where they are composed.
         is_passages: whether a template must ask for something to be done with each.
         weight: share among all prompts, relative to the others', as long as it lasts.
     """
@@ -30,7 +30,7 @@ class PublicSet:
     files: tuple[str, ...]
     licence: str
     origin: str
-    read: Callable[[Path], Iterator[str]]
+    read: Callable[[Path], Iterator[str]] | None
     is_passages: bool = False
     weight: float = 1.0
 
@@ -101,29 +101,32 @@ def _is_index(paragraph: str) -> bool:
     return digits > 0.02 * len(paragraph) or 2 * paragraph.count(";\n") > paragraph.count("\n") > 1
 
 
-SOURCES: Mapping[str, PublicSet] = MappingProxyType(
+SOURCES: Mapping[str, PromptSource] = MappingProxyType(
     {
-        "gsm8k": PublicSet(
+        "composed": PromptSource(
+            (), "Apache-2.0", "put together by draftwood from words of its own", None, weight=6.0
+        ),
+        "gsm8k": PromptSource(
             ("gsm8k/train.jsonl.gz",),
             "MIT",
             "GSM8K (Cobbe et al. 2021, arXiv:2110.14168), training part",
             _gsm8k,
             weight=2.5,
         ),
-        "svamp": PublicSet(
+        "svamp": PromptSource(
             ("math_eval/svamp.jsonl",),
             "MIT",
             "SVAMP (Patel et al. 2021, arXiv:2103.07191)",
             _svamp,
         ),
-        "mbpp": PublicSet(
+        "mbpp": PromptSource(
             ("mbpp/mbpp.jsonl",),
             "CC-BY-4.0",
             "MBPP, Google Research (Austin et al. 2021, arXiv:2108.07732)",
             _mbpp,
             weight=1.5,
         ),
-        "self_instruct": PublicSet(
+        "self_instruct": PromptSource(
             (
                 "self_instruct/seed_tasks.jsonl",
                 "self_instruct/user_oriented_instructions.jsonl",
@@ -133,14 +136,14 @@ SOURCES: Mapping[str, PublicSet] = MappingProxyType(
             _self_instruct,
             weight=1.5,
         ),
-        "bronte": PublicSet(
+        "bronte": PromptSource(
             ("books/bronte.txt.gz",),
             "public domain (file: MIT)",
             "novels of Charlotte Bronte",
             _passages,
             is_passages=True,
         ),
-        "darwin": PublicSet(
+        "darwin": PromptSource(
             ("books/darwin.txt.gz",),
             "public domain (file: MIT)",
             "books of Charles Darwin",
@@ -148,7 +151,7 @@ SOURCES: Mapping[str, PublicSet] = MappingProxyType(
             is_passages=True,
             weight=1.5,
         ),
-        "tinyshakespeare": PublicSet(
+        "tinyshakespeare": PromptSource(
             ("tinyshakespeare/input.txt.gz",),
             "public domain",
             "plays of William Shakespeare, put together by Andrej Karpathy",
@@ -156,7 +159,7 @@ SOURCES: Mapping[str, PublicSet] = MappingProxyType(
             is_passages=True,
             weight=0.5,
         ),
-        "tinystories": PublicSet(
+        "tinystories": PromptSource(
             ("tinystories_sample/tiny_stories.txt",),
             "CDLA-Sharing-1.0",
             "TinyStories (Eldan and Li 2023, arXiv:2305.07759)",
