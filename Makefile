@@ -66,7 +66,7 @@ bench-spec: $(READY)  ## every method that needs no second model, on the built-i
 		--output benchmarks/results/methods
 
 bench-head: $(READY)  ## auto with the trained head that comes with draftwood, and without it
-	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --methods auto,eagle \
+	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --methods auto \
 		--drafter smollm2-135m-eagle --output benchmarks/results/head
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --methods auto \
 		--output benchmarks/results/no-head
