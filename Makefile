@@ -24,7 +24,7 @@ test: $(READY)  ## style, types and the whole test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 20
 
 test-core: $(READY)  ## the tests of the core alone, in under 90 seconds
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not slow and not model"

