@@ -84,7 +84,7 @@ bench-cost: $(READY)  ## what runs cost by nodes and by context, and what 8 bits
 	$(BIN)/draftwood fetch tinyllama-1.1b
 	$(BIN)/draftwood bench cost --model smollm2-135m --model tinyllama-1.1b --output benchmarks/results/cost
 	$(BIN)/draftwood bench cost --nodes 1,8 --contexts 128,1024,4096,8000 --output benchmarks/results/growth
-	$(BIN)/draftwood bench quality --output benchmarks/results/quality
+	$(BIN)/draftwood bench quality --formats bfloat16,int8,int8+int8-cache --windows 24 --output benchmarks/results/quality
 
 bench-gguf: $(READY)  ## draftwood, llama.cpp and OpenVINO on the same GGUF files
 	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b gemma3-270m
