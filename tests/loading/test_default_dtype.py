@@ -55,9 +55,7 @@ def texts(lm: draftwood.LanguageModel) -> list[list[int]]:
 
 
 CASES = [  # what drafts is the same code on every path
-    (path, method)
-    for path in PATHS
-    for method in (METHODS if path == "native" else METHODS[-2:])
+    (path, method) for path in PATHS for method in (METHODS if path == "native" else METHODS[-2:])
 ]
 
 
