@@ -59,7 +59,7 @@ def test_the_token_chooses_what_is_read_of_a_state() -> None:
     with torch.no_grad():
         net.sampling.joined.weight[:, :32] = 0.0  # all that is left of the token is its gate
         assert not torch.allclose(*net.sampling(torch.randn(2, 32), state.expand(2, -1)), atol=0.01)
-        net.sampling.down_proj.weight[:] = 0.0
+        net.sampling.mlp.down_proj.weight[:] = 0.0
         torch.testing.assert_close(*net.sampling(torch.randn(2, 32), state.expand(2, -1)))
 
 

@@ -105,7 +105,7 @@ def _steps(
 ) -> Iterator[tuple[str, "CheckResult"]]:
     """(what comes next, finding), the quick checks first."""
     from draftwood import methods
-    from draftwood.heads.folder import is_given
+    from draftwood.heads.folder import named
     from draftwood.testing import promises as checking
 
     for finding in checking.check_controls():
@@ -114,7 +114,7 @@ def _steps(
         yield f"output distribution of {name}", checking.check_law(methods.recipe(name))
     runnable = []
     for name in names:
-        need = methods.lacking(name, loaded.draft is not None, is_given(loaded.trained))
+        need = methods.lacking(name, loaded.draft is not None, named(loaded.trained) is not None)
         if need is not None:
             yield "greedy texts", checking.CheckResult("identity", name, None, f"needs --{need}")
             continue

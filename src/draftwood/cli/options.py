@@ -153,9 +153,9 @@ def check_methods(
         ValueError: with what is wrong and how to mend it.
     """
     from draftwood import methods
-    from draftwood.heads.folder import is_given
+    from draftwood.heads.folder import named
 
-    methods.require(names, draft_model is not None, drafter=is_given(drafter))
+    methods.require(names, draft_model is not None, drafter=named(drafter) is not None)
     lossy = [name for name in names if methods.recipe(name).promise == "trades quality"]
     if lossy and not inexact:
         raise ValueError(
@@ -197,10 +197,11 @@ class LoadedModels:
         drafter: str | None = None,
     ) -> None:
         import draftwood
-        from draftwood.heads.folder import is_given, open_folder
+        from draftwood.heads.folder import named, open_folder
         from draftwood.text.language_model import load_draft_model
 
-        stored = open_folder(drafter) if drafter is not None and is_given(drafter) else None
+        given = named(drafter)
+        stored = None if given is None else open_folder(given)
         self.plain = draftwood.load(model, method="plain", dtype=dtype, device=device, cache=cache)
         self.trained: TrainedHead | str | None = drafter if stored is None else stored.read()
         self.draft: Model | None = None

@@ -6,9 +6,8 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
-from draftwood.heads.layers import Attention, AttentionRule, DecoderLayer, HeadSizes, Mlp, RmsNorm
+from draftwood.heads.layers import AttentionRule, DecoderLayer, HeadSizes, Mlp, RmsNorm
 
 
 @dataclass(frozen=True)
@@ -137,38 +136,29 @@ class FeatureSampling(nn.Module):
         super().__init__()
         self.joined = nn.Linear(2 * sizes.hidden, sizes.hidden, bias=False)
         self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
-        self.gate_proj = nn.Linear(sizes.hidden, sizes.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(sizes.hidden, sizes.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(sizes.intermediate_size, sizes.hidden, bias=False)
+        self.mlp = Mlp(sizes)
 
     def forward(
         self, embedded: Float[Tensor, "... rows dim"], state: Float[Tensor, "... rows dim"]
     ) -> Float[Tensor, "... rows dim"]:
         state = self.joined(torch.cat([embedded, state], dim=-1))
-        gate = functional.silu(self.gate_proj(embedded))
-        return state + self.down_proj(gate * self.up_proj(self.norm(state)))
+        return state + self.mlp(self.norm(state), gating=embedded)
 
 
-class _FirstLayer(nn.Module):
+class _FirstLayer(DecoderLayer):
     """A decoder layer whose attention reads the token beside the state."""
 
     def __init__(self, config: EagleConfig, copies: int) -> None:
-        super().__init__()
-        sizes, self.copies = config.sizes, copies
+        sizes = config.sizes
+        super().__init__(sizes, copies, inputs=2 * sizes.hidden)
         self.normed_residual = config.norm_before_residual
-        self.input_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
         self.hidden_norm = RmsNorm(sizes.hidden, sizes.epsilon)
-        self.self_attn = Attention(sizes, 2 * sizes.hidden)
-        self.post_attention_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
-        self.mlp = Mlp(sizes, copies)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, embedded: Tensor, state: Tensor, positions: Tensor, attend: AttentionRule
     ) -> Tensor:
         normed = self.hidden_norm(state)
         rows = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
         state = normed if self.normed_residual else state
         state = state + self.self_attn(rows, positions, 0, attend)
-        return torch.cat([state] * self.copies, dim=-1) + self.mlp(
-            self.post_attention_layernorm(state)
-        )
+        return self.through_network(state)

@@ -5,10 +5,9 @@ What is the target's own, its embedding and the rows of its output head, is not 
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +24,8 @@ FORMAT, VERSION = "draftwood-drafter", 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Drafters that come with draftwood, a folder each."""
+
+Named = TypeVar("Named")
 
 LEFT_OUT = "none"
 """In the place of a drafter's name: there shall be none, not even one that comes with draftwood."""
@@ -120,9 +121,9 @@ def shipped() -> list[str]:
     return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))
 
 
-def is_given(drafter: object) -> bool:
-    """Whether somebody names a drafter."""
-    return drafter is not None and drafter != LEFT_OUT
+def named(drafter: Named) -> Named | None:
+    """A drafter as it is given; None for ``LEFT_OUT``."""
+    return None if drafter == LEFT_OUT else drafter
 
 
 def shipped_for(model: Model, kind: str) -> TrainedHead | None:
@@ -131,19 +132,17 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
 
     A model of other sizes costs nothing, one of the same sizes a pass over a few tokens.
     """
+    sizes = (model.vocab_size, model.hidden_size, model.layers)
     for name in shipped():
-        stored = open_folder(name)
-        mark = stored.target
-        sizes = (mark.vocab_size, mark.hidden_size, mark.layers)
-        if stored.config.kind != kind or sizes != (
-            model.vocab_size,
-            model.hidden_size,
-            model.layers,
-        ):
+        says = _says(SHIPPED / name / CONFIG)
+        mark = _mark(says["target"])
+        if says["kind"] != kind or (mark.vocab_size, mark.hidden_size, mark.layers) != sizes:
             continue
-        with suppress(ValueError):  # a model of the same sizes with other weights
+        try:
             mark.require(TargetMark.of(model, "this model"))
-            return stored.read()
+        except ValueError:  # other weights
+            continue
+        return load(name)
     return None
 
 

@@ -119,8 +119,12 @@ class Mlp(nn.Module):
         self.up_proj = nn.Linear(sizes.hidden, sizes.intermediate_size, bias=False)
         self.down_proj = nn.Linear(sizes.intermediate_size, copies * sizes.hidden, bias=False)
 
-    def forward(self, rows: Float[Tensor, "... dim"]) -> Float[Tensor, "... outputs"]:
-        return self.down_proj(functional.silu(self.gate_proj(rows)) * self.up_proj(rows))
+    def forward(
+        self, rows: Float[Tensor, "... dim"], gating: Float[Tensor, "... dim"] | None = None
+    ) -> Float[Tensor, "... outputs"]:
+        """``gating`` is what the gate reads; None for the rows themselves."""
+        gate = self.gate_proj(rows if gating is None else gating)
+        return self.down_proj(functional.silu(gate) * self.up_proj(rows))
 
 
 class DecoderLayer(nn.Module):
@@ -130,13 +134,14 @@ class DecoderLayer(nn.Module):
     Args:
         copies: of the residual stream, side by side, to which the network adds something different
             each.
+        inputs: entries that attention reads; None for those of a state.
     """
 
-    def __init__(self, sizes: HeadSizes, copies: int = 1) -> None:
+    def __init__(self, sizes: HeadSizes, copies: int = 1, inputs: int | None = None) -> None:
         super().__init__()
         self.copies = copies
         self.input_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
-        self.self_attn = Attention(sizes, sizes.hidden)
+        self.self_attn = Attention(sizes, inputs or sizes.hidden)
         self.post_attention_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
         self.mlp = Mlp(sizes, copies)
 
@@ -148,9 +153,14 @@ class DecoderLayer(nn.Module):
         attend: AttentionRule,
     ) -> Float[Tensor, "... rows outputs"]:
         state = state + self.self_attn(self.input_layernorm(state), positions, number, attend)
-        return torch.cat([state] * self.copies, dim=-1) + self.mlp(
-            self.post_attention_layernorm(state)
-        )
+        return self.through_network(state)
+
+    def through_network(
+        self, state: Float[Tensor, "... rows dim"]
+    ) -> Float[Tensor, "... rows outputs"]:
+        """What comes behind attention."""
+        more = self.mlp(self.post_attention_layernorm(state))
+        return (state if self.copies == 1 else torch.cat([state] * self.copies, dim=-1)) + more
 
 
 def attended(

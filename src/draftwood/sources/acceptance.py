@@ -16,8 +16,8 @@ LEAST_NOISE = 1e-12  # smaller exponential numbers count as this
 
 # What the defaults of this file hold was learnt by its own rules, starting from equal log-weights,
 # over 26 texts of 128 tokens that SmolLM2-135M-Instruct wrote to Spec-Bench prompts which no
-# benchmark here uses, at temperatures 0 and 1. Lines where a slow source was asked are those of
-# `smollm2-135m-eagle` over 18 further texts, asked at every root.
+# benchmark here uses, at temperatures 0 and 1. Lines where a slow source was asked come
+# from 18 more such texts, with `smollm2-135m-eagle` asked wherever it may be.
 LOG_WEIGHTS = {
     Evidence("bigram-prior", 1): -2.1,
     **{

@@ -19,7 +19,7 @@ from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.task import Limits
 from draftwood.heads.eagle import EagleConfig
-from draftwood.heads.folder import StoredHead, TrainedHead, is_given, open_folder, shipped_for
+from draftwood.heads.folder import StoredHead, TrainedHead, named, open_folder, shipped_for
 from draftwood.heads.native_eagle import why_not
 from draftwood.interfaces.model import InProcess, Model
 from draftwood.loading.models import load_model
@@ -113,7 +113,8 @@ class LanguageModel(InProcess):
         self, method: str | Recipe | Method, drafter: str | Path | TrainedHead | None
     ) -> TrainedHead | None:
         if drafter is not None:
-            return _read(_opened(drafter)) if is_given(drafter) else None
+            given = named(drafter)
+            return None if given is None else _read(_opened(given))
         if isinstance(method, Method) or not methods.uses_drafter(method):
             return None
         if methods.needs_drafter(method) or not isinstance(self.model, NativeModel):
@@ -303,17 +304,16 @@ def load(
             drafter that is not whole or belongs to another model.
     """
     # before anything is loaded
-    methods.require([method], draft_model is not None, drafter=is_given(drafter))
-    trained = _opened(drafter) if drafter is not None and is_given(drafter) else drafter
+    given = named(drafter)
+    methods.require([method], draft_model is not None, drafter=given is not None)
+    stored = None if given is None else _opened(given)
     plain = _plain(model, tokenizer, dtype, device, cache, curve)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device, cache)
     elif draft_model is not None:
         draft = draft_model
-    if isinstance(trained, StoredHead):
-        trained = trained.read()
-    return plain.with_method(method, draft, drafter=trained)
+    return plain.with_method(method, draft, drafter=drafter if stored is None else _read(stored))
 
 
 def _opened(drafter: str | Path | TrainedHead) -> StoredHead | TrainedHead:

@@ -89,13 +89,11 @@ def here(device: torch.device) -> dict[str, Any]:
 
 def digests(bench: Workbench) -> dict[str, str | None]:
     """Which weights target, draft model and drafter have, under the names of ``RunInfo``."""
-    draft, drafter = bench.models.draft_model, bench.models.drafter
+    draft, drafter = bench.models.draft_model, heads.named(bench.models.drafter)
     folders = {
         "weights": bench.folder,
         "draft_weights": draft and (blocks_of(draft) or folder_of(draft, bench.models.dtype)),
-        "drafter_weights": heads.folder_of(drafter)
-        if drafter and heads.is_given(drafter)
-        else None,
+        "drafter_weights": drafter and heads.folder_of(drafter),
     }
     return {
         name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()

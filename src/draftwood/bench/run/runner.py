@@ -21,7 +21,7 @@ from draftwood.bench.run.peers import asked, missed, named_peers, under_way
 from draftwood.bench.run.resume import begin_or_go_on, start_of
 from draftwood.bench.run.trees import write_trees
 from draftwood.bench.run.workbench import Workbench
-from draftwood.heads.folder import is_given, open_folder
+from draftwood.heads.folder import named, open_folder
 
 
 def run(order: Order, progress: Progress | None = None) -> RunInfo:
@@ -128,9 +128,9 @@ def _check(order: Order) -> None:
     require_known(order.peers)
     cells, settings = order.protocol.cells(), order.protocol.settings
     compared = [cell.varied for cell in cells if cell.method != PLAIN]
-    drafter = order.models.drafter
-    methods.require(compared, order.models.draft_model is not None, drafter=is_given(drafter))
-    if drafter is not None and is_given(drafter):
+    drafter = named(order.models.drafter)
+    methods.require(compared, order.models.draft_model is not None, drafter=drafter is not None)
+    if drafter is not None:
         open_folder(drafter)
     lossy = [recipe.name for recipe in compared if recipe.promise == "trades quality"]
     if lossy and settings.exact:

@@ -88,8 +88,8 @@ class Workbench:
     @cached_property
     def trained(self) -> TrainedHead | None:
         """The trained drafter; None without one."""
-        name = self.models.drafter
-        return folder.load(name) if name is not None and folder.is_given(name) else None
+        name = folder.named(self.models.drafter)
+        return None if name is None else folder.load(name)
 
     @property
     def tokenizer(self) -> Any:
@@ -129,10 +129,10 @@ class Workbench:
 
     def _build(self, cell: Configuration) -> LanguageModel:
         draft = self.draft if methods.uses_draft_model(cell.varied) else None
-        # records name all that was used, so nothing is taken that was not asked for
         trained = self.trained if methods.uses_drafter(cell.varied) else None
         as_named = cell.shape is None and cell.verifier is None and cell.drafter is None
         method = cell.method if as_named else cell.varied
+        # records name all that was used, so nothing is taken that was not asked for
         return self.plain.with_method(method, draft, drafter=trained or folder.LEFT_OUT)
 
     def encode(self, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:

@@ -20,12 +20,12 @@ namespace draftwood {
 // CTrainedHeadSettings of trained_head.py.
 struct TrainedHeadSettings {
     HeadSession* session;
-    Successors* found;     // where its answers lie
+    Successors* found;      // where its answers lie
     const int32_t* layers;  // [reads] of the target, whose inputs the head reads
     const uint8_t* known;   // [target's vocabulary]: whether a token is in the draft vocabulary
     int64_t width;          // of a hidden state
     int32_t reads, levels, usual_rows;
-    int32_t newest;  // rows that are taken in at once; what is older is left out
+    int32_t newest;    // rows that are taken in at once; what is older is left out
     int32_t is_timed;  // else the seconds stay as they are
     double inside, forgetting, row_seconds, seconds[2];
 };
@@ -82,7 +82,7 @@ struct TrainedHeadSource : Source {
         count(node.depth > 0, taken.count());
         const Successors& found = *settings.found;
         TokenProbs probs;
-        for (int i = 0; i < found.ranks && found.tokens[i] >= 0; i++)
+        for (int i = 0; i < found.ranks; i++)
             probs.push_back({(int32_t)found.tokens[i], inside * std::exp(found.log_probs[i])});
         list.add(std::min(node.depth, settings.levels - 1), std::move(probs));
     }
