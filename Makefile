@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,bench,ray,train]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,bench,ray,serve,train]'
 	touch $(READY)
 
 demo: $(READY)  ## decode a prompt plainly and with a draft tree, and show both
