@@ -1,17 +1,27 @@
 """Requests that share forward passes; they may join, end and be cancelled at any step."""
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import accumulate, count, pairwise
 from typing import Any
 
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import Options
-from draftwood.engine.task import Event, Input, Limits, OwnPass, PromptChunk, Task
+from draftwood.engine.task import (
+    Event,
+    Input,
+    Limits,
+    OwnPass,
+    PromptChunk,
+    Standing,
+    Task,
+    Turn,
+)
 from draftwood.interfaces.drafter import Drafter
 from draftwood.interfaces.model import ForwardInput, Model
 from draftwood.interfaces.verifier import Verifier
+from draftwood.sampling import SharedPass
 from draftwood.stats import Step
 
 
@@ -30,6 +40,7 @@ class Batch:
         self._waiting: dict[int, Task] = {}
         self._running: dict[int, Task] = {}
         self._inputs: dict[int, Sequence[Input]] = {}  # asked for, not run yet
+        self._rows: dict[int, int] = {}  # of each task's last inputs
 
     def __len__(self) -> int:
         """Tasks that have not ended."""
@@ -47,6 +58,7 @@ class Batch:
     def cancel(self, number: int) -> None:
         """End a task; what it held is free at once. Nothing happens where it has ended."""
         self._inputs.pop(number, None)
+        self._rows.pop(number, None)
         for tasks in (self._waiting, self._running):
             if number in tasks:
                 tasks.pop(number).close()
@@ -63,45 +75,69 @@ class Batch:
         The events are in the order of the tasks' numbers.
         """
         try:
-            events = self._ask()
-            prompts, trees = self._chosen()
-            for number in prompts:
+            while self._waiting and len(self._running) < self.limits.requests:
+                number = next(iter(self._waiting))
+                self._running[number] = self._waiting.pop(number)
+            self._rows = {number: self._rows.get(number, 1) for number in self._running}
+            asked = {number: task.standing for number, task in self._running.items()}
+            trees = [number for number, each in asked.items() if not each.prompt_left]
+            prompts = [number for number, each in asked.items() if each.prompt_left]
+            events = [*self._ask_texts(trees, asked), *self._ask_prompts(prompts, asked)]
+            for number in [number for number in prompts if number in self._inputs]:
                 events += self._run([number])
-            for numbers in self._by_model(trees):
+            for numbers in self._by_model([number for number in trees if number in self._inputs]):
                 events += self._run(numbers)
             return sorted(events, key=lambda event: event.number)
         except BaseException:
             self.close()
             raise
 
-    def _ask(self) -> list[Event]:
-        """Every running task says what to run next."""
-        while self._waiting and len(self._running) < self.limits.requests:
-            number = next(iter(self._waiting))
-            self._running[number] = self._waiting.pop(number)
-        events, alone = [], len(self._running) == 1
-        for number, task in list(self._running.items()):
-            if number not in self._inputs:
-                try:
-                    inputs = task.next_inputs(alone)
-                except Exception as error:
-                    events.append(self._failed(number, error))
-                    continue
-                if inputs:  # otherwise it waits, and is asked again at the next step
-                    self._inputs[number] = inputs
-        return events
+    def _ask_texts(self, numbers: Sequence[int], known: Mapping[int, Standing]) -> list[Event]:
+        """Each text says what to run next, knowing what the others do."""
+        alone = len(self._running) == 1
+        rows, tokens = (
+            sum(self._rows.values()),
+            sum(each.expected_tokens for each in known.values()),
+        )
+        failed = []
+        for number in numbers:
+            rows -= self._rows[number]
+            shared = SharedPass(rows, tokens - known[number].expected_tokens)
+            failed += self._ask(number, Turn(alone, shared=shared))
+            rows += self._rows.get(number, 0)
+        return failed
 
-    def _chosen(self) -> tuple[list[int], list[int]]:
-        """Tasks to be run now: those with prompts, as many as the limit lets in, and the others."""
-        prompts, trees, rows = [], [], 0
-        for number, inputs in self._inputs.items():
-            more = sum(len(each.tokens) for each in inputs if isinstance(each, PromptChunk))
-            if not more:
-                trees.append(number)
-            elif not rows or rows + more <= self.limits.prompt_rows:
-                prompts.append(number)
-                rows += more
-        return prompts, trees
+    def _ask_prompts(self, numbers: Sequence[int], known: Mapping[int, Standing]) -> list[Event]:
+        """Prompts take the rows for which the step has time, in the order in which they came."""
+        inputs = [each for own in self._inputs.values() for each in own]
+        rows = sum(map(_rows, inputs))
+        context = sum(
+            _rows(each) * each.session.length for each in inputs if isinstance(each, ForwardInput)
+        )
+        limits, failed, left = self.limits, [], self.limits.prompt_rows
+        for number in numbers:
+            if not left:
+                break
+            given, length = min(left, known[number].prompt_left), known[number].length
+            if limits.pace is not None:
+                given = limits.pace.prompt_rows(rows, context, length, given)
+            failed += self._ask(number, Turn(prompt_rows=given))
+            more = sum(map(_rows, self._inputs.get(number, ())))
+            left, rows, context = left - more, rows + more, context + more * (length + more // 2)
+            if limits.pace is not None and more < known[number].prompt_left:
+                break  # the step is full
+        return failed
+
+    def _ask(self, number: int, turn: Turn) -> list[Event]:
+        """What a task wants to run is kept; the event of its failure."""
+        try:
+            inputs = self._running[number].next_inputs(turn)
+        except Exception as error:
+            return [self._failed(number, error)]
+        if inputs:  # otherwise it waits, and is asked again at the next step
+            self._inputs[number] = inputs
+            self._rows[number] = sum(map(_rows, inputs))
+        return []
 
     def _by_model(self, numbers: Sequence[int]) -> list[list[int]]:
         groups: dict[int, list[int]] = {}
