@@ -246,9 +246,10 @@ struct Drafting {
 
     // Fill the tree until no further node could pay. The request's key and the number of the draw
     // that decides about the root's children are those of `place_key`; what lies below belongs to
-    // the draws behind it. No path gets longer than `room`.
-    void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key,
-              uint64_t place, int64_t room, int32_t threads) {
+    // the draws behind it. No path gets longer than `room`. `others`: tokens that other texts are
+    // expected to emit in the same pass.
+    void grow(int32_t root, const double* costs, const double* slopes, double others, bool noisy,
+              uint64_t key, uint64_t place, int64_t room, int32_t threads) {
         if (open.made) estimates.learn(open, root);
         clear();
         for (Member& member : members) member.source->prepare({place, threads});
@@ -269,7 +270,7 @@ struct Drafting {
                 queue.push({child, number, -1, (int32_t)nodes.size() - 1});
         };
         int64_t number = 0;
-        double yields = 1.0, rate = 1.0 / costs[0];
+        double yields = 1.0 + others, rate = yields / costs[0];
         gains.trees++;
         add(-1, root, 1.0, number);
         while (!queue.empty()) {

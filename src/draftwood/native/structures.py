@@ -173,6 +173,7 @@ class CStep(Structure):
     _fields_ = (
         ("drafting", c_void_p),
         *((name, c_void_p) for name in ("costs", "slopes")),
+        ("others", c_double),
         *((name, c_int64) for name in ("room", "root", "most", "ranks")),
         *((name, c_uint64) for name in ("key", "place")),
         ("is_drawn", c_int32),

@@ -39,10 +39,11 @@ class Merged(Protocol):
     in_python: bool
     hidden: tuple[int, ...]
 
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
+    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
         """Draft tokens below ``root``, the newest token, at most ``room`` of them in a row.
 
-        The tree grows until no further token could pay by this budget.
+        The tree grows until no further token could pay by this budget, where other texts emit so
+        many tokens in the same pass.
         """
         ...
 
@@ -95,7 +96,7 @@ class PythonMerger:
         self.states: list[list[Any]] = []
         self.expected: dict[int, Prediction] = {}  # by node
 
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
+    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
         """See ``Merged``.
 
         The heap holds candidates, and nodes to expand as token -1: a candidate that barely enters
@@ -106,7 +107,7 @@ class PythonMerger:
         self._clear()
         self.gains.trees += 1
         heap: list[tuple[float, int, int, int]] = [(-1.0, 0, root, -1)]
-        number, yields, rate = 0, 0.0, 0.0
+        number, yields, rate = 0, others, 0.0
         while heap:
             chance, _, token, place = heappop(heap)
             size = len(self.tokens)
