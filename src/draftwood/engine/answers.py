@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import FinishReason
-from draftwood.engine.task import Input, PromptChunk, Standing, Turn
-from draftwood.interfaces.model import Output, require_ability
+from draftwood.engine.task import Input, Standing, Turn
+from draftwood.interfaces.model import Output, PromptInput, require_ability
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
 
@@ -72,7 +72,7 @@ class Answers:
         first, told = self.members[0], []
         if first.prompt_left:  # what came of it is news for all
             given = first.asked
-            assert isinstance(given, PromptChunk)
+            assert isinstance(given, PromptInput)
             if first.prompt_left == len(given.tokens):
                 for each in self.members[1:]:
                     first.session.fork(each.session)

@@ -13,13 +13,12 @@ from draftwood.engine.task import (
     Input,
     Limits,
     OwnPass,
-    PromptChunk,
     Standing,
     Task,
     Turn,
 )
 from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import ForwardInput, Model
+from draftwood.interfaces.model import ForwardInput, Model, PromptInput, run_alone
 from draftwood.interfaces.verifier import Verifier
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
@@ -30,8 +29,8 @@ class Batch:
 
     Each text is the same as alone, whatever else is in the batch, up to rounding of the model's
     arithmetic. Used by one thread; a server puts a queue before it. A task that fails ends alone,
-    one whose forward pass fails ends with all tasks of that pass, and an interrupt ends all: none
-    of them keeps a slot of any cache.
+    so does one with which no forward pass can be made; a pass that fails in its midst ends all of
+    its tasks, and an interrupt ends all there are: none of them keeps a slot of any cache.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -83,9 +82,7 @@ class Batch:
             trees = [number for number, each in asked.items() if not each.prompt_left]
             prompts = [number for number, each in asked.items() if each.prompt_left]
             events = [*self._ask_texts(trees, asked), *self._ask_prompts(prompts, asked)]
-            for number in [number for number in prompts if number in self._inputs]:
-                events += self._run([number])
-            for numbers in self._by_model([number for number in trees if number in self._inputs]):
+            for numbers in self._by_model():
                 events += self._run(numbers)
             return sorted(events, key=lambda event: event.number)
         except BaseException:
@@ -139,10 +136,9 @@ class Batch:
             self._rows[number] = sum(map(_rows, inputs))
         return []
 
-    def _by_model(self, numbers: Sequence[int]) -> list[list[int]]:
+    def _by_model(self) -> list[list[int]]:
         groups: dict[int, list[int]] = {}
-        for number in numbers:
-            first = self._inputs[number][0]
+        for number, (first, *_) in self._inputs.items():
             pass_of = first if isinstance(first, OwnPass) else first.session.model
             groups.setdefault(id(pass_of), []).append(number)
         return list(groups.values())
@@ -155,6 +151,10 @@ class Batch:
         try:
             outputs = _forward(inputs)
         except Exception as error:
+            if len(numbers) > 1 and isinstance(error, (ValueError, MemoryError)):
+                # nothing was run: whose fault it is shows where each runs alone
+                self._inputs.update(zip(numbers, wanted, strict=True))
+                return [event for number in numbers for event in self._run([number])]
             return [self._failed(number, error) for number in numbers]
         seconds = time.perf_counter() - since
         if len(numbers) == 1:
@@ -182,26 +182,18 @@ class Batch:
 
 
 def _forward(inputs: Sequence[Input]) -> Sequence[Any]:
-    """A pass of one model: of prompts one after the other, of trees all together."""
-    trees = [each for each in inputs if isinstance(each, ForwardInput)]
-    if len(trees) == len(inputs):
-        return trees[0].session.model.forward(trees)
-    return [_alone(each) for each in inputs]
-
-
-def _alone(given: Input) -> Any:
-    if isinstance(given, OwnPass):
-        return given.run()
-    if isinstance(given, PromptChunk):
-        return given.session.extend(given.tokens, given.keep, given.hidden)
-    return given.session.model.forward([given])[0]
+    """A pass of one model over all of them, or one that a task makes itself."""
+    shared = [each for each in inputs if not isinstance(each, OwnPass)]
+    if len(shared) == len(inputs):
+        return shared[0].session.model.forward(shared)
+    return [each.run() if isinstance(each, OwnPass) else run_alone(each) for each in inputs]
 
 
 def _rows(given: Input) -> int:
     """Tokens that are run."""
     if isinstance(given, OwnPass):
         return given.rows
-    return len(given.tokens) if isinstance(given, PromptChunk) else len(given.tree) - given.first
+    return len(given.tokens) if isinstance(given, PromptInput) else len(given.tree) - given.first
 
 
 def run_all(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.stopwatch import Stopwatch
-from draftwood.engine.task import Input, OwnPass, PromptChunk, Standing, Turn
+from draftwood.engine.task import Input, OwnPass, Standing, Turn
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import (
     CHUNK,
@@ -20,6 +20,7 @@ from draftwood.interfaces.model import (
     Model,
     ModelSession,
     Output,
+    PromptInput,
     require_ability,
 )
 from draftwood.interfaces.step import StepModel, Stepper
@@ -84,7 +85,7 @@ class Decoding:
         self.sessions: list[ModelSession] = []
         self._unclosed: DraftSession | None = None
         self._ran = 0  # tokens of the prompt that were run
-        self.asked: PromptChunk | ForwardInput | None = None  # for, by the last ``next_inputs``
+        self.asked: PromptInput | ForwardInput | None = None  # for, by the last ``next_inputs``
         self._stepper: Stepper | None = None  # where the library can make whole steps
         self._seconds: dict[str, float] = {}  # of the step under way
         self._shared = NOTHING_SHARED
@@ -136,17 +137,18 @@ class Decoding:
         self.asked, self._seconds = self.propose()
         return [self.asked]
 
-    def _chunk(self, most: int) -> PromptChunk:
+    def _chunk(self, most: int) -> PromptInput:
         tokens, reads = self.prompt[self._ran : self._ran + min(most, CHUNK)], self.draft.reads
-        keep: Keep = "all" if reads.logits else "last"
-        return PromptChunk(self.session, tokens, keep, reads.hidden)
+        is_last = len(tokens) == self.prompt_left
+        keep: Keep = "all" if reads.logits else "last" if is_last else "none"
+        return PromptInput(self.session, tokens, keep, reads.hidden)
 
     def take(self, outputs: Sequence[Any], seconds: float) -> Step | None:
         """What came of the inputs: a step, or None while the prompt goes on."""
         if isinstance(outputs[0], NativeStep):
             return self._took(outputs[0])
         given = self.asked
-        if isinstance(given, PromptChunk):
+        if isinstance(given, PromptInput):
             return self.take_prompt(given.tokens, outputs[0], seconds)
         assert given is not None  # take follows next_inputs
         self._seconds["target"] = self._seconds.get("target", 0.0) + seconds

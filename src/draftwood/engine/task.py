@@ -6,24 +6,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from draftwood.engine.options import FinishReason
 from draftwood.engine.pace import Pace
-from draftwood.interfaces.model import CHUNK, ForwardInput, Keep, ModelSession
+from draftwood.interfaces.model import CHUNK, PassInput
 from draftwood.sampling import NOTHING_SHARED, SharedPass
 from draftwood.validation import require_whole
-
-
-@dataclass(frozen=True, eq=False)
-class PromptChunk:
-    """A piece of a prompt, which is appended to its sequence for good.
-
-    Attributes:
-        keep: logits of all tokens, or of the last one.
-        hidden: layers whose hidden states are wanted.
-    """
-
-    session: ModelSession
-    tokens: Sequence[int]
-    keep: Keep = "last"
-    hidden: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +24,7 @@ class OwnPass:
     rows: int
 
 
-Input = PromptChunk | ForwardInput | OwnPass
+Input = PassInput | OwnPass
 """One sequence's part in a forward pass, or a whole pass."""
 
 
