@@ -27,24 +27,22 @@ from draftwood.drafters import (
     TokenRecycling,
 )
 from draftwood.drafters.ctc_drafter import CtcDrafter
-from draftwood.engine import Decoding, Method, Options, generate
+from draftwood.engine import Decoding, Method, Options, generate, run_all
 from draftwood.engine.constrained import Branches, Constrained
 from draftwood.interfaces.drafter import DraftRequest, DraftSession
 from draftwood.interfaces.model import Model
 from draftwood.models.lean import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context, Sampler, Sampling
-from draftwood.shapes import BestFirst, Independent, Shape, Widths
+from draftwood.shapes import BestFirst, Shape, Widths
 from draftwood.testing import Automaton, TableModel, tiny_llama
 from draftwood.testing.heads import tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
-from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
+from draftwood.verifiers import Block, KSeq, Match, Rejection, Traversal, Verifier
 from law_cases import DISTANCE, PROMPT, SMALL, contextual, exact_pairs, options, text_distance
 
 TOLERANCE, VOCAB = 1e-5, 3
-PAIRS = [
-    pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SMALL)
-]
+PAIRS = [pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SMALL)]
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 CHOICES = Automaton(
@@ -135,7 +133,9 @@ def tables() -> tuple[TableModel, TableModel]:
 
 
 OPTIONS = options(top_k=2, top_p=0.9)
-MOST = {name: OPTIONS[name] for name in ("temperature alone", "top-p, top-k + min-p, penalties + bias")}
+MOST = {
+    name: OPTIONS[name] for name in ("temperature alone", "top-p, top-k + min-p, penalties + bias")
+}
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS.values(), ids=CONSTRAINTS)
@@ -166,9 +166,7 @@ def test_law_of_two_steps(rule: Verifier, constraint: Automaton, off: Distance) 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS.values(), ids=CONSTRAINTS)
 @pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
-def test_law_of_tables_of_successors(
-    rule: Verifier, constraint: Automaton, off: Distance
-) -> None:
+def test_law_of_tables_of_successors(rule: Verifier, constraint: Automaton, off: Distance) -> None:
     target, _ = tables()
     for name, sampling in MOST.items():
         assert off(target, Stand(3, order=2, width=2), rule, sampling, constraint) < TOLERANCE, name
@@ -200,7 +198,7 @@ def test_law_of_drafters_that_read_the_target(constraint: Automaton, off: Distan
 
 
 def after_drafting(
-    target: TableModel, draft: DraftModel, change: Callable[[DraftTree, Branches, Context], DraftTree]
+    draft: DraftModel, change: Callable[[DraftTree, Branches, Context], DraftTree]
 ) -> Drafter:
     """A drafter that knows nothing of the constraint and changes its trees once they are drawn."""
 
@@ -248,18 +246,33 @@ def test_rows_without_the_mask_are_exact_as_long_as_they_are_what_was_drawn_from
 ) -> None:
     target, draft = tables()
     drafter = after_drafting(
-        target, DraftModel(draft, Widths((2, 1))), lambda tree, branches, context: tree
+        DraftModel(draft, Widths((2, 1))), lambda tree, branches, context: tree
     )
     assert off(target, drafter, Rejection(), Sampling(0.9)) < TOLERANCE
 
 
-@pytest.mark.parametrize(("change", "rule"), [(masked_rows, Rejection()), (pruned, Rejection())])
-def test_masks_after_drawing_are_caught(
-    change: Callable[[DraftTree, Branches, Context], DraftTree], rule: Verifier, off: Distance
+INDEPENDENT = Widths((2, 1), "independent")
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS.values(), ids=CONSTRAINTS)
+def test_rows_that_are_masked_after_drawing_are_caught(
+    constraint: Automaton, off: Distance
 ) -> None:
+    """A rule that weighs how often a token was drawn sees it; to others, tokens that were drawn
+    and have no probability in the row count as fillers.
+    """
     target, draft = tables()
-    drafter = after_drafting(target, DraftModel(draft, Widths((2, 1))), change)
-    assert off(target, drafter, rule, Sampling(0.9)) > DISTANCE
+    for change, caught in ((masked_rows, True), (lambda tree, *_: tree, False)):
+        drafter = after_drafting(DraftModel(draft, INDEPENDENT), change)
+        found = off(target, drafter, KSeq(), Sampling(0.9), constraint)
+        assert (found > DISTANCE) if caught else (found < TOLERANCE)
+
+
+@pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
+def test_drawn_trees_that_lose_forbidden_nodes_are_caught(rule: Verifier, off: Distance) -> None:
+    target, draft = tables()
+    drafter = after_drafting(DraftModel(draft, Widths((2, 1))), pruned)
+    assert off(target, drafter, rule, Sampling(0.9), ENDING) > DISTANCE
 
 
 def test_a_mask_of_the_parent_is_caught(off: Distance, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,8 +331,6 @@ def plain(target: Model, constraint: Automaton, sampling: Sampling, seed: int) -
     )
     assert decoding.branches is not None
     decoding.branches.fit = lambda tree, room: tree  # type: ignore[method-assign]
-    from draftwood.engine import run_all
-
     steps = [step for _, step in run_all([decoding])]
     assert all(len(step.tokens) == 1 for step in steps)
     return [step.tokens[0] for step in steps]
