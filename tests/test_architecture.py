@@ -309,8 +309,9 @@ def test_using_the_library_loads_no_server_plot_or_training_package() -> None:
     code = (
         "import sys, draftwood; draftwood.load; import draftwood.cli.main;"
         " slow = {'transformers.modeling_utils', 'torch._dynamo', 'scipy'} & set(sys.modules);"
-        " draftwood.custom_generate; heavy = {'fastapi', 'uvicorn', 'starlette', 'matplotlib', 'llguidance',"
-        " 'plotly', 'datasets', 'trl', 'peft'}; print(sorted(slow | heavy & set(sys.modules)))"
+        " draftwood.custom_generate; heavy = {'fastapi', 'uvicorn', 'starlette', 'matplotlib',"
+        " 'llguidance', 'plotly', 'datasets', 'trl', 'peft'};"
+        " print(sorted(slow | heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

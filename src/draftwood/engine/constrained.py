@@ -68,8 +68,9 @@ class Branches:
             branch = self._newest.child(token)
             if branch is None:
                 raise ValueError(
-                    f"the text holds token {token}, which its grammar forbids there: a verifier"
-                    " accepted what has no probability"
+                    f"the text holds token {token}, and its grammar does not go on from there: it"
+                    " is too ambiguous for the parser, or a verifier accepted what has no"
+                    " probability"
                 )
             self._newest = branch
             self._length += 1

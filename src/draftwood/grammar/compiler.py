@@ -50,15 +50,18 @@ class Compiler:
 
         Raises:
             TypeError: for another type.
-            ValueError: for a schema that is no JSON, too large, unsatisfiable, or with keywords that
-                cannot be kept; it says which.
+            ValueError: for a schema that is no JSON, too large, unsatisfiable, or that has keywords
+                which cannot be kept; it says which.
         """
         if not isinstance(schema, (Mapping, str)):
             raise TypeError(f"a JSON schema is a dict or a JSON text, got {type(schema).__name__}")
         text = _json(schema)
         _require_small("the JSON schema", text)
         defaults: Any = {"whitespace_pattern": WHITESPACE}
-        source = _guidance().LLMatcher.grammar_from_json_schema(text, defaults)
+        try:
+            source = _guidance().LLMatcher.grammar_from_json_schema(text, defaults)
+        except ValueError as error:  # NaN, half characters
+            raise ValueError(f"the JSON schema is no JSON: {error}") from None
         return self._compiled(source, "the JSON schema")
 
     def json_object(self) -> Grammar:
@@ -69,9 +72,7 @@ class Compiler:
         """Texts of a grammar in llguidance's dialect of Lark, whose first rule is ``start``."""
         _require_text("a Lark grammar", grammar)
         _require_small("the Lark grammar", grammar)
-        return self._compiled(
-            _guidance().LLMatcher.grammar_from_lark(grammar), "the Lark grammar"
-        )
+        return self._compiled(_guidance().LLMatcher.grammar_from_lark(grammar), "the Lark grammar")
 
     def regex(self, pattern: str) -> Grammar:
         """Texts that match a regular expression as a whole; it knows no look-around."""

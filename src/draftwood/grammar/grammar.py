@@ -29,7 +29,7 @@ class Grammar:
     end_tokens: frozenset[int]
 
     def start(self) -> "GrammarState":
-        return _Cursor(self.matcher.deep_copy(), self).start
+        return _Cursor(self).start
 
 
 class _Cursor:
@@ -39,16 +39,18 @@ class _Cursor:
     branch does not.
     """
 
-    def __init__(self, matcher: "LLMatcher", grammar: Grammar) -> None:
-        self.matcher, self.grammar = matcher, grammar
-        self.here = self.start = GrammarState(self, None, -1)
+    def __init__(self, grammar: Grammar) -> None:
+        self.grammar = grammar
+        self.start = GrammarState(self, None, -1)
+        self.restart()
 
-    def to(self, state: "GrammarState") -> "LLMatcher":
-        """The matcher after the text of a state.
+    def restart(self) -> None:
+        """Take a fresh matcher: one in error never gets out of it."""
+        self.matcher = self.grammar.matcher.deep_copy()
+        self.here = self.start
 
-        Raises:
-            ValueError: where the parser gave up, for instance as the text became too ambiguous.
-        """
+    def to(self, state: "GrammarState") -> "LLMatcher | None":
+        """The matcher after the text of a state; None where the parser gave up on the way."""
         here, there, back, tokens = self.here, state, 0, []
         while here is not there:
             if here.depth >= there.depth:
@@ -61,32 +63,33 @@ class _Cursor:
         if tokens:
             self.matcher.consume_tokens(tokens[::-1])
         self.here = state
-        self.require_whole()
-        return self.matcher
+        return self.matcher if self.is_well() else None
 
-    def require_whole(self) -> None:
-        """Raise ValueError where the matcher is in error: it never gets out of that again."""
-        if self.matcher.is_error():
-            raise ValueError(
-                "the grammar cannot be followed any further: "
-                f"{first_line(self.matcher.get_error())}; make it simpler"
-            )
+    def is_well(self) -> bool:
+        """Whether the parser goes on; else another one is at the beginning."""
+        if not self.matcher.is_error():
+            return True
+        self.restart()
+        return False
 
 
 class GrammarState:
     """A text that fits a grammar so far; implements ``interfaces.constraint.ConstraintState``.
 
     End tokens are not shown to the matcher: what they do is the same for every grammar, and nothing
-    has to be taken back where a branch does not end.
+    has to be taken back where a branch does not end. Where the parser gives up, as a text becomes
+    too ambiguous for its limits or no token leads on, nothing is allowed: that matters only if the
+    text itself gets there.
     """
 
-    __slots__ = ("_cursor", "depth", "ended", "parent", "token")
+    __slots__ = ("_cursor", "depth", "ended", "lost", "parent", "token")
 
     def __init__(
         self, cursor: _Cursor, parent: "GrammarState | None", token: int, ended: bool = False
     ) -> None:
         self._cursor, self.parent, self.token, self.ended = cursor, parent, token, ended
         self.depth: int = 0 if parent is None else parent.depth + 1
+        self.lost = False  # whether the parser gave up here
 
     @property
     def above(self) -> "GrammarState":
@@ -96,38 +99,57 @@ class GrammarState:
 
     @property
     def may_end(self) -> bool:
-        return self.ended or self._cursor.to(self).is_accepting()
+        if self.ended:
+            return True
+        matcher = self._matcher()
+        return matcher is not None and matcher.is_accepting()
 
     @property
     def must_end(self) -> bool:
-        return self.ended or self._cursor.to(self).is_stopped()
+        if self.ended:
+            return True
+        matcher = self._matcher()
+        return matcher is not None and matcher.is_accepting() and matcher.is_stopped()
 
     def after(self, token: int) -> "GrammarState | None":
         if token in self._cursor.grammar.end_tokens:
             return GrammarState(self._cursor, self, token, ended=True) if self.may_end else None
-        if self.ended:
+        matcher = None if self.ended else self._matcher()
+        if matcher is None or not 0 <= token < self._cursor.grammar.vocab_size:
             return None
-        if self._cursor.to(self).validate_tokens([token]) < 1:
-            self._cursor.require_whole()
-            return None
-        return GrammarState(self._cursor, self, token)
+        fits = matcher.validate_tokens([token]) == 1
+        return GrammarState(self._cursor, self, token) if self._went_well() and fits else None
 
     def allowed(self) -> Bool[Tensor, " vocab"]:
-        grammar = self._cursor.grammar
+        grammar, may_end = self._cursor.grammar, self.may_end
         mask = torch.zeros(grammar.vocab_size, dtype=torch.bool)
-        if not self.must_end:
-            bits = np.frombuffer(self._cursor.matcher.compute_bitmask(), dtype=np.uint8)
-            self._cursor.require_whole()
-            flags = np.unpackbits(bits, count=grammar.vocab_size, bitorder="little")
-            mask = torch.from_numpy(flags.view(np.bool_))
-        mask[list(grammar.end_tokens)] = self.may_end
+        matcher = None if self.must_end else self._matcher()
+        if matcher is not None:
+            bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+            if self._went_well():
+                flags = np.unpackbits(bits, count=grammar.vocab_size, bitorder="little")
+                mask = torch.from_numpy(flags.view(np.bool_))
+        mask[list(grammar.end_tokens)] = may_end
         return mask
 
     def forced(self) -> list[int]:
         if self.must_end:
             ends = self._cursor.grammar.end_tokens
             return list(ends) if len(ends) == 1 else []
-        return self._cursor.matcher.compute_ff_tokens()
+        matcher = self._matcher()
+        tokens = [] if matcher is None else matcher.compute_ff_tokens()
+        return tokens if self._went_well() else []
+
+    def _matcher(self) -> "LLMatcher | None":
+        """The matcher after this text; None where the parser gave up."""
+        matcher = None if self.lost else self._cursor.to(self)
+        self.lost = matcher is None
+        return matcher
+
+    def _went_well(self) -> bool:
+        """Whether the parser did not give up over the last question."""
+        self.lost = self.lost or not self._cursor.is_well()
+        return not self.lost
 
 
 def first_line(text: str) -> str:

@@ -7,6 +7,7 @@ Calls are written as Hermes and Qwen models write them: a JSON object with ``nam
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -208,3 +209,21 @@ def _written(call: Mapping[str, Any]) -> str:
 def template_tells_tools(template: object) -> bool:
     """Whether a chat template tells of tools in the form in which the grammar asks for calls."""
     return isinstance(template, str) and "tools" in template and OPEN in template
+
+
+def with_read_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose calls have arguments as objects, as chat templates want them.
+
+    The chat API has them as JSON in a text; what is no JSON stays a text.
+    """
+    told = dict(message)
+    if message.get("tool_calls"):
+        told["tool_calls"] = [_read(call) for call in message["tool_calls"]]
+    return told
+
+
+def _read(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call.get("function", call))
+    with suppress(TypeError, ValueError):
+        function["arguments"] = json.loads(function.get("arguments") or "{}")
+    return {"type": "function", "function": function}
