@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.engine.constrained import Branches, constrained
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import Input, OwnPass, Standing, Turn
@@ -55,8 +56,8 @@ class Decoding:
         session: one that has run the prompt already, for those who call ``begin`` instead.
 
     Raises:
-        ValueError: for an empty prompt, one that does not fit the context, and a lossy verifier
-            where the options ask for exactness.
+        ValueError: for an empty prompt, one that does not fit the context, a constraint for another
+            vocabulary, and a lossy verifier where the options ask for exactness.
     """
 
     def __init__(
@@ -68,6 +69,9 @@ class Decoding:
         options: Options,
         session: ModelSession | None = None,
     ) -> None:
+        self.branches: Branches | None = None  # of the constraint, where there is one
+        if options.constraint is not None:
+            options, self.branches = constrained(options, options.constraint, target, len(prompt))
         self.target, self.drafter, self.verifier, self.options = target, drafter, verifier, options
         self.limit = target.context_length
         if options.exact and not verifier.exact_for:
@@ -200,6 +204,10 @@ class Decoding:
         # otherwise no path is that long, and asking for the depth could wait for a device
         if room < len(tree):
             tree = tree.truncated(room)  # of a drafter that does not mind the room
+        if self.branches is not None and (
+            tree.draw in ("chosen", "coupled") and tree.draw in self.verifier.exact_for
+        ):
+            tree = self.branches.fit(tree, room)
         if self.options.exact and len(tree) > 1 and tree.draw not in self.verifier.exact_for:
             raise ValueError(
                 f"{self.verifier.name} verification changes what the model would say on {tree.draw}"
@@ -257,6 +265,8 @@ class Decoding:
         self.session.commit(path)
         accepted = [tree.token_list[node] for node in path]
         self.context.tokens.extend(accepted)
+        if self.branches is not None:
+            self.branches.keep(accepted)
         self.root = verdict.next_token
         watch.lap("verify")
         self.draft.update(VerifiedTree(tree, path, output))

@@ -308,13 +308,22 @@ struct Drafting {
         return seconds;
     }
 
+    // The node with this token below another, -1 where there is none: what was run may have other
+    // numbers.
+    int64_t child(int64_t parent, int32_t token) const {
+        for (size_t i = parent + 1; i < nodes.size(); i++)
+            if (nodes[i].parent == parent && nodes[i].token == token) return i;
+        return -1;
+    }
+
     void learn(const VerifiedTree& verified) {
-        const int64_t* path = verified.path;
-        for (int64_t i = 0; i + 1 < verified.length; i++)
-            if (path[i] < (int64_t)expected.size() && expected[path[i]].made)
-                estimates.learn(expected[path[i]], verified.tokens[path[i + 1]]);
-        const int64_t end = path[verified.length - 1];
-        open = end < (int64_t)expected.size() ? std::move(expected[end]) : Prediction{};
+        int64_t node = nodes.empty() ? -1 : 0;
+        for (int64_t i = 1; i < verified.length && node >= 0; i++) {
+            const int32_t token = verified.tokens[verified.path[i]];
+            if (expected[node].made) estimates.learn(expected[node], token);
+            node = child(node, token);
+        }
+        open = node >= 0 ? std::move(expected[node]) : Prediction{};
         clear();
         for (Member& member : members) member.source->learn(verified);
     }

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from draftwood.costs.budget import Budget
@@ -135,15 +134,21 @@ class PythonMerger:
         return sum(session.spent() for session in self.slow)
 
     def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
-        path, tokens = accepted.path, accepted.tree.token_list
-        for node, child in pairwise(path):
+        node: int | None = 0 if self.tokens else None
+        for token in accepted.tokens[1:]:
             if node in self.expected:
-                self.estimates.learn(self.expected[node], tokens[child])
-        self.open = self.expected.get(path[-1])
+                self.estimates.learn(self.expected[node], token)
+            node = self._child(node, token)
+        self.open = None if node is None else self.expected.get(node)
         self._clear()
         news = TargetUpdate(accepted, self.sampling, quiet)
         for session in self.sessions:
             session.learn(news)
+
+    def _child(self, node: int | None, token: int) -> int | None:
+        """The node with this token below another: what was run may have other numbers."""
+        pairs = enumerate(zip(self.parents, self.tokens, strict=True))
+        return next((place for place, pair in pairs if pair == (node, token)), None)
 
     def _predict(self, node: int, rate: float, price: float) -> Prediction:
         """What follows a node, from all sources that are worth their time there.
