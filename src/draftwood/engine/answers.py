@@ -64,7 +64,7 @@ class Answers:
                 each.draft.follow(going[0][1].draft)
         self._asked = going
         shared = SharedPass(turn.shared.rows + len(going) - 1, turn.shared.tokens + len(going) - 1)
-        turn = replace(turn, alone=False, shared=shared)
+        turn = replace(turn, shared=shared)
         return [wanted for _, each in self._asked for wanted in each.next_inputs(turn)]
 
     def take(self, outputs: Sequence[Output], seconds: float) -> list[tuple[int, Step]] | None:

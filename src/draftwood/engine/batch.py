@@ -18,7 +18,7 @@ from draftwood.engine.task import (
     Turn,
 )
 from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import ForwardInput, Model, PromptInput, run_alone
+from draftwood.interfaces.model import ForwardInput, Model, PromptInput, StepInput, run_alone
 from draftwood.interfaces.verifier import Verifier
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
@@ -91,7 +91,6 @@ class Batch:
 
     def _ask_texts(self, numbers: Sequence[int], known: Mapping[int, Standing]) -> list[Event]:
         """Each text says what to run next, knowing what the others do."""
-        alone = len(self._running) == 1
         rows, tokens = (
             sum(self._rows.values()),
             sum(each.expected_tokens for each in known.values()),
@@ -100,7 +99,7 @@ class Batch:
         for number in numbers:
             rows -= self._rows[number]
             shared = SharedPass(rows, tokens - known[number].expected_tokens)
-            failed += self._ask(number, Turn(alone, shared=shared))
+            failed += self._ask(number, Turn(shared=shared))
             rows += self._rows.get(number, 0)
         return failed
 
@@ -191,7 +190,7 @@ def _forward(inputs: Sequence[Input]) -> Sequence[Any]:
 
 def _rows(given: Input) -> int:
     """Tokens that are run."""
-    if isinstance(given, OwnPass):
+    if isinstance(given, (OwnPass, StepInput)):
         return given.rows
     return len(given.tokens) if isinstance(given, PromptInput) else len(given.tree) - given.first
 

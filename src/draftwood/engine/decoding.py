@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from draftwood.engine.constrained import Branches, constrained
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.stopwatch import Stopwatch
-from draftwood.engine.task import Input, OwnPass, Standing, Turn
+from draftwood.engine.task import Input, Standing, Turn
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import (
     CHUNK,
@@ -22,11 +21,12 @@ from draftwood.interfaces.model import (
     ModelSession,
     Output,
     PromptInput,
+    StepInput,
     require_ability,
 )
 from draftwood.interfaces.step import StepModel, Stepper
 from draftwood.interfaces.verifier import Verdict, Verifier, follows_draws
-from draftwood.native.step import NativeDraft, NativeStep, UndrawableError
+from draftwood.native.step import NativeStep, UndrawableError
 from draftwood.rng import Rng
 from draftwood.sampling import (
     NOTHING_SHARED,
@@ -42,8 +42,8 @@ from draftwood.tree import DraftTree
 SMOOTHING = 0.1
 """What a step adds to the mean of the tokens that a step emits."""
 
-ALONE = Turn(alone=False)
-"""A turn of a task that nothing shares a pass with, and that makes its steps in Python."""
+ALONE = Turn()
+"""A turn of a task that nothing shares a pass with."""
 
 
 class Decoding:
@@ -94,6 +94,7 @@ class Decoding:
         self._seconds: dict[str, float] = {}  # of the step under way
         self._shared = NOTHING_SHARED
         self._expected_tokens = 1.0  # of a step
+        self._rows = 1  # of the last one
         self.root = -1
         self.emitted = 0
         self.finish_reason: FinishReason | None = None
@@ -134,10 +135,9 @@ class Decoding:
         if self.prompt_left:
             self.asked = self._chunk(turn.prompt_rows)
             return [self.asked]
-        if turn.alone and self._stepper is not None:
-            native = self.draft.native(replace(self.context, shared=turn.shared))
-            if native is not None:
-                return [OwnPass(partial(self._step, self._stepper, native), rows=1)]
+        step = self._whole_step(replace(self.context, shared=turn.shared))
+        if step is not None:
+            return [step]
         self.asked, self._seconds = self.propose()
         return [self.asked]
 
@@ -149,8 +149,13 @@ class Decoding:
 
     def take(self, outputs: Sequence[Any], seconds: float) -> Step | None:
         """What came of the inputs: a step, or None while the prompt goes on."""
-        if isinstance(outputs[0], NativeStep):
-            return self._took(outputs[0])
+        made = outputs[0]
+        if isinstance(made, UndrawableError):
+            raise undrawable(made.logits, self.emitted + made.draws) from None
+        if isinstance(made, BaseException):
+            raise made
+        if isinstance(made, NativeStep):
+            return self._took(made)
         given = self.asked
         if isinstance(given, PromptInput):
             return self.take_prompt(given.tokens, outputs[0], seconds)
@@ -216,18 +221,20 @@ class Decoding:
         watch.lap("draft")
         return ForwardInput(self.session, tree, hidden=self.draft.reads.hidden), watch.seconds
 
-    def _step(self, stepper: Stepper, native: NativeDraft) -> NativeStep:
-        """A step that the library makes by itself."""
+    def _whole_step(self, context: Context) -> StepInput | None:
+        """A step that the library makes by itself, where it can."""
+        if self._stepper is None:
+            return None
+        native = self.draft.native(context)
+        if native is None:
+            return None
         place = self.rng.next_draw[1]
-        try:
-            return stepper(native, self.root, place, self._room())
-        except UndrawableError as broken:
-            raise undrawable(broken.logits, self.emitted + broken.draws) from None
+        return self._stepper.step(native, self.root, place, self._room(), self._rows)
 
     def _took(self, made: NativeStep) -> Step:
         """Keep what came of such a step."""
         watch = Stopwatch(made.seconds)
-        path = made.path
+        path, self._rows = made.path, len(made.tokens)
         self.rng.skip(len(path))
         self.session.commit(path)
         accepted = [made.tokens[node] for node in path]

@@ -48,13 +48,10 @@ class Turn:
     """What a task may ask for, as a batch tells it before each pass.
 
     Attributes:
-        alone: whether no other task is under way, so that an ``OwnPass`` keeps nobody from sharing
-            a pass.
         prompt_rows: most tokens of its prompt.
         shared: what the other tasks do in the same pass.
     """
 
-    alone: bool = False
     prompt_rows: int = CHUNK
     shared: SharedPass = NOTHING_SHARED
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.native.step import StepCaller
 from draftwood.tree import DraftTree
 
 Keep = Literal["all", "last", "none"]
@@ -219,7 +220,25 @@ class PromptInput:
     hidden: tuple[int, ...] = ()
 
 
-PassInput = ForwardInput | PromptInput
+@dataclass(frozen=True, eq=False)
+class StepInput:
+    """One sequence's part in a forward pass: a whole step of its text, as a ``Stepper`` gives it.
+
+    Attributes:
+        caller: makes the step.
+        most: draft tokens.
+        hidden: layers whose hidden states are handed out.
+        rows: that it is expected to run.
+    """
+
+    session: ModelSession
+    caller: StepCaller
+    most: int
+    hidden: tuple[int, ...]
+    rows: int
+
+
+PassInput = ForwardInput | PromptInput | StepInput
 """One sequence's part in a forward pass."""
 
 
@@ -269,8 +288,10 @@ class Model(Protocol):
         """A forward pass over several sequences, each of which takes part once.
 
         They may have different lengths and different trees, and chunks of prompts may be among
-        them. Inputs that run different layers are computed in a pass each. Where the pass fails, no
-        sequence has become longer; after a ValueError or MemoryError each is just as before.
+        them; steps may be where the model is a ``StepModel``, and give a ``NativeStep`` or the
+        error that befell the step. Inputs that run different layers are computed in a pass each.
+        Where the pass fails, no sequence has become longer; after a ValueError or MemoryError each
+        is just as before.
         """
         ...
 
@@ -329,6 +350,8 @@ def run_alone(given: PassInput) -> Output:
     """One sequence's part in a forward pass, in a pass of its own."""
     if isinstance(given, PromptInput):
         return given.session.extend(given.tokens, given.keep, given.hidden)
+    if isinstance(given, StepInput):
+        return given.session.model.forward([given])[0]
     output = given.session.forward(given.tree, given.first, given.hidden)
     return Output(kept(output.logits, given.keep), output.hidden)
 

@@ -1,27 +1,23 @@
-"""Whole steps of one text in one call, for models and drafters that the library has."""
+"""Whole steps of texts made by the library, for models and drafters that it has."""
 
 from typing import Protocol, runtime_checkable
 
-from draftwood.interfaces.model import ModelSession
-from draftwood.native.step import NativeDraft, NativeStep
+from draftwood.interfaces.model import ModelSession, StepInput
+from draftwood.native.step import NativeDraft
 
 
-@runtime_checkable
 class Stepper(Protocol):
-    """Decodes a sequence step by step: draft, forward pass, the target's own draws, learning."""
+    """What decodes a sequence: draft, forward pass, the target's own draws, learning."""
 
-    def __call__(self, draft: NativeDraft, root: int, place: int, room: int) -> NativeStep:
-        """One step; the path is yet to be committed.
+    def step(self, draft: NativeDraft, root: int, place: int, room: int, rows: int) -> StepInput:
+        """What makes the next step in a forward pass of the model; its path is yet to be committed.
 
         Args:
             draft: what drafts.
             root: the newest token.
             place: number of the next draw.
             room: most draft tokens in a row.
-
-        Raises:
-            ValueError: for a token beyond the vocabulary.
-            UndrawableError: where no token can be drawn.
+            rows: that the pass is expected to run.
         """
         ...
 

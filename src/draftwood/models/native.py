@@ -1,20 +1,20 @@
 """Models on a CPU, where one C++ call runs all layers."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import Output
+from draftwood.interfaces.model import ALL_LAYERS
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.described import DescribedModel
 from draftwood.models.ends import beyond
 from draftwood.models.families import Scales
 from draftwood.models.native_ends import NativeEnds
-from draftwood.models.native_step import NativeStepper
-from draftwood.models.session import PackedInput, PooledSession
+from draftwood.models.native_step import NativeStepper, run_steps
+from draftwood.models.session import Packed, PackedInput, PackedStep, PooledSession
 from draftwood.native import library, structures
 from draftwood.native.cache_types import CacheType, stored_as
 from draftwood.native.clock import PhaseClock
@@ -134,52 +134,72 @@ class NativeModel(DecoderModel):
     def ends(self) -> NativeEnds:
         return NativeEnds(self)
 
-    def alike(self, part: PackedInput) -> object:
+    def alike(self, part: Packed) -> object:
         return part.layers  # rows do not touch each other's results
 
-    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
-        places = [part.place for part in parts]
-        counts = [place.count for place in places]
-        sees = [part.sees.contiguous() for part in parts]
-        states = {
-            layer: torch.empty(sum(counts), self.sizes.hidden, dtype=torch.float32)
-            for layer in hidden
-        }
-        logits = torch.empty(
-            sum(part.wanted for part in parts), self.vocab_size, dtype=torch.float32
-        )
-        tokens = _joined([part.tokens for part in parts])
+    def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
+        steps = [part for part in parts if isinstance(part, PackedStep)]
+        others = [part for part in parts if isinstance(part, PackedInput)]
+        rows = sum(part.place.count for part in others)
+        room = rows + sum(part.place.count for part in steps)
+        states = {layer: torch.empty(room, self.sizes.hidden) for layer in hidden}
+        logits = torch.empty(sum(part.wanted for part in others), self.vocab_size)
+        tokens = _joined([part.tokens for part in others])
+        run = self._input(others, tokens, logits, states)
+        at_once = self.prepare(run)
+        if not steps:
+            if self.library.draftwood_run(self.structure, run, at_once) >= 0:
+                raise ValueError(beyond(tokens, self.vocab_size))
+            made = []
+        else:
+            made = run_steps(self, run, steps, rows, states, at_once)
+        held = {layer: state[:rows].to(self.dtype) for layer, state in states.items()}
+        given = iter(outputs(logits, held, others))
+        return [made.pop(0) if isinstance(part, PackedStep) else next(given) for part in parts]
+
+    def _input(
+        self,
+        parts: Sequence[PackedInput],
+        tokens: Tensor,
+        logits: Tensor,
+        states: dict[int, Tensor],
+    ) -> structures.CForwardInput:
+        """What the library reads of parts that go through the same layers."""
         positions = _joined([part.positions for part in parts])
-        numbers = [
-            number
-            for part, place in zip(parts, places, strict=True)
-            for number in (place.slot, place.start, place.count, part.before, part.wanted)
-        ]
+        sees = [part.sees.contiguous() for part in parts]
+        numbers = [number for part in parts for number in self._sequence(part)]
+        layers = parts[0].layers if parts else ALL_LAYERS
         run = structures.CForwardInput(
             sequences=library.integers(numbers),
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
-            attention=self._kept(parts[0].layers.without_attention),
-            mlp=self._kept(parts[0].layers.without_mlp),
+            attention=self._kept(layers.without_attention),
+            mlp=self._kept(layers.without_mlp),
             sees=library.integers([each.data_ptr() for each in sees]),
             hidden=library.integers(
                 [states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]
             ),
             logits=logits.data_ptr(),
             num_sequences=len(parts),
-            rows=sum(counts),
+            rows=len(tokens),
             layers=self.depth,
         )
-        at_once = self.prepare(run)
-        if self.library.draftwood_run(self.structure, run, at_once) >= 0:
-            raise ValueError(beyond(tokens, self.vocab_size))
-        return outputs(
-            logits, {layer: state.to(self.dtype) for layer, state in states.items()}, parts
-        )
+        run.kept = (tokens, positions, sees)  # in memory as long as the structure
+        return run
+
+    def _sequence(self, part: PackedInput) -> tuple[int, ...]:
+        """As Sequence of visibility.h."""
+        place = part.place
+        return place.slot, place.start, place.count, part.before, part.wanted
+
+    def places_of(self, steps: Sequence[PackedStep]) -> Any:
+        """Likewise where texts go on; how many nodes they have the library says."""
+        starts = [(part.place.slot, part.place.start) for part in steps]
+        return library.integers([n for slot, at in starts for n in (slot, at, 0, at, 0)])
 
     def stepper(self, session: PooledSession, key: int, temperature: float) -> NativeStepper:
         """Implements ``interfaces.step.StepModel``."""
-        return NativeStepper(self, session, key, temperature)
+        return NativeStepper(session, key, temperature)
 
     def prepare(self, run: structures.CForwardInput) -> int:
         """Say where the cache is now, and the clock; gives the number of threads."""
@@ -335,4 +355,6 @@ def _gating(sizes: Sizes, scales: Scales) -> structures.CGating:
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
     """64-bit integers, one tensor of several."""
+    if not pieces:
+        return torch.empty(0, dtype=torch.int64)
     return (pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))).to(torch.int64).contiguous()

@@ -1,13 +1,16 @@
-"""Steps of one text on a ``NativeModel``, each in one call of the library."""
+"""Steps of texts on a ``NativeModel``, all of a forward pass in one call of the library."""
 
+from collections.abc import Sequence
+from ctypes import c_int64
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from draftwood.interfaces.model import StepInput
 from draftwood.models.ends import beyond
-from draftwood.models.session import PooledSession
-from draftwood.native import library, structures
+from draftwood.models.session import PackedStep, PooledSession
+from draftwood.native import structures
 from draftwood.native.step import NativeDraft, NativeStep, StepCaller
 
 if TYPE_CHECKING:
@@ -22,43 +25,57 @@ class NativeStepper:
         temperature: 0 takes the likeliest tokens.
     """
 
-    def __init__(
-        self, model: "NativeModel", session: PooledSession, key: int, temperature: float
-    ) -> None:
-        self.model, self.session = model, session
-        every = bytes([1]) * model.depth
-        self._run = structures.CForwardInput(attention=every, mlp=every, layers=model.depth)
-        self._hidden: dict[int, Tensor] = {}
-        self._hand_out((), 0)
-        self._call = StepCaller(key, temperature)
+    def __init__(self, session: PooledSession, key: int, temperature: float) -> None:
+        self.session, self.caller = session, StepCaller(key, temperature)
 
-    def __call__(self, draft: NativeDraft, root: int, place: int, room: int) -> NativeStep:
-        model = self.model
-        with model.pool.lock:
-            nodes = self.session.place_nodes(1 + draft.most)
-            model.pool.cover([nodes])
-            self._hand_out(draft.hidden, 1 + draft.most)
-            at_once = model.prepare(self._run)
-            sequence = (nodes.slot, nodes.start)
-            try:
-                made = self._call(
-                    (model.structure, self._run), sequence, draft, root, place, room, at_once
-                )
-            except IndexError as error:
-                raise ValueError(beyond(torch.tensor(error.args[0]), model.vocab_size)) from None
-        return made._replace(hidden=self._hidden) if self._hidden else made
+    def step(self, draft: NativeDraft, root: int, place: int, room: int, rows: int) -> StepInput:
+        self.caller.prepare(draft, root, place, room)
+        return StepInput(self.session, self.caller, draft.most, draft.hidden, rows)
 
-    def _hand_out(self, layers: tuple[int, ...], rows: int) -> None:
-        """Room for the hidden states of these layers, told to the library."""
-        depth, held = self.model.depth, self._hidden
-        is_told = bool(self._run.hidden) and held.keys() == set(layers)
-        if is_told and all(len(states) >= rows for states in held.values()):
-            return
-        if not all(0 <= layer <= depth for layer in layers):
-            raise ValueError(f"the model has hidden states 0 to {depth}, not {layers}")
-        width = self.model.sizes.hidden
-        self._hidden = {layer: torch.empty(rows, width, dtype=torch.float32) for layer in layers}
-        addresses = [
-            self._hidden[layer].data_ptr() if layer in layers else 0 for layer in range(depth + 1)
-        ]
-        self._run.hidden = library.integers(addresses)
+
+def run_steps(
+    model: "NativeModel",
+    beside: structures.CForwardInput,
+    steps: Sequence[PackedStep],
+    rows: int,
+    states: dict[int, Tensor],
+    threads: int,
+) -> list[NativeStep | BaseException]:
+    """A forward pass over steps, and over what is run beside them.
+
+    Args:
+        rows: of these others.
+        states: of all rows, by layer, the others' first.
+
+    Raises:
+        ValueError: for a token beyond the vocabulary.
+    """
+    count = len(steps)
+    callers = [part.step.caller for part in steps]
+    first = (c_int64 * count)()
+    odd = model.library.draftwood_steps(
+        model.structure,
+        beside,
+        (c_int64 * count)(*(caller.address for caller in callers)),
+        model.places_of(steps),
+        first,
+        count,
+        threads,
+    )
+    if odd >= 0:
+        raise ValueError(beyond(_all_tokens(beside, rows, callers), model.vocab_size))
+    made: list[NativeStep | BaseException] = []
+    for part, caller, start in zip(steps, callers, first, strict=True):
+        step = caller.result(model.vocab_size)
+        if part.hidden and isinstance(step, NativeStep):
+            own = slice(rows + start, rows + start + len(step.tokens))
+            step = step._replace(hidden={layer: states[layer][own] for layer in part.hidden})
+        made.append(step)
+    return made
+
+
+def _all_tokens(
+    beside: structures.CForwardInput, rows: int, callers: Sequence[StepCaller]
+) -> Tensor:
+    before = (c_int64 * rows).from_address(beside.tokens) if rows else ()
+    return torch.tensor([*before, *(token for caller in callers for token in caller.tokens)])

@@ -14,7 +14,7 @@ from draftwood.interfaces.model import (
     require_layers,
 )
 from draftwood.models.cache import CachePool
-from draftwood.models.session import PackedInput, PooledSession, forward
+from draftwood.models.session import Packed, PackedStep, PooledSession, forward
 from draftwood.models.support import context_length
 
 
@@ -46,7 +46,7 @@ class PoolOfSequences(InProcess, ABC):
     def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
         return forward(self, inputs)  # type: ignore[arg-type]
 
-    def run(self, parts: Sequence[PackedInput]) -> list[Output]:
+    def run(self, parts: Sequence[Packed]) -> list[Output]:
         """Run the parts of several sequences; write their keys and values to the pool.
 
         Those that are not alike are run in a pass each.
@@ -61,13 +61,15 @@ class PoolOfSequences(InProcess, ABC):
                 some = [parts[number] for number in numbers]
                 wanted = tuple(sorted({layer for part in some for layer in part.hidden}))
                 for number, output in zip(numbers, self.compute(some, wanted), strict=True):
-                    outputs[number] = _only(parts[number].hidden, output)
+                    outputs[number] = _only(parts[number], output)
         return [outputs[number] for number in range(len(parts))]
 
-    def alike(self, part: PackedInput) -> object:
+    def alike(self, part: Packed) -> object:
         """What parts that are computed together have in common; a chunk of a prompt is run by
         itself, as others would be padded to its length.
         """
+        if isinstance(part, PackedStep):
+            raise ValueError(f"{type(self).__name__} makes no steps by itself; run a tree")
         return id(part) if part.is_prompt else (part.layers, part.keep)
 
     def check(self, layers: Layers) -> None:
@@ -75,15 +77,16 @@ class PoolOfSequences(InProcess, ABC):
         require_layers(self, layers)  # type: ignore[arg-type]
 
     @abstractmethod
-    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
+    def compute(self, parts: Sequence[Any], hidden: Sequence[int]) -> list[Any]:
         """The forward pass over parts that are alike.
 
         There is room for it in the pool, and it has the pool to itself.
         """
 
 
-def _only(hidden: Sequence[int], output: Output) -> Output:
-    """The output with the hidden states of these layers, of those that others wanted too."""
-    if len(hidden) == len(output.hidden):
+def _only(part: Packed, output: Output) -> Output:
+    """The output with the hidden states of its own layers, of those that others wanted too."""
+    hidden = part.hidden
+    if isinstance(part, PackedStep) or len(hidden) == len(output.hidden):
         return output
     return Output(output.logits, {layer: output.hidden[layer] for layer in hidden})

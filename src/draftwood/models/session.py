@@ -20,6 +20,7 @@ from draftwood.interfaces.model import (
     Output,
     PassInput,
     PromptInput,
+    StepInput,
 )
 from draftwood.models.cache import CachePool, CacheSlice
 from draftwood.tree import DraftTree
@@ -88,6 +89,28 @@ class PackedInput:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class PackedStep:
+    """One sequence's share of a forward pass that the library drafts, runs and verifies itself.
+
+    Attributes:
+        place: for the largest tree.
+        step: what makes it.
+    """
+
+    place: CacheSlice
+    step: StepInput
+    layers: Layers = ALL_LAYERS
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Layers whose hidden states are handed out."""
+        return self.step.hidden
+
+
+Packed = PackedInput | PackedStep
+
+
 @runtime_checkable
 class PooledModel(Model, Protocol):
     """A model whose sequences live in the slots of one pool."""
@@ -95,7 +118,7 @@ class PooledModel(Model, Protocol):
     @property
     def pool(self) -> CachePool: ...
 
-    def run(self, parts: Sequence[PackedInput]) -> list[Output]:
+    def run(self, parts: Sequence[Packed]) -> list[Output]:
         """Run the parts of several sequences; write their keys and values to the pool."""
         ...
 
@@ -198,9 +221,11 @@ class PooledSession(InProcess):
             hidden=tuple(hidden),
         )
 
-    def take(self, part: PackedInput) -> None:
+    def take(self, part: Packed) -> None:
         """Go on behind a part of this sequence that was run."""
-        if part.is_prompt:
+        if isinstance(part, PackedStep):
+            self._ran, self._layers = part.place.count, ALL_LAYERS
+        elif part.is_prompt:
             self._length, self._ran = self._length + part.place.count, 0
         else:
             self._ran, self._layers = len(part.tree_positions), part.layers
@@ -208,6 +233,11 @@ class PooledSession(InProcess):
     def spoil(self) -> None:
         """A pass failed in its midst: what nodes had in the cache may be gone."""
         self._ran = 0
+
+    def step(self, given: StepInput) -> PackedStep:
+        """This sequence's share of a forward pass that the library drafts itself."""
+        self._require_open("forward")
+        return PackedStep(CacheSlice(self.slot, self._length, 1 + given.most), given)
 
     def place_nodes(self, count: int) -> CacheSlice:
         """Where a tree of so many nodes belongs, for a caller who runs it through all layers and
@@ -284,9 +314,11 @@ def _sessions_of(inputs: Sequence[PassInput], pool: CachePool) -> list[PooledSes
     return sessions
 
 
-def _part_of(each: PassInput) -> PackedInput:
+def _part_of(each: PassInput) -> Packed:
     session = each.session
     assert isinstance(session, PooledSession)
+    if isinstance(each, StepInput):
+        return session.step(each)
     if isinstance(each, PromptInput):
         return session.chunk(each.tokens, each.keep, each.hidden)
     return session.part(each.tree, each.first, each.layers, each.keep, each.hidden)

@@ -889,44 +889,26 @@ int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Forwar
     return -1;
 }
 
-// A whole step of one text. Of `run` only the layers and the cache are read; its sequence is that
-// slot behind so many committed tokens. Returns what draftwood_run does.
-int32_t draftwood_step(const draftwood::Decoder* decoder, draftwood::ForwardInput* run,
-                       draftwood::Step* step, int64_t slot, int64_t committed, int32_t threads) {
+// A step of each of several texts. `beside` holds the layers to run, other sequences for the same
+// pass (there may be none), and where the states of all rows go: the others' first, then those of
+// the steps in their order. `places`: where each text goes on. Writes each step's first row behind
+// the others' to `first`. Returns what draftwood_run does.
+int32_t draftwood_steps(const draftwood::Decoder* decoder, const draftwood::ForwardInput* beside,
+                        draftwood::Step* const* steps, const draftwood::Sequence* places,
+                        int64_t* first, int64_t count, int32_t threads) {
     using namespace draftwood;
-    thread_local std::vector<uint8_t> sees;
-    thread_local std::vector<int64_t> positions;
     thread_local std::unique_ptr<float[]> logits;
-    thread_local int64_t size = 0;  // of the logits
-    Stepper stepper(*step, decoder->vocabulary);
+    thread_local int64_t room = 0;  // of the logits
+    for (int64_t i = 0; i < count; i++) Stepper(*steps[i], decoder->vocabulary).draft(threads);
+    Pass pass(*decoder, *beside, steps, places, count);
+    const ForwardInput all = pass.joined(logits, room);
+    std::copy(pass.first.begin(), pass.first.end(), first);
+    if (!all.rows) return -1;  // all have failed
     Lap lap;
-    try {
-        stepper.draft(threads);
-    } catch (const ForeignError&) {
-        return FOREIGN_ERROR;
-    }
-    step->draft_seconds = lap();
-    const int64_t nodes = step->nodes;
-    sees.resize(nodes * nodes), positions.resize(nodes);
-    stepper.relate(sees.data(), positions.data());
-    for (int64_t& position : positions) position += committed;
-    if (size < nodes * decoder->vocabulary) {
-        size = nodes * decoder->vocabulary;
-        logits.reset(new float[size]);
-    }
-    const Sequence sequence{slot, committed, nodes, committed, nodes};
-    const uint8_t* const seen = sees.data();
-    run->num_sequences = 1, run->rows = (int32_t)nodes;
-    run->sequences = &sequence, run->tokens = step->tokens, run->positions = positions.data();
-    run->sees = &seen, run->logits = logits.get();
-    const int32_t odd = draftwood_run(decoder, run, threads);
-    step->target_seconds = lap();
+    const int32_t odd = draftwood_run(decoder, &all, threads);
     if (odd >= 0) return odd;
-    stepper.match(logits.get());
-    step->verify_seconds = lap();
-    const auto each = [&](int64_t count, auto act) { for_each(count, threads, act); };
-    if (!step->broken) stepper.learn(logits.get(), run->hidden, each);
-    step->draft_seconds += lap();
+    pass.settle(logits.get(), lap(),
+                [&](int64_t number, auto act) { for_each(number, threads, act); });
     return -1;
 }
 

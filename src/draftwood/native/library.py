@@ -43,7 +43,6 @@ from draftwood.native.structures import (
     CHead,
     CHeadTree,
     CMatrix,
-    CStep,
     CStoredBlocks,
     CSuccessors,
 )
@@ -59,9 +58,17 @@ ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and wi
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_structure_size": (c_int64, (c_int32,)),
     "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
-    "draftwood_step": (
+    "draftwood_steps": (
         c_int32,
-        (POINTER(CDecoder), POINTER(CForwardInput), POINTER(CStep), c_int64, c_int64, c_int32),
+        (
+            POINTER(CDecoder),
+            POINTER(CForwardInput),
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_int64,
+            c_int32,
+        ),
     ),
     "draftwood_head_new": (c_void_p, (POINTER(CHead),)),
     "draftwood_head_free": (None, (c_void_p,)),

@@ -1,11 +1,11 @@
-// A step of a text that is decoded by itself: draft, run, match and learn. The same as Decoding
-// does piece by piece (engine/decoding.py), with the sources of merging.h and the rule of
-// verifiers/match.py.
+// Steps of texts: draft, run, match and learn. The same as Decoding does piece by piece
+// (engine/decoding.py), with the sources of merging.h and the rule of verifiers/match.py.
 #pragma once
 
 #include <chrono>
 
 #include "merging.h"
+#include "network.h"
 
 namespace draftwood {
 
@@ -25,7 +25,23 @@ struct Step {
     uint64_t* proposers;  // as of draftwood_drafting_proposers
     int64_t nodes, kept, next_token;
     const float* broken;  // a row of logits of which no token can be drawn, else null
+    int32_t failed;       // whether a source that only Python has failed; then nothing was run
     double draft_seconds, target_seconds, verify_seconds;
+};
+
+// Seconds since it was asked last.
+class Lap {
+public:
+    double operator()() {
+        const Clock::time_point now = Clock::now();
+        const double seconds = std::chrono::duration<double>(now - since).count();
+        since = now;
+        return seconds;
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point since = Clock::now();
 };
 
 class Stepper {
@@ -34,6 +50,17 @@ public:
 
     // The tree that emits most tokens a second; see Budget.best.
     void draft(int32_t threads) {
+        Lap lap;
+        step.failed = 0, step.broken = nullptr, step.kept = 0;
+        try {
+            grow(threads);
+        } catch (const ForeignError&) {
+            step.failed = 1, step.nodes = 0;
+        }
+        step.draft_seconds = lap();
+    }
+
+    void grow(int32_t threads) {
         step.nodes = 1;
         step.tokens[0] = step.root, step.parents[0] = -1, step.chances[0] = 1;
         if (!step.drafting || !step.most) return;
@@ -68,7 +95,6 @@ public:
 
     // The target's own draws, as long as the tree holds them.
     void match(const float* logits) {
-        step.broken = nullptr, step.kept = 0;
         for (int64_t node = 0; node >= 0; node = child_of(node, step.next_token)) {
             const float* row = logits + node * vocabulary;
             const PlaceKey key = place_key(step.key, step.place + step.kept);
@@ -111,19 +137,87 @@ private:
     }
 };
 
-// Seconds since it was asked last.
-class Lap {
+// The steps of one pass, and the sequences that are run beside them.
+class Pass {
 public:
-    double operator()() {
-        const Clock::time_point now = Clock::now();
-        const double seconds = std::chrono::duration<double>(now - since).count();
-        since = now;
-        return seconds;
+    Pass(const Decoder& decoder, const ForwardInput& beside, Step* const* steps,
+         const Sequence* places, int64_t count)
+        : decoder(decoder), beside(beside), steps(steps), count(count) {
+        sequences.assign(beside.sequences, beside.sequences + beside.num_sequences);
+        sequences.insert(sequences.end(), places, places + count);
+        tokens.assign(beside.tokens, beside.tokens + beside.rows);
+        positions.assign(beside.positions, beside.positions + beside.rows);
+        seen.assign(beside.sees, beside.sees + beside.num_sequences);
+        for (int32_t i = 0; i < beside.num_sequences; i++) wanted += sequences[i].wanted;
     }
 
+    // What is to be run once all trees are drafted; a step that failed takes no part.
+    ForwardInput joined(std::unique_ptr<float[]>& logits, int64_t& room) {
+        int64_t rows = 0, squares = 0;
+        for (int64_t i = 0; i < count; i++)
+            rows += steps[i]->nodes, squares += steps[i]->nodes * steps[i]->nodes;
+        sees.resize(squares), positions.resize(beside.rows + rows);
+        int64_t row = beside.rows, square = 0, kept = beside.num_sequences;
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t nodes = steps[i]->nodes;
+            first.push_back(row - beside.rows);
+            if (!nodes) continue;
+            Sequence sequence = sequences[beside.num_sequences + i];
+            sequence.count = sequence.wanted = nodes;
+            sequences[kept++] = sequence;
+            tokens.insert(tokens.end(), steps[i]->tokens, steps[i]->tokens + nodes);
+            seen.push_back(&sees[square]);
+            Stepper(*steps[i], decoder.vocabulary).relate(&sees[square], &positions[row]);
+            for (int64_t node = 0; node < nodes; node++) positions[row + node] += sequence.start;
+            row += nodes, square += nodes * nodes;
+        }
+        const int64_t needed = (wanted + rows) * decoder.vocabulary;
+        if (room < needed) room = needed, logits.reset(new float[needed]);
+        ForwardInput all = beside;
+        all.num_sequences = (int32_t)kept, all.rows = (int32_t)row;
+        all.sequences = sequences.data(), all.tokens = tokens.data();
+        all.positions = positions.data(), all.sees = seen.data(), all.logits = logits.get();
+        return all;
+    }
+
+    // Match and learn; `seconds` of the pass are shared by rows.
+    template <class Each>
+    void settle(const float* logits, double seconds, Each each) const {
+        const int64_t vocabulary = decoder.vocabulary;
+        if (wanted) std::copy(logits, logits + wanted * vocabulary, beside.logits);
+        const float* const own = logits + wanted * vocabulary;
+        const double share = seconds / (double)tokens.size();
+        each(count, [&](int64_t i) {
+            Step& step = *steps[i];
+            if (!step.nodes) return;
+            step.target_seconds = share * step.nodes;
+            Stepper stepper(step, vocabulary);
+            Lap lap;
+            stepper.match(own + first[i] * vocabulary);
+            step.verify_seconds = lap();
+            if (step.broken) return;
+            std::vector<const float*> hidden(beside.layers + 1, nullptr);
+            for (size_t layer = 0; beside.hidden && layer < hidden.size(); layer++)
+                if (const float* states = beside.hidden[layer])
+                    hidden[layer] = states + (beside.rows + first[i]) * decoder.hidden;
+            stepper.learn(own + first[i] * vocabulary, hidden.data(), each);
+            step.draft_seconds += lap();
+        });
+    }
+
+    // Rows of the steps before each one's.
+    std::vector<int64_t> first;
+
 private:
-    using Clock = std::chrono::steady_clock;
-    Clock::time_point since = Clock::now();
+    const Decoder& decoder;
+    const ForwardInput& beside;
+    Step* const* steps;
+    const int64_t count;
+    int64_t wanted = 0;  // rows of logits of the others
+    std::vector<Sequence> sequences;
+    std::vector<int64_t> tokens, positions;
+    std::vector<const uint8_t*> seen;
+    std::vector<uint8_t> sees;
 };
 
 }  // namespace draftwood

@@ -1,8 +1,8 @@
-"""A step of one text in one call of the library; see step.h."""
+"""Whole steps of texts in one call of the library; see step.h."""
 
 import math
 from collections.abc import Mapping
-from ctypes import c_float
+from ctypes import addressof, c_float
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.native import library, structures
+from draftwood.native import structures
 from draftwood.native.drafting import Costs, Drafting
 
 
@@ -64,10 +64,6 @@ class NativeStep(NamedTuple):
     hidden: Mapping[int, Float[Tensor, "nodes dim"]] = {}
 
 
-FOREIGN_ERROR = -2
-"""What the library says where a source that only Python has raised an error; see foreign.h."""
-
-
 class UndrawableError(Exception):
     """The logits behind a node leave no token to draw."""
 
@@ -85,54 +81,49 @@ class StepCaller:
     """
 
     def __init__(self, key: int, temperature: float) -> None:
-        self._call = library.library().draftwood_step
-        self._step = structures.CStep(key=key, is_drawn=temperature > 0.0, temperature=temperature)
+        self.structure = structures.CStep(
+            key=key, is_drawn=temperature > 0.0, temperature=temperature
+        )
+        self.address = addressof(self.structure)
         self._alone = Costs([1.0], [math.inf])  # a root without draft tokens
-        self._costs: Costs | None = None  # that the structure points to
+        self._costs = self._alone
+        self._told: Costs | None = None  # that the structure points to
+        self._drafting: Drafting | None = None
 
-    def __call__(
-        self,
-        run: tuple[structures.CDecoder, structures.CForwardInput],
-        sequence: tuple[int, int],
-        draft: NativeDraft,
-        root: int,
-        place: int,
-        room: int,
-        threads: int,
-    ) -> NativeStep:
-        """One step.
+    def prepare(self, draft: NativeDraft, root: int, place: int, room: int) -> None:
+        """Write down what the next step is.
 
         Args:
-            run: the model, and its layers and cache.
-            sequence: its slot, and how many tokens are committed there.
             draft: what drafts.
             root: the newest token.
             place: number of the next draw.
             room: most draft tokens in a row.
-            threads: that run.
-
-        Raises:
-            IndexError: with a token that the model does not know.
-            UndrawableError: where no token can be drawn.
         """
-        step, costs = self._step, draft.costs or self._alone
-        if costs is not self._costs:
-            self._costs, step.most = costs, draft.most
+        step, costs = self.structure, draft.costs or self._alone
+        self._costs, self._drafting = costs, draft.drafting
+        if costs is not self._told:
+            self._told, step.most = costs, draft.most
             step.costs, step.slopes = costs.addresses[:2]
             step.tokens, step.parents, step.path, step.chances, step.proposers = costs.addresses[2:]
         step.drafting = None if draft.drafting is None else draft.drafting.handle
         step.room, step.root, step.place, step.others = room, root, place, draft.others
         step.ranks, step.temperature_of_ranks = draft.ranks, draft.temperature
-        odd = self._call(*run, step, *sequence, threads)
+
+    @property
+    def tokens(self) -> list[int]:
+        """Of the nodes of the last tree."""
+        return self._costs.tokens[: self.structure.nodes]
+
+    def result(self, vocabulary: int) -> "NativeStep | BaseException":
+        """What came of the step, without hidden states, or the error that befell it alone."""
+        step, costs = self.structure, self._costs
         size, kept = step.nodes, step.kept
-        if odd == FOREIGN_ERROR:
-            assert draft.drafting is not None  # whose source failed
-            raise draft.drafting.error()
-        if odd >= 0:
-            raise IndexError(costs.tokens[odd])
+        if step.failed:
+            assert self._drafting is not None  # whose source failed
+            return self._drafting.error()
         if step.broken:
-            row = (c_float * run[0].vocabulary).from_address(step.broken)
-            raise UndrawableError(torch.frombuffer(row, dtype=torch.float32).clone(), kept)
+            row = (c_float * vocabulary).from_address(step.broken)
+            return UndrawableError(torch.frombuffer(row, dtype=torch.float32).clone(), kept)
         return NativeStep(
             costs.tokens[:size],
             costs.parents[:size],

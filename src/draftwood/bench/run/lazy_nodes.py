@@ -8,6 +8,7 @@ are those of ordinary decoding; times mean nothing.
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
+from typing import Any
 
 import torch
 from greenlet import getcurrent, greenlet
@@ -117,7 +118,7 @@ class Shared(PoolOfSequences):
         self.layers, self.hidden_size = inner.layers, inner.hidden_size  # type: ignore[attr-defined]
         self.end_tokens, self.device = inner.end_tokens, inner.device  # type: ignore[attr-defined]
 
-    def run(self, parts: Sequence[PackedInput]) -> list[Output]:
+    def run(self, parts: Sequence[Any]) -> list[Output]:
         return [self.together.wait(self, part) for part in parts]
 
     def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
