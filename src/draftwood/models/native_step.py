@@ -39,7 +39,7 @@ class NativeStepper:
             model.pool.cover([nodes])
             self._hand_out(draft.hidden, 1 + draft.most)
             at_once = model.prepare(self._run)
-            sequence = (nodes.slot, nodes.start)
+            sequence = (model.pool.address_of(nodes.slot), nodes.start)
             try:
                 made = self._call(
                     (model.structure, self._run), sequence, draft, root, place, room, at_once

@@ -37,6 +37,7 @@ from draftwood.native.compiler import (
 )
 from draftwood.native.structures import (
     STRUCTURES,
+    CCacheShape,
     CDecoder,
     CForwardInput,
     CFusionInput,
@@ -61,7 +62,12 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
     "draftwood_step": (
         c_int32,
-        (POINTER(CDecoder), POINTER(CForwardInput), POINTER(CStep), c_int64, c_int64, c_int32),
+        (POINTER(CDecoder), POINTER(CForwardInput), POINTER(CStep), c_void_p, c_int64, c_int32),
+    ),
+    "draftwood_cache_block": (c_int64, (POINTER(CCacheShape),)),
+    "draftwood_keep_path": (
+        None,
+        (POINTER(CCacheShape), c_void_p, c_int64, POINTER(c_int64), c_int64),
     ),
     "draftwood_head_new": (c_void_p, (POINTER(CHead),)),
     "draftwood_head_free": (None, (c_void_p,)),

@@ -102,7 +102,7 @@ class StepCaller:
 
         Args:
             run: the model, and its layers and cache.
-            sequence: its slot, and how many tokens are committed there.
+            sequence: where its table of blocks is, and how many tokens are committed there.
             draft: what drafts.
             root: the newest token.
             place: number of the next draw.
