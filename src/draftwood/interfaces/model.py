@@ -130,6 +130,41 @@ class Output:
     hidden: dict[int, Float[Tensor, "nodes dim"]] = field(default_factory=dict)
 
 
+class CacheFullError(MemoryError):
+    """The limit on a cache leaves no room for what is asked; nothing was written."""
+
+
+@runtime_checkable
+class BlockCache(Protocol):
+    """What a scheduler asks a cache in blocks, as ``NativeModel.pool`` is one.
+
+    Blocks that are only held for texts to come count as free.
+
+    Attributes:
+        limit: most bytes that it may take; None for no limit.
+        block_bytes: of a block.
+    """
+
+    limit: int | None
+    block_bytes: int
+
+    @property
+    def used_blocks(self) -> int: ...
+
+    @property
+    def free_blocks(self) -> int | None:
+        """None where there is no limit."""
+        ...
+
+    def blocks_for(self, length: int) -> int:
+        """Blocks that so many tokens take."""
+        ...
+
+    def blocks_wanted(self, slot: int, start: int, count: int) -> int:
+        """Blocks that must be found before so many places of a slot are written."""
+        ...
+
+
 @runtime_checkable
 class ModelSession(Protocol):
     """One sequence on one model, used for targets and for draft models.
@@ -169,11 +204,12 @@ class ModelSession(Protocol):
         """
         ...
 
-    def fork(self, into: "ModelSession | None" = None) -> "ModelSession":
+    def fork(self, into: "ModelSession | None" = None, length: int | None = None) -> "ModelSession":
         """Another session with the same committed tokens, without a second forward pass.
 
         Args:
             into: an empty session of the same model that takes the copy; None starts one.
+            length: so many of the committed tokens; None copies all.
 
         Nodes since the last commit are not copied, nor are tokens that were taken back. From then
         on both sessions write texts of their own, and closing one leaves the other as it is.

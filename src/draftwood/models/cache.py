@@ -162,6 +162,20 @@ class CachePool:
             for block in self._blocks.values():
                 block[:, target, :length] = block[:, source, :length]
 
+    def blocks_wanted(self, slot: int, start: int, count: int) -> int:
+        """There are no blocks."""
+        return 0
+
+    def write(self, slot: int, index: int, keys: Tensor, values: Tensor, length: int) -> None:
+        """Store a layer's newest keys and values, each [heads tokens dim], of ``length`` tokens.
+
+        There is room for them; the lock is the caller's.
+        """
+        for ours, theirs in zip(self.layer(index), (keys, values), strict=True):
+            start = max(0, length - theirs.shape[1])
+            newest = theirs[:, theirs.shape[1] - (length - start) :]
+            ours[slot, start:length] = newest.transpose(0, 1)
+
     def _zeros(self, count: int, shape: Shape, slots: int = 0, capacity: int = 0) -> Tensor:
         heads, dim = shape
         sizes = (count, slots, capacity, heads, dim)

@@ -8,16 +8,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.interfaces.model import Output
-from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.described import DescribedModel
-from draftwood.models.pooled import PoolOfSequences
+from draftwood.models.pooled import P, PoolOfSequences
 from draftwood.models.session import PackedInput
 
 if TYPE_CHECKING:
     pass
 
 
-class DecoderModel(PoolOfSequences):
+class DecoderModel(PoolOfSequences[P]):
     """A model of one of the ``FAMILIES`` behind the ``Model`` protocol.
 
     The same answers as ``TransformersModel``, with less work around the matrix products. What is
@@ -25,23 +24,17 @@ class DecoderModel(PoolOfSequences):
 
     Args:
         model: what was read of the model, which was in eval mode.
-        cache: type of the keys and values.
-        cache_dims: numbers that keys or values of a head take, in one tensor or in several; None
-            takes the head's dimensions.
+        pool: the cache of all sequences.
         dtype: of hidden states that are handed out; None takes the model's.
     """
 
     def __init__(
         self,
         model: DescribedModel,
-        cache: torch.dtype,
+        pool: P,
         dtype: torch.dtype | None = None,
-        cache_dims: Sequence[int] | None = None,
     ) -> None:
         sizes, depth = model.decoder.sizes, len(model.decoder.layers)
-        shapes = [(sizes.num_kv_heads, dim) for dim in cache_dims or [sizes.head_dim]]
-        layers = [LayerShape(shape, shape) for shape in shapes for _ in range(depth)]
-        pool = CachePool(layers, cache, model.device)
         super().__init__(model.config, pool, {"hidden", "partial", "fork", "ends"})
         self.sizes, self.scales = sizes, model.decoder.scales
         self.dtype, self.device = dtype or model.dtype, model.device

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftwood.interfaces.model import Layers, Output
+from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.decoder import Expert, Experts, Layer, Norm, Projection
 from draftwood.models.decoder_model import DecoderModel, outputs, scored_attention
 from draftwood.models.described import DescribedModel
@@ -34,7 +35,7 @@ LEAST_ROWS = 4
 _TYPICAL_ROWS = 64  # a hint to oneDNN's choice of layout; 5 % faster than 8 even for small trees
 
 
-class LeanModel(DecoderModel):
+class LeanModel(DecoderModel[CachePool]):
     """Runs on CUDA devices, and on CPUs without a C++ compiler; ``NativeModel`` is faster on CPUs.
 
     Neighbouring projections are one product, weights are laid out for the CPU once, heads that
@@ -56,7 +57,10 @@ class LeanModel(DecoderModel):
         model = DescribedModel.of(hf_model)
         self.decoder = model.decoder
         self.embedding = Projection(self.decoder.embedding, None).floats
-        super().__init__(model, cache=hf_model.dtype)
+        sizes = self.decoder.sizes
+        shape = (sizes.num_kv_heads, sizes.head_dim)
+        layers = [LayerShape(shape, shape)] * len(self.decoder.layers)
+        super().__init__(model, CachePool(layers, hf_model.dtype, hf_model.device))
         prepacked = _can_prepack(self.device, self.dtype)
         self.products = [
             _products(layer, self.sizes.activation, self.scales, prepacked)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from draftwood.interfaces.model import ALL_LAYERS
+from draftwood.models.blocks import BlockPool
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.described import DescribedModel
@@ -51,7 +52,7 @@ def require_int8(device: torch.device, products: Products = "int8") -> None:
         )
 
 
-class NativeModel(DecoderModel):
+class NativeModel(DecoderModel[BlockPool]):
     """All layers in C++, over rows that do not touch each other's results.
 
     A row gives the same bits whatever is computed beside it: alone, in a chain or within a tree.
@@ -99,8 +100,8 @@ class NativeModel(DecoderModel):
         self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
         half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
         self.cache: CacheType | None = cache
-        numbers, dims = stored_as(cache, half_type, decoder.sizes.head_dim)
-        super().__init__(model, numbers, dtype, dims)
+        pool = _pool_of(model, *stored_as(cache, half_type, decoder.sizes.head_dim))
+        super().__init__(model, pool, dtype)
         self.library = library.library()
         self.clock: PhaseClock | None = None
         self.weight_bytes = 0  # of the matrices with their scales that a pass over a row reads
@@ -187,25 +188,26 @@ class NativeModel(DecoderModel):
         run.kept = (tokens, positions, sees)  # in memory as long as the structure
         return run
 
-    def _sequence(self, part: PackedInput) -> tuple[int, ...]:
-        """As Sequence of visibility.h."""
-        place = part.place
-        return place.slot, place.start, place.count, part.before, part.wanted
-
     def places_of(self, steps: Sequence[PackedStep]) -> Any:
         """Likewise where texts go on; how many nodes they have the library says."""
-        starts = [(part.place.slot, part.place.start) for part in steps]
-        return library.integers([n for slot, at in starts for n in (slot, at, 0, at, 0)])
+        numbers: list[int] = []
+        for part in steps:
+            slot, start = part.place.slot, part.place.start
+            numbers += (slot, start, 0, start, 0, self.pool.address_of(slot))
+        return library.integers(numbers)
 
     def stepper(self, session: PooledSession, key: int, temperature: float) -> NativeStepper:
         """Implements ``interfaces.step.StepModel``."""
         return NativeStepper(session, key, temperature)
 
+    def _sequence(self, part: PackedInput) -> tuple[int, ...]:
+        """As Sequence of visibility.h."""
+        place = part.place
+        blocks = self.pool.address_of(place.slot)
+        return place.slot, place.start, place.count, part.before, part.wanted, blocks
+
     def prepare(self, run: structures.CForwardInput) -> int:
-        """Say where the cache is now, and the clock; gives the number of threads."""
-        pool = self.pool
-        run.cache, run.scales = pool.addresses[0], pool.addresses[-1]  # scales of bytes
-        run.cache_slots, run.capacity = pool.slots, pool.capacity
+        """Tell the clock; gives the number of threads."""
         at_once = threads()
         if self.clock is not None:
             run.seconds = self.clock.next_run(at_once)
@@ -340,6 +342,19 @@ class NativeModel(DecoderModel):
         tensor = tensor.contiguous()
         self._memory.append(tensor)
         return tensor.data_ptr()
+
+
+def _pool_of(model: DescribedModel, dtype: torch.dtype, dims: Sequence[int]) -> BlockPool:
+    """``dims`` are the numbers of a head and token, and the bytes of their scale where they have
+    one.
+    """
+    shape = structures.CCacheShape(
+        layers=len(model.decoder.layers),
+        heads=model.decoder.sizes.num_kv_heads,
+        row_bytes=dims[0] * dtype.itemsize,
+        has_scales=len(dims) > 1,
+    )
+    return BlockPool(shape, dtype)
 
 
 def _usual_scale(sizes: Sizes) -> float:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from draftwood.interfaces.model import (
     Ability,
@@ -13,12 +13,15 @@ from draftwood.interfaces.model import (
     PassInput,
     require_layers,
 )
+from draftwood.models.blocks import BlockPool
 from draftwood.models.cache import CachePool
 from draftwood.models.session import Packed, PackedStep, PooledSession, forward
 from draftwood.models.support import context_length
 
+P = TypeVar("P", CachePool, BlockPool)
 
-class PoolOfSequences(InProcess, ABC):
+
+class PoolOfSequences(InProcess, ABC, Generic[P]):
     """The part of ``PooledModel`` that does not depend on how a forward pass is computed.
 
     Several threads may use a model, each with sessions of its own; their forward passes take turns.
@@ -29,7 +32,7 @@ class PoolOfSequences(InProcess, ABC):
         abilities: what it can do beyond running trees.
     """
 
-    def __init__(self, config: Any, pool: CachePool, abilities: AbstractSet[Ability]) -> None:
+    def __init__(self, config: Any, pool: P, abilities: AbstractSet[Ability]) -> None:
         self.config, self.pool, self.abilities = config, pool, frozenset(abilities)
 
     @property

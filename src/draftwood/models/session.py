@@ -22,6 +22,7 @@ from draftwood.interfaces.model import (
     PromptInput,
     StepInput,
 )
+from draftwood.models.blocks import BlockPool
 from draftwood.models.cache import CachePool, CacheSlice
 from draftwood.tree import DraftTree
 
@@ -116,7 +117,7 @@ class PooledModel(Model, Protocol):
     """A model whose sequences live in the slots of one pool."""
 
     @property
-    def pool(self) -> CachePool: ...
+    def pool(self) -> CachePool | BlockPool: ...
 
     def run(self, parts: Sequence[Packed]) -> list[Output]:
         """Run the parts of several sequences; write their keys and values to the pool."""
@@ -180,12 +181,8 @@ class PooledSession(InProcess):
         pool = self.model.pool
         with pool.lock:
             pool.cover([CacheSlice(self.slot, 0, length)])
-            for index, new in enumerate(layers):
-                for ours, theirs in zip(pool.layer(index), new, strict=True):
-                    start = max(0, length - theirs.shape[1])
-                    ours[self.slot, start:length] = theirs[
-                        :, theirs.shape[1] - (length - start) :
-                    ].transpose(0, 1)
+            for index, (keys, values) in enumerate(layers):
+                pool.write(self.slot, index, keys, values, length)
         self._length, self._ran = length, 0
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
@@ -265,13 +262,30 @@ class PooledSession(InProcess):
         self._length -= count
         self._ran, self._layers = count, ALL_LAYERS
 
-    def fork(self, into: ModelSession | None = None) -> "PooledSession":
+    def wants(self, count: int) -> int:
+        """Blocks that so many further tokens or nodes take; 0 where the cache has none."""
+        self._require_open("wants")
+        return self.model.pool.blocks_wanted(self.slot, self._length, count) if count else 0
+
+    def begin(self, blocks: Sequence[int], length: int) -> None:
+        """Become a sequence of ``length`` tokens whose blocks of the cache somebody holds; the
+        lock is the caller's.
+        """
+        pool = self.model.pool
+        assert isinstance(pool, BlockPool)
+        pool.begin(self.slot, blocks)
+        self._length, self._ran = length, 0
+
+    def fork(self, into: ModelSession | None = None, length: int | None = None) -> "PooledSession":
         self._require_open("fork")
+        length = self._length if length is None else length
+        if not 0 <= length <= self._length:
+            raise ValueError(f"cannot fork {length} of {self._length} tokens")
         fork = type(self)(self.model) if into is None else into
         if not isinstance(fork, PooledSession) or fork.model is not self.model or fork._length:
             raise ValueError("a fork goes into an empty session of the same model")
-        self.model.pool.copy(self.slot, fork.slot, self._length)
-        fork._length, fork._ran = self._length, 0
+        self.model.pool.copy(self.slot, fork.slot, length)
+        fork._length, fork._ran = length, 0
         return fork
 
     def close(self) -> None:
@@ -303,7 +317,7 @@ def forward(model: PooledModel, inputs: Sequence[PassInput]) -> list[Output]:
     return outputs
 
 
-def _sessions_of(inputs: Sequence[PassInput], pool: CachePool) -> list[PooledSession]:
+def _sessions_of(inputs: Sequence[PassInput], pool: object) -> list[PooledSession]:
     sessions = []
     for each in inputs:
         if not isinstance(each.session, PooledSession) or each.session.model.pool is not pool:

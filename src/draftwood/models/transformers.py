@@ -16,7 +16,7 @@ from draftwood.models.submodules import list_of_layers, without_layers
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
 
 
-class TransformersModel(PoolOfSequences):
+class TransformersModel(PoolOfSequences[CachePool]):
     """A causal language model of Transformers behind the ``Model`` protocol.
 
     It leaves out whole decoder layers only, as attention and MLP are no parts that all

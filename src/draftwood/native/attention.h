@@ -16,12 +16,22 @@ namespace draftwood {
 constexpr size_t LINE = 64, PLACES_AHEAD = 12;
 constexpr int64_t NEAR = 64;  // places that are asked for ahead of reading
 
-// One head's keys and values in a slot of the cache.
+// One head's keys and values in the cache.
 template <class Number>
 struct KeysAndValues {
-    const Number *keys, *values;
-    size_t stride;
+    Stored<Number> keys, values;
     int dim;
+};
+
+// Tokens of a block that texts share.
+template <class Number>
+struct SharedPlaces {
+    Stored<Number> numbers;
+    int64_t start;  // of the block
+
+    const Number* operator()(int64_t i) const { return numbers(start + i); }
+    // of up to 16 places behind a multiple of as many
+    Neighbours<Number> from(int64_t i) const { return numbers.neighbours(start + i); }
 };
 
 // For one row and head: weighted sums of values [dim] in the order of their kernel, then the
@@ -121,17 +131,26 @@ inline void weigh(float* scores, const Stretch& seen, const Average& average) {
 // Where the tokens of a block that one row sees lie, its keys or its values.
 template <class Number>
 struct Places {
-    const Number *slot, *block;  // where the slot begins, and the block while texts are alike
-    size_t stride;
+    Stored<Number> numbers;
+    int64_t start;       // of the block
     int64_t shared;      // tokens of the block that texts share; negative for a later block
     const int32_t* own;  // places of the others
     Stretch seen;
 
+    struct Few {
+        const Places& places;
+        int64_t first;
+
+        const Number* operator()(int64_t i) const { return places(first + i); }
+    };
+
     // What lies next to the tokens seen is read where the nearest of them is.
     const Number* operator()(int64_t i) const {
         i = std::max(seen.first, std::min(i, seen.last - 1));
-        return i < shared ? block + i * stride : slot + own[i - shared] * stride;
+        return numbers(i < shared ? start + i : own[i - shared]);
     }
+
+    Few from(int64_t i) const { return {*this, i}; }
 };
 
 // Ask the memory for what is needed a little later.
@@ -144,17 +163,22 @@ inline void fetch(const Number* numbers, int count) {
 // Asks the memory for lines of rows that are needed later, a few at a time, so that it and the
 // multipliers are at work together.
 struct Ahead {
-    const char *row = nullptr, *end = nullptr;  // the next, and behind the last
-    size_t stride = 0;                          // bytes
+    const char *row = nullptr, *end = nullptr;  // the next, and behind the last in its block
+    Blocks block = nullptr;                     // that it lies in
+    size_t offset = 0, stride = 0;              // bytes
+    int left = 0;                               // rows in the blocks behind it
     int lines = 1, line = 0;                    // of a row; the next
 
     Ahead() = default;
     template <class Number>
-    Ahead(const Number* first, int count, size_t stride, int width)
-        : row((const char*)first),
-          stride(stride * sizeof(Number)),
+    Ahead(const Stored<Number>& numbers, int64_t first, int count, int width)
+        : row((const char*)numbers(first)),
+          block(numbers.blocks + first / CACHE_BLOCK),
+          offset(numbers.offset),
+          stride(numbers.stride * sizeof(Number)),
           lines((int)((width * sizeof(Number) + LINE - 1) / LINE)) {
-        end = row + count * this->stride;
+        const int here = std::min(count, CACHE_BLOCK - (int)(first % CACHE_BLOCK));
+        end = row + here * stride, left = count - here;
     }
 
     explicit operator bool() const { return row < end; }
@@ -162,21 +186,33 @@ struct Ahead {
     void fetch(int count) {
         for (; count > 0 && row < end; count--) {
             __builtin_prefetch(row + line * LINE, 0, 2);
-            if (++line == lines) line = 0, row += stride;
+            if (++line < lines) continue;
+            line = 0, row += stride;
+            if (row == end && left) go_on();
         }
+    }
+
+    void go_on() {
+        const int here = std::min(left, CACHE_BLOCK);
+        row = (const char*)*++block + offset, end = row + here * stride, left -= here;
     }
 };
 
 template <class Number>
 inline Places<Number> places_of(const Visibility& visibility, const Together& some, int row,
-                                const Number* numbers, size_t stride) {
+                                const Stored<Number>& numbers) {
     const int64_t start = (int64_t)some.block * BLOCK;
-    return {numbers,
-            numbers + start * stride,
-            stride,
-            some.group.shared - start,
-            visibility.own_places(row),
+    return {numbers, start, some.group.shared - start, visibility.own_places(row),
             some.seen(visibility, row)};
+}
+
+// The same for shared places [first, last), both multiples of 16.
+template <class Number>
+inline void fetch_near(const SharedPlaces<Number>& places, int64_t first, int64_t last, int width) {
+    for (; first < last; first += LANES) {
+        const auto row = places.from(first);
+        for (int i = 0; i < LANES; i++) fetch<3>(row(i), width);
+    }
 }
 
 // What a thread needs while it goes over a block.
@@ -215,7 +251,7 @@ inline void score(const float* queries, int dim, const Places<Number>& keys, flo
     for (int64_t i = keys.seen.first / 4 * 4; i < keys.seen.last; i += 4) {
         const Number* four[4] = {keys(i), keys(i + 1), keys(i + 2), keys(i + 3)};
         for (int j = 0; j < 4; j++)
-            fetch<3>(keys.block + (i + j + PLACES_AHEAD) * keys.stride, dim);
+            fetch<3>(keys(i + j + PLACES_AHEAD), dim);
         Floats sums[COUNT][4]{};
         for (int from = 0; from < even; from += LANES)
             for (int j = 0; j < 4; j++) {
@@ -239,7 +275,7 @@ inline void average_part(const float* weights, const Places<Number>& values, int
     Floats sums[COUNT][PARTS]{};
     for (int64_t i = values.seen.first; i < values.seen.last; i++) {
         const Number* value = values(i) + from;
-        fetch<3>(values.block + (i + PLACES_AHEAD) * values.stride + from, PARTS * LANES);
+        fetch<3>(values(i + PLACES_AHEAD) + from, PARTS * LANES);
         for (int part = 0; part < PARTS; part++) {
             Floats numbers = load(value + part * LANES);
             for (int head = 0; head < COUNT; head++)
@@ -277,8 +313,8 @@ inline void attend_block(const Visibility& visibility, const Together& some,
     for (int row = some.group.first; row < some.group.first + some.group.count; row++) {
         const Stretch seen = some.seen(visibility, row);
         if (seen.empty()) continue;
-        const auto keys = places_of(visibility, some, row, cache.keys, cache.stride),
-                   values = places_of(visibility, some, row, cache.values, cache.stride);
+        const auto keys = places_of(visibility, some, row, cache.keys),
+                   values = places_of(visibility, some, row, cache.values);
         in_pieces(some.heads, [&](auto number, int head) {
             constexpr int COUNT = decltype(number)::value;
             score<COUNT>(query_of(row, head), cache.dim, keys, scores);

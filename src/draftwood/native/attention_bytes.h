@@ -19,7 +19,7 @@ constexpr int KEY_ZERO = 128;  // what keys are stored with, so that none is neg
 // Bytes of a head's numbers.
 inline int padded_dim(int dim) { return (dim + LANES - 1) / LANES * LANES; }
 
-// One head's keys and values in a slot of the cache, and their scales.
+// One head's keys and values in the cache, and their scales.
 struct ByteCache {
     KeysAndValues<uint8_t> bytes;
     KeysAndValues<float> scales;
@@ -183,7 +183,8 @@ inline void score_byte_places(const uint32_t* const* queries, int count, int wor
                               const Ahead& ahead = {}) {
     for (int group = 0; group < GROUPS; group++) {
         const uint8_t* rows[LANES];
-        for (int i = 0; i < LANES; i++) rows[i] = at(first + group * LANES + i);
+        const auto row = at.from(first + group * LANES);
+        for (int i = 0; i < LANES; i++) rows[i] = row(i);
         int word = 0;
         for (; word + LINE_WORDS <= words; word += LINE_WORDS)
             turn<GROUPS>([&](int i) { return rows[i] + word * QUAD; },
@@ -238,11 +239,12 @@ inline int64_t quad_place(int64_t place) { return place / LANES * 8 + place % LA
 template <class At>
 inline void turn_values(At at, int64_t first, int padded, Ints* turned) {
     int from = 0;
+    const auto row_of = at.from(first);
 #if defined(__AVX512BW__)
     for (; from + (int)LINE <= padded; from += LINE, turned += QUAD) {
         __m512i rows[QUAD];
         for (int i = 0; i < QUAD; i++)
-            rows[i] = _mm512_loadu_si512((const void*)(at(first + i) + from));
+            rows[i] = _mm512_loadu_si512((const void*)(row_of(i) + from));
         const __m512i low = _mm512_unpacklo_epi8(rows[0], rows[1]),
                       high = _mm512_unpackhi_epi8(rows[0], rows[1]),
                       next_low = _mm512_unpacklo_epi8(rows[2], rows[3]),
@@ -255,7 +257,7 @@ inline void turn_values(At at, int64_t first, int padded, Ints* turned) {
 #endif
     for (; from < padded; from += LANES, turned++)
         for (int i = 0; i < QUAD; i++) {
-            const uint8_t* row = at(first + i) + from;
+            const uint8_t* row = row_of(i) + from;
             for (int lane = 0; lane < LANES; lane++)
                 ((uint8_t*)turned)[QUAD * lane + i] = row[lane];
         }
@@ -360,33 +362,28 @@ inline void attend_block_in_bytes(const Visibility& visibility, const Together& 
         }
     };
 
-    const uint8_t *keys = cache.keys + start * cache.stride,
-                  *values = cache.values + start * cache.stride;
-    const auto shared_key = [&](int64_t i) { return keys + i * cache.stride; };
-    const auto shared_value = [&](int64_t i) { return values + i * cache.stride; };
+    const SharedPlaces<uint8_t> shared_key{cache.keys, start}, shared_value{cache.values, start};
     const Ahead next_keys =
         start + 2 * BLOCK <= group.shared
-            ? Ahead(shared_key(first + BLOCK), (int)(BLOCK - first), cache.stride, padded)
+            ? Ahead(cache.keys, start + first + BLOCK, (int)(BLOCK - first), padded)
             : Ahead();
-    for (int64_t i = first; i < whole; i++)
-        key_scales[i] = stored.scales.keys[(start + i) * stored.scales.stride],
-        scales[i] = stored.scales.values[(start + i) * stored.scales.stride];
+    for (int64_t i = first; i < whole; i += LANES) {
+        std::memcpy(key_scales + i, stored.scales.keys(start + i), LANES * sizeof(float));
+        std::memcpy(scales + i, stored.scales.values(start + i), LANES * sizeof(float));
+    }
     for (int64_t from = first, step; from < whole; from += step) {
         step = std::min<int64_t>(2 * LANES, whole - from);
-        for (int64_t i = from + NEAR; i < std::min(whole, from + NEAR + step); i++)
-            fetch<3>(shared_key(i), padded);
-        const Ahead ahead(shared_value(from), (int)step, cache.stride, padded);
-        (step == LANES ? score_byte_places<1, decltype(shared_key)>
-                       : score_byte_places<2, decltype(shared_key)>)(queries, count, words,
+        fetch_near(shared_key, from + NEAR, std::min(whole, from + NEAR + step), padded);
+        const Ahead ahead(cache.values, start + from, (int)step, padded);
+        (step == LANES ? score_byte_places<1, SharedPlaces<uint8_t>>
+                       : score_byte_places<2, SharedPlaces<uint8_t>>)(queries, count, words,
                                                                      shared_key, from, key_scales,
                                                                      turned_keys, scores, ahead);
     }
     in_rows([&](int i, int row, const Stretch& seen) {
-        const auto own_keys = places_of(visibility, some, row, cache.keys, cache.stride);
-        const auto own_key_scales =
-                       places_of(visibility, some, row, stored.scales.keys, stored.scales.stride),
-                   own_scales =
-                       places_of(visibility, some, row, stored.scales.values, stored.scales.stride);
+        const auto own_keys = places_of(visibility, some, row, cache.keys);
+        const auto own_key_scales = places_of(visibility, some, row, stored.scales.keys),
+                   own_scales = places_of(visibility, some, row, stored.scales.values);
         const int64_t begin = std::max(whole, seen.first / LANES * LANES),
                       end = (seen.last + LANES - 1) / LANES * LANES;
         for (int64_t j = begin; j < end; j++)
@@ -410,7 +407,7 @@ inline void attend_block_in_bytes(const Visibility& visibility, const Together& 
         add_all_bytes(scores, count, turned, sides, first, quads, sums, next_keys);
     }
     in_rows([&](int i, int row, const Stretch& seen) {
-        const auto own = places_of(visibility, some, row, cache.values, cache.stride);
+        const auto own = places_of(visibility, some, row, cache.values);
         const int64_t begin = std::max(whole, seen.first / LANES * LANES);
         const int quads = (int)((seen.last - begin + QUAD - 1) / QUAD);
         for (int quad = 0; quad < quads; quad++)

@@ -61,10 +61,11 @@ inline void score_turned(const uint32_t* const* queries, const Words* keys, int 
 template <int GROUPS, class At>
 inline void score_places(const uint32_t* const* queries, int count, int dim, At at, int64_t first,
                          Words* keys, float* scores, const Ahead& ahead = {}) {
-    for (int group = 0; group < GROUPS; group++)
+    for (int group = 0; group < GROUPS; group++) {
+        const auto row = at.from(first + group * LANES);
         for (int from = 0; from < dim; from += TWICE)
-            turn<GROUPS>([&](int i) { return at(first + group * LANES + i) + from; },
-                         keys + from / 2 * GROUPS + group);
+            turn<GROUPS>([&](int i) { return row(i) + from; }, keys + from / 2 * GROUPS + group);
+    }
     in_pieces(count, [&](auto number, int i) {
         constexpr int COUNT = decltype(number)::value;
         (i == 0 && ahead ? score_turned<COUNT, GROUPS, true>
@@ -82,7 +83,8 @@ inline void add_values(const uint32_t* weights, At at, int64_t first, int64_t la
     for (int i = 0; i < COUNT; i++)
         for (int side = 0; side < 4; side++) sums[i][side] = load(to[i] + from + side * LANES);
     for (int64_t place = first; place < last; place += 2) {
-        const bfloat16 *even = at(place) + from, *odd = at(place + 1) + from;
+        const auto row = at.from(place);
+        const bfloat16 *even = row(0) + from, *odd = row(1) + from;
         Pairs sides[4];
         for (int part = 0; part < 2; part++) {
             const __m512i a = (__m512i)load_pairs(even + part * TWICE),
@@ -168,19 +170,15 @@ inline void attend_block_in_pairs(const Visibility& visibility, const Together& 
             });
     };
 
-    const bfloat16 *keys = cache.keys + start * cache.stride,
-                   *values = cache.values + start * cache.stride;
-    const auto shared_key = [&](int64_t i) { return keys + i * cache.stride; };
-    const auto shared_value = [&](int64_t i) { return values + i * cache.stride; };
+    const SharedPlaces<bfloat16> shared_key{cache.keys, start}, shared_value{cache.values, start};
     const Ahead next_keys =
         start + 2 * BLOCK <= group.shared
-            ? Ahead(shared_key(first + BLOCK), (int)(BLOCK - first), cache.stride, dim)
+            ? Ahead(cache.keys, start + first + BLOCK, (int)(BLOCK - first), dim)
             : Ahead();
     for (int64_t from = first, step; from < whole; from += step) {
         step = std::min<int64_t>(2 * LANES, whole - from);
-        for (int64_t i = from + NEAR; i < std::min(whole, from + NEAR + step); i++)
-            fetch<3>(shared_key(i), dim);
-        const Ahead ahead(shared_value(from), (int)step, cache.stride, dim);
+        fetch_near(shared_key, from + NEAR, std::min(whole, from + NEAR + step), dim);
+        const Ahead ahead(cache.values, start + from, (int)step, dim);
         if (step == LANES)
             score_places<1>(bench.queries.data(), count, dim, shared_key, from, bench.keys.data(),
                             scores, ahead);
@@ -189,7 +187,7 @@ inline void attend_block_in_pairs(const Visibility& visibility, const Together& 
                             scores, ahead);
     }
     in_rows([&](int i, int row, const Stretch& seen) {
-        const auto own = places_of(visibility, some, row, cache.keys, cache.stride);
+        const auto own = places_of(visibility, some, row, cache.keys);
         for (int64_t from = std::max(whole, seen.first / LANES * LANES); from < seen.last;
              from += LANES)
             score_places<1>(&bench.queries[i], heads, dim, own, from, bench.keys.data(),
@@ -203,7 +201,7 @@ inline void attend_block_in_pairs(const Visibility& visibility, const Together& 
     });
     add_up(0, count, shared_value, first, even, next_keys);
     in_rows([&](int i, int row, const Stretch& seen) {
-        const auto own = places_of(visibility, some, row, cache.values, cache.stride);
+        const auto own = places_of(visibility, some, row, cache.values);
         add_up(i, heads, own, std::max(even, seen.first / 2 * 2), seen.last, {});
     });
 }

@@ -2,7 +2,7 @@
 // told by switches and numbers that any of them may set (models/families.py).
 //
 // One call runs all layers, as a list of phases that threads share (team.h). A row is a token of
-// some sequence: it writes its key and value to a place in that sequence's slot of the cache and
+// some sequence: it writes its key and value to a place in that sequence's blocks of the cache and
 // sees the sequence's committed tokens and its own ancestors (visibility.h). Whatever is added up
 // for a row is added up in an order that does not depend on the other rows.
 #include "amx_products.h"
@@ -78,7 +78,8 @@ struct Scratch {
     Visibility visibility;
     std::vector<Floats> averages;        // [blocks][heads] of blocks that threads share
     size_t averages_size = 0;            // floats of each
-    std::vector<int64_t> slots, places;  // where a row's key and value go
+    std::vector<Blocks> blocks;          // by row: where its key and value go
+    std::vector<int64_t> places;
     std::vector<int> wanted;             // rows whose logits are wanted
     // of one layer's experts: [rows][per_row], and what they give to the stream
     std::vector<Choice> choices;
@@ -109,15 +110,15 @@ struct Scratch {
         divide(decoder, run, threads);
         for (int layer = 0; layer < run.layers; layer++)
             reserve_experts(decoder.layers[layer].experts, decoder.hidden, run.rows);
-        slots.clear(), places.clear(), wanted.clear(), whole_rows = 0;
+        blocks.clear(), places.clear(), wanted.clear(), whole_rows = 0;
         for (int sequence = 0; sequence < run.num_sequences; sequence++) {
             const Sequence& own = run.sequences[sequence];
             const bool is_whole = sequence < run.num_sequences - run.only_keys;
             if (is_whole) whole_rows += (int)own.count;
             for (int64_t i = 0; i < own.count; i++) {
                 if (is_whole && i >= own.count - own.wanted)
-                    wanted.push_back((int)slots.size());
-                slots.push_back(own.slot);
+                    wanted.push_back((int)places.size());
+                blocks.push_back(own.blocks);
                 places.push_back(own.start + i);
             }
         }
@@ -212,9 +213,10 @@ private:
     static constexpr bool MAY_PAIR = HAS_PAIRS && std::is_same_v<Number, bfloat16>;
     const bool in_bytes = decoder.has_byte_cache,
                in_pairs = MAY_PAIR && !in_bytes && fits_pairs(decoder.head_dim);
-    // of the cache, of one head and token
-    const size_t row_bytes =
-        in_bytes ? padded_dim(decoder.head_dim) : decoder.head_dim * sizeof(Number);
+    const CacheShape cache{
+        run.layers, decoder.num_kv_heads,
+        in_bytes ? padded_dim(decoder.head_dim) : (int64_t)(decoder.head_dim * sizeof(Number)),
+        in_bytes};
     std::vector<Phase> list;
 
     void plan() {
@@ -488,12 +490,6 @@ private:
         }
     }
 
-    // Of a head's keys or values among all.
-    int64_t row_of(int index, bool value, int64_t slot, int64_t position, int head) {
-        const int64_t at = ((2 * index + value) * run.cache_slots + slot) * run.capacity + position;
-        return at * decoder.num_kv_heads + head;
-    }
-
     void store_keys_and_values(Some rows, int index) {
         const Layer& layer = decoder.layers[index];
         const int dim = decoder.head_dim;
@@ -529,11 +525,12 @@ private:
     // Keys or values of a row.
     void store_heads(const float* numbers, int index, bool value, int row) {
         const int dim = decoder.head_dim;
-        const int64_t first = row_of(index, value, scratch.slots[row], scratch.places[row], 0);
-        uint8_t* to = (uint8_t*)run.cache + first * row_bytes;
+        const int64_t place = scratch.places[row], within = place % CACHE_BLOCK;
+        uint8_t *block = scratch.blocks[row][place / CACHE_BLOCK],
+                *to = block + cache.at(index, value, 0) + within * cache.place_bytes();
         for (int head = 0; in_bytes && head < decoder.num_kv_heads; head++)
-            run.scales[first + head] =
-                encode_row(numbers + head * dim, dim, value ? 0 : KEY_ZERO, to + head * row_bytes);
+            ((float*)(block + cache.scales_at(index, value, head)))[within] = encode_row(
+                numbers + head * dim, dim, value ? 0 : KEY_ZERO, to + head * cache.row_bytes);
         for (int i = 0; !in_bytes && i < decoder.num_kv_heads * dim; i++)
             put((Number*)to + i, numbers[i]);
     }
@@ -598,13 +595,13 @@ private:
         const int dim = decoder.head_dim;
         const Together some{unit.group,  (int)block, unit.heads,
                             unit.window, averages,   decoder.score_cap};
-        // rows of so many numbers
-        const auto stored = [&](const auto* numbers, int width) {
-            const auto at = [&](bool value) {
-                return numbers + row_of(index, value, unit.group.slot, 0, unit.shared) * width;
+        const auto stored = [&](auto number, size_t (CacheShape::*at)(int, bool, int) const,
+                                size_t stride) {
+            const auto half = [&](bool value) {
+                return Stored<decltype(number)>{unit.group.blocks,
+                                                (cache.*at)(index, value, unit.shared), stride};
             };
-            return KeysAndValues<std::decay_t<decltype(*numbers)>>{
-                at(false), at(true), (size_t)decoder.num_kv_heads * width, dim};
+            return KeysAndValues<decltype(number)>{half(false), half(true), dim};
         };
         const auto encoded = [&](int row, int head) {
             return encoded_query(row, unit.first_head + head);
@@ -612,14 +609,16 @@ private:
         if (in_bytes)
             return attend_block_in_bytes(
                 scratch.visibility, some,
-                ByteCache{stored((const uint8_t*)run.cache, (int)row_bytes), stored(run.scales, 1)},
+                ByteCache{stored(uint8_t(), &CacheShape::at, cache.place_bytes()),
+                          stored(float(), &CacheShape::scales_at, 1)},
                 encoded, bench);
-        const auto cache = stored((const Number*)run.cache, dim);
+        const auto floats =
+            stored(Number(), &CacheShape::at, cache.place_bytes() / sizeof(Number));
         if constexpr (MAY_PAIR)
             if (in_pairs)
-                return attend_block_in_pairs(scratch.visibility, some, cache, encoded, bench);
+                return attend_block_in_pairs(scratch.visibility, some, floats, encoded, bench);
         draftwood::attend_block(
-            scratch.visibility, some, cache,
+            scratch.visibility, some, floats,
             [&](int row, int head) {
                 return &scratch.mixed[(size_t)row * mixed_width + (unit.first_head + head) * dim];
             },
@@ -912,6 +911,13 @@ int32_t draftwood_steps(const draftwood::Decoder* decoder, const draftwood::Forw
     return -1;
 }
 
+// Bytes of a block of the cache; and see keep_path.
+int64_t draftwood_cache_block(const draftwood::CacheShape* shape) { return shape->bytes(); }
+void draftwood_keep_path(const draftwood::CacheShape* shape, draftwood::Blocks blocks,
+                         int64_t start, const int64_t* path, int64_t count) {
+    draftwood::keep_path(*shape, blocks, start, path, count);
+}
+
 // A sequence of a drafter's head; the head stays where it is.
 draftwood::HeadSession* draftwood_head_new(const draftwood::Head* head) {
     return new draftwood::HeadSession(*head);
@@ -1126,7 +1132,8 @@ int64_t draftwood_structure_size(int32_t index) {
                              sizeof(Experts), sizeof(Layer),        sizeof(Gating),
                              sizeof(Decoder), sizeof(ForwardInput), sizeof(StoredBlocks),
                              sizeof(Step),    sizeof(Fusion),       sizeof(FusionInput),
-                             sizeof(Head),    sizeof(Successors),   sizeof(HeadTree)};
+                             sizeof(Head),    sizeof(Successors),   sizeof(HeadTree),
+                             sizeof(CacheShape)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

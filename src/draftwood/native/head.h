@@ -148,7 +148,7 @@ public:
         }
         FusionInput fused{};
         fused.states = origins.data(), fused.results = &states[(1 + before) * width];
-        const Sequence sequence{0, rows + before, count, rows, count};
+        Sequence sequence{0, rows + before, count, rows, count, nullptr};
         pass(fused, &sequence, 1, 0, tokens, run);
         rank(count, found, run);
         return -1;
@@ -212,8 +212,8 @@ private:
     bool has_state = false;  // of the last of them
     std::vector<Drafted> nodes;
     std::vector<float> states, logits;  // of the last committed row and the drafted; of a call
-    std::vector<Floats> cache;
-    int64_t capacity = 0;
+    std::vector<std::vector<Floats>> blocks;  // of the cache
+    std::vector<uint8_t*> table;
     std::vector<uint32_t> tokens_of_draws;
     std::vector<uint8_t> every, sees;
     std::vector<float*> nothing;
@@ -228,12 +228,12 @@ private:
     void take_some(const FusionInput& features, const int64_t* tokens, int64_t first, int64_t count,
                    bool is_last, const Pass& run) {
         const bool is_single = every.size() == 1;
-        Sequence sequences[2]{{0, rows, count, rows, 1}};
+        Sequence sequences[2]{{0, rows, count, rows, 1, nullptr}};
         int number = 1, only_keys = is_single && !is_last;
         order.clear(), positions.clear(), ordered.clear();
         if (is_single && is_last && count > 1) {
-            sequences[0] = {0, rows + count - 1, 1, rows + count - 1, 1};
-            sequences[1] = {0, rows, count - 1, rows, 0};
+            sequences[0] = {0, rows + count - 1, 1, rows + count - 1, 1, nullptr};
+            sequences[1] = {0, rows, count - 1, rows, 0, nullptr};
             order.push_back(count - 1), number = 2, only_keys = 1;
         }
         for (int64_t i = 0; i < count - (number - 1); i++) order.push_back(i);
@@ -251,33 +251,30 @@ private:
     }
 
     template <class Pass>
-    void pass(const FusionInput& fused, const Sequence* sequences, int number, int only_keys,
+    void pass(const FusionInput& fused, Sequence* sequences, int number, int only_keys,
               const int64_t* tokens, const Pass& run) {
         reserve(sequences[0].start + sequences[0].count);
+        for (int i = 0; i < number; i++) sequences[i].blocks = table.data();
         const uint8_t* const seen[2] = {sees.data(), nullptr};
         ForwardInput input{};
         input.num_sequences = number, input.rows = (int32_t)positions.size();
         input.layers = (int32_t)every.size();
         input.sequences = sequences, input.tokens = tokens, input.positions = positions.data();
         input.attention = input.mlp = every.data(), input.hidden = nothing.data();
-        input.sees = seen, input.cache = cache.data();
-        input.cache_slots = 1, input.capacity = capacity;
+        input.sees = seen;
         input.logits = logits.data(), input.only_keys = only_keys, input.fused = &fused;
         run(decoder, input);
     }
 
-    // Room for so many rows; it grows by doubling.
+    // Room for so many rows.
     void reserve(int64_t wanted) {
-        if (wanted <= capacity) return;
-        const int64_t larger = std::max<int64_t>(2 * capacity, std::max<int64_t>(wanted, 64));
-        const size_t numbers = (size_t)decoder.num_kv_heads * decoder.head_dim,
-                     bytes = numbers * (decoder.is_bfloat16 ? sizeof(bfloat16) : sizeof(float)),
-                     parts = 2 * every.size();
-        std::vector<Floats> grown((parts * larger * bytes + sizeof(Floats) - 1) / sizeof(Floats));
-        for (size_t part = 0; capacity && part < parts; part++)
-            std::memcpy((char*)grown.data() + part * larger * bytes,
-                        (const char*)cache.data() + part * capacity * bytes, capacity * bytes);
-        cache.swap(grown), capacity = larger;
+        const int64_t number = decoder.is_bfloat16 ? sizeof(bfloat16) : sizeof(float);
+        const CacheShape shape{(int64_t)every.size(), decoder.num_kv_heads,
+                               decoder.head_dim * number, false};
+        while ((int64_t)table.size() * CACHE_BLOCK < wanted) {
+            blocks.emplace_back((shape.bytes() + sizeof(Floats) - 1) / sizeof(Floats));
+            table.push_back((uint8_t*)blocks.back().data());
+        }
     }
 
     // Successors of the newest rows.

@@ -37,6 +37,7 @@ from draftwood.native.compiler import (
 )
 from draftwood.native.structures import (
     STRUCTURES,
+    CCacheShape,
     CDecoder,
     CForwardInput,
     CFusionInput,
@@ -69,6 +70,11 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
             c_int64,
             c_int32,
         ),
+    ),
+    "draftwood_cache_block": (c_int64, (POINTER(CCacheShape),)),
+    "draftwood_keep_path": (
+        None,
+        (POINTER(CCacheShape), c_void_p, c_int64, POINTER(c_int64), c_int64),
     ),
     "draftwood_head_new": (c_void_p, (POINTER(CHead),)),
     "draftwood_head_free": (None, (c_void_p,)),

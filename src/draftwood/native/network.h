@@ -76,9 +76,6 @@ struct ForwardInput {
     const uint8_t *attention, *mlp;     // [layers]: whether they are run
     // [num_sequences], each [count][start + count - before]: whether a row sees a node of its tree
     const uint8_t* const* sees;
-    void* cache;    // [2 * layers][slots][capacity][num_kv_heads][head_dim, or padded_dim() bytes]
-    float* scales;  // of bytes: [2 * layers][slots][capacity][num_kv_heads]
-    int64_t cache_slots, capacity;
     float* logits;         // [wanted rows][vocabulary]
     float* const* hidden;  // [layers + 1], each null or [rows][hidden]
     double* seconds;       // [threads][PARTS], added to, or null (clock.h)

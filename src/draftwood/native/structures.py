@@ -146,15 +146,17 @@ class CForwardInput(Structure):
         *((name, c_void_p) for name in ("tokens", "positions")),
         *((name, c_char_p) for name in ("attention", "mlp")),
         ("sees", POINTER(c_int64)),
-        ("cache", c_void_p),
-        ("scales", c_void_p),
-        ("cache_slots", c_int64),
-        ("capacity", c_int64),
         ("logits", c_void_p),
         ("hidden", POINTER(c_int64)),
         ("seconds", c_void_p),
         ("fused", POINTER(CFusionInput)),
     )
+
+
+class CCacheShape(Structure):
+    """See cache.h."""
+
+    _fields_ = tuple((name, c_int64) for name in ("layers", "heads", "row_bytes", "has_scales"))
 
 
 class CStoredBlocks(Structure):
@@ -220,6 +222,6 @@ class CHeadTree(Structure):
 STRUCTURES: tuple[type[Structure], ...] = (
     *(CMatrix, CNorm, CExpert, CExperts),
     *(CLayer, CGating, CDecoder, CForwardInput, CStoredBlocks, CStep),
-    *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree),
+    *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree, CCacheShape),
 )
 """In the order of ``draftwood_structure_size``."""

@@ -13,6 +13,8 @@
 #include <memory>
 #include <vector>
 
+#include "cache.h"
+
 namespace draftwood {
 
 constexpr int BLOCK = 256;
@@ -22,11 +24,13 @@ constexpr int BLOCK = 256;
 // of the last `wanted` rows.
 struct Sequence {
     int64_t slot, start, count, before, wanted;
+    Blocks blocks;
 };
 
 // Rows of one sequence that are attended to together.
 struct RowGroup {
     int64_t slot;
+    Blocks blocks;
     int first, count;
     int64_t shared;   // tokens with which all their texts begin; they lie at places 0, 1, ...
     int64_t longest;  // of their texts
@@ -158,7 +162,8 @@ private:
             const int64_t parts = groups_of(sequences[i], times), rows = sequences[i].count;
             for (int64_t part = 0; part < parts; part++) {
                 const int64_t first = rows * part / parts, last = rows * (part + 1) / parts;
-                groups.push_back({sequences[i].slot, row + (int)first, (int)(last - first), 0, 0});
+                groups.push_back({sequences[i].slot, sequences[i].blocks, row + (int)first,
+                                  (int)(last - first), 0, 0});
             }
         }
     }

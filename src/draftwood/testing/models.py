@@ -157,11 +157,11 @@ class TableSession:
         del self.tokens[len(self.tokens) - count :]
         self.run = [(token, place - 1) for place, token in enumerate(taken)]
 
-    def fork(self, into: ModelSession | None = None) -> "TableSession":
+    def fork(self, into: ModelSession | None = None, length: int | None = None) -> "TableSession":
         fork = TableSession(self.model) if into is None else into
         if not isinstance(fork, TableSession) or fork.model is not self.model or fork.tokens:
             raise ValueError("a fork goes into an empty session of the same model")
-        fork.tokens = list(self.tokens)
+        fork.tokens = self.tokens[:length]
         return fork
 
     def close(self) -> None:

@@ -159,7 +159,7 @@ class LazySession(PooledSession):
     def commit(self, path: Sequence[int]) -> None:
         self.rows.keep(path)
 
-    def fork(self, into: ModelSession | None = None) -> PooledSession:
+    def fork(self, into: ModelSession | None = None, length: int | None = None) -> PooledSession:
         raise ValueError(
             "a session that runs nodes when they are read cannot be forked, as its cache holds the"
             " nodes that were read last; fork a session of the model itself"

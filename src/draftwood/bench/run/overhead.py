@@ -90,9 +90,11 @@ class PreparedSession:
     def rewind(self, count: int) -> None:
         self.length -= count
 
-    def fork(self, into: ModelSession | None = None) -> "PreparedSession":
+    def fork(
+        self, into: ModelSession | None = None, length: int | None = None
+    ) -> "PreparedSession":
         fork = into if isinstance(into, PreparedSession) else PreparedSession(self.model)
-        fork.length = self.length
+        fork.length = self.length if length is None else length
         return fork
 
     def close(self) -> None:

@@ -1,0 +1,134 @@
+"""Committed texts whose blocks of the cache serve later prompts that begin alike."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from draftwood.models.blocks import PLACES, BlockPool
+from draftwood.models.native import NativeModel
+from draftwood.models.session import PooledSession
+
+Key = tuple[int, tuple[int, ...]]
+"""Number of the block before, or of the salt, and the tokens of a block."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    number: int
+    block: int
+
+
+class Prefixes:
+    """Blocks of texts on one model, found by all the tokens up to their end (Kwon et al. 2023,
+    arXiv:2309.06180).
+
+    A block is known by its own tokens and by the block before it, which are compared themselves and
+    not their hashes alone. Texts with different salts never share a block, so that nobody learns
+    from the time that a prompt takes what others have asked. Where the pool needs blocks, those go
+    first that were not asked for longest.
+
+    Several threads may use it.
+
+    Args:
+        model: whose pool gives blocks back through this store; a pool has one store.
+    """
+
+    def __init__(self, model: NativeModel) -> None:
+        self.model = model
+        self.pool: BlockPool = model.pool
+        self._kept: OrderedDict[Key, _Kept] = OrderedDict()  # a block comes before the one above it
+        self._salts: dict[str, int] = {}
+        self._numbers = 0
+        self.pool.evict = self._evict
+
+    def __len__(self) -> int:
+        """Blocks that are kept."""
+        return len(self._kept)
+
+    def start(self, prompt: Sequence[int], salt: str = "") -> tuple[PooledSession, int]:
+        """A session that begins with as much of a prompt as is known; how many tokens these are.
+
+        The prompt's last token is never among them, as its logits are wanted.
+        """
+        session = self.model.start()
+        with self.pool.lock:
+            keys = self._known(prompt[: len(prompt) - 1], salt)
+            session.begin([self._kept[key].block for key in keys], PLACES * len(keys))
+            self._touch(keys)
+        return session, PLACES * len(keys)
+
+    def remember(self, session: PooledSession, tokens: Sequence[int], salt: str = "") -> None:
+        """Keep the whole blocks of a session's first tokens, which are these.
+
+        Raises:
+            ValueError: for more tokens than the session has, or a session of another model.
+        """
+        if session.model is not self.model or len(tokens) > session.length:
+            raise ValueError(
+                f"a session of this model with at least {len(tokens)} tokens is wanted, this one"
+                f" has {session.length}"
+            )
+        with self.pool.lock:
+            keys = self._known(tokens, salt)
+            number = self._kept[keys[-1]].number if keys else self._number_of(salt)
+            for index in range(len(keys), len(tokens) // PLACES):
+                block = self.pool.hold(session.slot, index)
+                if block is None:
+                    break
+                keys.append((number, _block(tokens, index)))
+                number = self._next_number()
+                self._kept[keys[-1]] = _Kept(number, block)
+            self._touch(keys)
+
+    def clear(self) -> None:
+        """Give all blocks back."""
+        with self.pool.lock:
+            for kept in self._kept.values():
+                self.pool.release_block(kept.block)
+            self._kept.clear()
+            self._salts.clear()
+
+    def _known(self, tokens: Sequence[int], salt: str) -> list[Key]:
+        """Keys of the blocks of these tokens, as far as all are there."""
+        keys: list[Key] = []
+        number = self._number_of(salt)
+        for index in range(len(tokens) // PLACES):
+            key = (number, _block(tokens, index))
+            kept = self._kept.get(key)
+            if kept is None:
+                break
+            keys.append(key)
+            number = kept.number
+        return keys
+
+    def _number_of(self, salt: str) -> int:
+        if salt not in self._salts:
+            self._salts[salt] = self._next_number()
+        return self._salts[salt]
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _touch(self, keys: Sequence[Key]) -> None:
+        """These were asked for last, later blocks of a text before earlier ones."""
+        for key in reversed(keys):
+            self._kept.move_to_end(key)
+
+    def _evict(self, count: int) -> None:
+        """Give up to so many blocks back that no session has; the pool's lock is held.
+
+        Whoever asks for a block asks for all before it too, so the last of a text go first. One
+        that stays behind, since a session has it, is never found again and goes in its turn.
+        """
+        for key, kept in list(self._kept.items()):
+            if count <= 0:
+                return
+            if self.pool.is_spare(kept.block):
+                del self._kept[key]
+                self.pool.release_block(kept.block)
+                count -= 1
+
+
+def _block(tokens: Sequence[int], index: int) -> tuple[int, ...]:
+    return tuple(tokens[index * PLACES : (index + 1) * PLACES])
