@@ -1,6 +1,7 @@
 """Steps that the library makes in one call are those that Python makes piece by piece."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import pytest
 import torch
@@ -11,8 +12,8 @@ from draftwood.engine import Decoding, Options
 from draftwood.engine.batch import Batch, run_all
 from draftwood.interfaces.verifier import Verifier
 from draftwood.models.native import NativeModel
-from draftwood.models.native_step import NativeStepper
 from draftwood.native import library
+from draftwood.native.step import StepCaller
 from draftwood.sampling import Context, Sampling
 from draftwood.stats import Step
 from draftwood.testing import tiny_llama
@@ -38,14 +39,13 @@ def model() -> NativeModel:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The size of each tree of a step that the library made."""
     sizes: list[int] = []
-    call = NativeStepper.__call__
+    result = StepCaller.result
 
-    def counted(self: NativeStepper, *arguments: object) -> object:
-        step = call(self, *arguments)  # type: ignore[arg-type]
-        sizes.append(len(step.tokens))
-        return step
+    def counted(self: StepCaller, vocabulary: int) -> object:
+        sizes.append(len(self.tokens))
+        return result(self, vocabulary)
 
-    monkeypatch.setattr(NativeStepper, "__call__", counted)
+    monkeypatch.setattr(StepCaller, "result", counted)
     return sizes
 
 
@@ -66,10 +66,11 @@ def decoding(
     return Decoding(model, drafter, verifier or Match(), PROMPT, wanted)
 
 
-def steps(text: Decoding, alone: bool = True) -> Iterator[Step]:
-    """The text's steps; where it is not alone Python makes them."""
-    if not alone:
-        text.next_inputs, ask = lambda turn: ask(), text.next_inputs  # type: ignore
+def steps(text: Decoding, whole: bool = True) -> Iterator[Step]:
+    """The text's steps; where they are not whole Python makes them."""
+    if not whole:
+        text.open()
+        text._stepper = None
     return (step for _, step in run_all([text]))
 
 
@@ -89,7 +90,7 @@ def test_whole_steps_equal_those_in_pieces(
     sampler = Sampling(temperature)
     whole = list(steps(decoding(model, drafters()[name], sampler=sampler)))
     assert len(made) == len(whole) - 1  # all but the prompt's
-    pieces = list(steps(decoding(model, drafters()[name], sampler=sampler), alone=False))
+    pieces = list(steps(decoding(model, drafters()[name], sampler=sampler), whole=False))
     assert len(made) == len(whole) - 1
     assert facts(whole) == facts(pieces)
     assert {tuple(step.seconds) for step in whole} == {("draft", "target", "verify")}
@@ -109,24 +110,22 @@ def test_other_draws_give_other_texts(model: NativeModel) -> None:
     assert facts(one) != facts(other)
 
 
-def test_a_text_that_gets_company_goes_on_in_pieces(model: NativeModel, made: list[int]) -> None:
+def test_a_text_in_company_is_made_of_whole_steps_too(model: NativeModel, made: list[int]) -> None:
     sampler, drafter = Sampling(1.0), drafters()["combined"]
-    expected = list(steps(decoding(model, drafter, sampler=sampler), alone=False))
-    batch, found, before = Batch(), list[Step](), 0
+    expected = [step.tokens for step in steps(decoding(model, drafter, sampler=sampler))]
+    batch, found = Batch(), list[Step]()
+    made.clear()
     first = batch.add(decoding(model, drafter, sampler=sampler))
+    others = [batch.add(decoding(model, drafter, seed=seed)) for seed in (1, 2)]
+    others.append(batch.add(decoding(model, drafter, seed=3, logprobs=1)))  # drafted in Python
+    events = []
     while batch:
-        if len(found) == 6:
-            batch.add(decoding(model, Nothing(), max_new_tokens=5))
-            before = len(made)
-        for event in batch.step():
-            if event.number == first and event.progress is not None:
-                found.append(event.progress)
-        if 6 < len(found) < 10:
-            assert len(made) == before
-    # alone, in company, and alone again
-    assert before == 5
-    assert len(made) > before
-    assert facts(found) == facts(expected)
+        step = batch.step()
+        events += [event.number for event in step if event.progress is not None]
+        found += [event.progress for event in step if event.number == first]
+    assert [token for each in found for token in each.tokens] == [*chain(*expected)]
+    whole = [number for number in events if number != others[-1]]
+    assert len(made) == len(whole) - 3  # the first token of each comes with its prompt
 
 
 class Chatty(Nothing):

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.engine.constrained import Branches, constrained
+from draftwood.engine.logprobs import token_logprobs
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import Input, Standing, Turn
@@ -291,15 +292,8 @@ class Decoding:
         count = self.options.logprobs
         if count is None or logits is None:
             return None
-        rows = torch.cat([logits[node : node + 1] for node in path[: len(tokens)]]).float().cpu()
-        rows = rows.log_softmax(-1)
-        best = rows.topk(min(count, rows.shape[-1]), dim=-1)
-        return tuple(
-            TokenLogprob(
-                token, float(row[token]), dict(zip(top.tolist(), values.tolist(), strict=True))
-            )
-            for token, row, top, values in zip(tokens, rows, best.indices, best.values, strict=True)
-        )
+        rows = torch.cat([logits[node : node + 1] for node in path[: len(tokens)]])
+        return token_logprobs(tokens, rows, count)
 
     def _require_drafted(self, tree: DraftTree) -> None:
         """Raise ValueError where draft tokens were drawn from what is no number.

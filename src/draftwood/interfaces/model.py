@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn, Protocol, SupportsIndex, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, SupportsIndex, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -320,12 +320,12 @@ class Model(Protocol):
 
     def start(self) -> ModelSession: ...
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[PassInput]) -> list[Any]:
         """A forward pass over several sequences, each of which takes part once.
 
         They may have different lengths and different trees, and chunks of prompts may be among
-        them; steps may be where the model is a ``StepModel``, and give a ``NativeStep`` or the
-        error that befell the step. Inputs that run different layers are computed in a pass each.
+        them. Each gives an ``Output``. Where the model is a ``StepModel`` there may be steps too,
+        which give a ``NativeStep``, or the error that befell the step alone. Inputs that run different layers are computed in a pass each.
         Where the pass fails, no sequence has become longer; after a ValueError or MemoryError each
         is just as before.
         """

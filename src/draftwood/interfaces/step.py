@@ -6,6 +6,7 @@ from draftwood.interfaces.model import ModelSession, StepInput
 from draftwood.native.step import NativeDraft
 
 
+@runtime_checkable
 class Stepper(Protocol):
     """What decodes a sequence: draft, forward pass, the target's own draws, learning."""
 

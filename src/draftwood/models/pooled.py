@@ -46,10 +46,10 @@ class PoolOfSequences(InProcess, ABC, Generic[P]):
     def start(self) -> PooledSession:
         return PooledSession(self)  # type: ignore[arg-type]
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[PassInput]) -> list[Any]:
         return forward(self, inputs)  # type: ignore[arg-type]
 
-    def run(self, parts: Sequence[Packed]) -> list[Output]:
+    def run(self, parts: Sequence[Packed]) -> list[Any]:
         """Run the parts of several sequences; write their keys and values to the pool.
 
         Those that are not alike are run in a pass each.
@@ -57,7 +57,7 @@ class PoolOfSequences(InProcess, ABC, Generic[P]):
         groups: dict[object, list[int]] = {}
         for number, part in enumerate(parts):
             groups.setdefault(self.alike(part), []).append(number)
-        outputs: dict[int, Output] = {}
+        outputs: dict[int, Any] = {}
         with self.pool.lock:
             self.pool.cover([part.place for part in parts])
             for numbers in groups.values():
@@ -87,7 +87,7 @@ class PoolOfSequences(InProcess, ABC, Generic[P]):
         """
 
 
-def _only(part: Packed, output: Output) -> Output:
+def _only(part: Packed, output: Any) -> Any:
     """The output with the hidden states of its own layers, of those that others wanted too."""
     hidden = part.hidden
     if isinstance(part, PackedStep) or len(hidden) == len(output.hidden):

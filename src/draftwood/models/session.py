@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -119,7 +119,7 @@ class PooledModel(Model, Protocol):
     @property
     def pool(self) -> CachePool | BlockPool: ...
 
-    def run(self, parts: Sequence[Packed]) -> list[Output]:
+    def run(self, parts: Sequence[Packed]) -> list[Any]:
         """Run the parts of several sequences; write their keys and values to the pool."""
         ...
 
@@ -301,7 +301,7 @@ class PooledSession(InProcess):
             raise ValueError(f"{act} was called on a session that is closed; start another one")
 
 
-def forward(model: PooledModel, inputs: Sequence[PassInput]) -> list[Output]:
+def forward(model: PooledModel, inputs: Sequence[PassInput]) -> list[Any]:
     """A forward pass over several sequences, all of which must live in the model's pool."""
     sessions, parts = _sessions_of(inputs, model.pool), [_part_of(each) for each in inputs]
     try:
