@@ -24,7 +24,7 @@ FIRST = 4
 """Blocks that are asked of the system at first; later as many as there are."""
 
 
-class Table:
+class BlockTable:
     """The blocks of one sequence, by their addresses.
 
     Attributes:
@@ -75,7 +75,7 @@ class BlockPool:
         self._keep = library.library().draftwood_keep_path
         self._owners: dict[ref[object], int] = {}  # with their slots
         self._closed: deque[int] = deque()  # slots whose blocks are to be taken back
-        self._tables: dict[int, Table] = {}
+        self._tables: dict[int, BlockTable] = {}
         self._slabs: list[Tensor] = []
         self._rows: dict[int, Tensor] = {}  # by address
         self._free: list[int] = []  # a heap
@@ -123,7 +123,7 @@ class BlockPool:
         with self.lock:
             self._reap()
             slot = next(slot for slot in range(len(self._tables) + 1) if slot not in self._tables)
-            self._tables[slot] = Table()
+            self._tables[slot] = BlockTable()
             self._owners[ref(owner, self._gone)] = slot
         return slot
 
@@ -275,12 +275,12 @@ class BlockPool:
             self._refs[block] += 1
             table.append(block)
 
-    def _wanted(self, table: Table, first: int, end: int) -> int:
+    def _wanted(self, table: BlockTable, first: int, end: int) -> int:
         shared = range(first, min(table.shared, end))
         copies = sum(self._refs[table.addresses[index]] > 1 for index in shared)
         return copies + max(0, end - table.count)
 
-    def _make_own(self, table: Table, first: int, end: int) -> None:
+    def _make_own(self, table: BlockTable, first: int, end: int) -> None:
         for index in range(first, min(table.shared, end)):
             block = table.addresses[index]
             if self._refs[block] > 1:
