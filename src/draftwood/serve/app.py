@@ -1,5 +1,6 @@
 """The endpoints."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -161,9 +162,13 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
-    """The first complaint about a field, in one line that names it."""
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"] if part != "body"]
+    """The complaint that says most, in one line that names the field."""
+    errors = error.errors()
+    telling = ("unsupported_parameter", "extra_forbidden")
+    first = next((each for each in errors if each["type"] in telling), errors[0])
+    place = [str(part) for part in first["loc"] if _is_field(part)]
+    if first["type"] == "extra_forbidden":
+        place = [*place[:-1], str(first["loc"][-1])] if place else [str(first["loc"][-1])]
     param = ".".join(place)[:200] or None
     if first["type"] == "unsupported_parameter":
         context: dict[str, Any] = first.get("ctx") or {}
@@ -172,3 +177,10 @@ def _of_validation(error: RequestValidationError) -> ApiError:
         return ApiError(400, f"there is no field {param}", param, "unknown_parameter")
     what = "the body" if param is None else param
     return ApiError(400, f"{what}: {one_line(ValueError(first['msg']))}", param, "invalid_value")
+
+
+def _is_field(part: str | int) -> bool:
+    """Whether a part of a complaint's place is a field or an index, not a kind of value."""
+    if isinstance(part, int):
+        return True
+    return part not in ("body", "bool", "str") and re.fullmatch("[a-z][a-z0-9_]*", part) is not None

@@ -113,6 +113,7 @@ def make_job(
     """
     arrived = time.perf_counter()
     seed = draw_seed() if wanted.seed is None else wanted.seed
+    _require_tokens(lm, wanted.options.get("logit_bias", {}))
     tasks: list[TaskOfJob] = []
     choices: list[Choice] = []
     prompt_tokens = 0
@@ -165,6 +166,15 @@ def _require_room(lm: LanguageModel, tokens: Sequence[int]) -> None:
             f" {len(tokens)} tokens; shorten it to at most {limit - 1}.",
             "messages",
             "context_length_exceeded",
+        )
+
+
+def _require_tokens(lm: LanguageModel, bias: Mapping[int, float]) -> None:
+    strange = [token for token in bias if token >= lm.model.vocab_size]
+    if strange:
+        raise bad_request(
+            f"logit_bias names tokens outside 0..{lm.model.vocab_size - 1}: {strange[:5]}",
+            "logit_bias",
         )
 
 

@@ -146,25 +146,25 @@ class ModelThread:
         for event in events:
             if event.number not in self._running:  # its request ended with another of its tasks
                 continue
-            job, told = self._took(event)
-            if told:
-                updates.setdefault(id(job), (job, []))[1].extend(told)
+            job, task = self._running[event.number]
+            try:
+                told = self._took(event, job, task)
+            except Exception as error:
+                self._end(job, broken(error))
+                continue
+            updates.setdefault(id(job), (job, []))[1].extend(told)
         for job, told in updates.values():
-            if not job.over:
+            if told and not job.over:
                 self._told.append((job, told))
                 self._finish_if_done(job)
         self.measures.step(perf_counter() - since, self.running_texts, len(self._waiting))
 
-    def _took(self, event: Event) -> tuple[TextJob, list[TextUpdate]]:
+    def _took(self, event: Event, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
         """What an event tells its request."""
-        job, task = self._running[event.number]
         if event.error is not None:
-            self._end(
-                job, event.error if isinstance(event.error, ApiError) else broken(event.error)
-            )
-            return job, []
-        told: list[tuple[int, Step]]
+            raise event.error
         progress: Any = event.progress
+        told: list[tuple[int, Step]]
         told = [(0, progress)] if isinstance(progress, Step) else list(progress or ())
         updates = []
         for place, step in told:
@@ -174,7 +174,7 @@ class ModelThread:
             job.first_token = perf_counter()
         if event.finish_reason is not None:
             del self._running[event.number]
-        return job, updates
+        return updates
 
     def _finish_if_done(self, job: TextJob) -> None:
         if all(each.finished for each in job.choices):

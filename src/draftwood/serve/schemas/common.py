@@ -10,6 +10,8 @@ from draftwood.serve.settings import CHOICES, STOP_CHARACTERS, STOPS
 
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 StopString = Annotated[str, Field(min_length=1, max_length=STOP_CHARACTERS)]
+TokenName = Annotated[str, Field(pattern="^[0-9]{1,9}$")]
+Bias = Annotated[FiniteFloat, Field(ge=-100, le=100)]
 TopLogprobs = Annotated[int, Field(ge=0, le=20)]
 
 # who asks, and what a server that keeps answers should do with them
@@ -120,15 +122,10 @@ class SamplingBody(RequestBody):
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[FiniteFloat, Field(gt=0, le=100)] | None = None
+    repetition_penalty: Annotated[FiniteFloat, Field(ge=0.01, le=100)] | None = None
     presence_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] | None = None
     frequency_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] | None = None
-    logit_bias: (
-        Annotated[
-            dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], FiniteFloat], Field(max_length=1024)
-        ]
-        | None
-    ) = None
+    logit_bias: Annotated[dict[TokenName, Bias], Field(max_length=1024)] | None = None
     seed: Seed | None = None
     n: Annotated[int, Field(ge=1, le=CHOICES)] | None = None
     stop: StopString | Annotated[list[StopString], Field(max_length=STOPS)] | None = None
