@@ -61,12 +61,16 @@ def test_chat_in_chunks(client: OpenAI) -> None:
 
 
 def test_completions(client: OpenAI) -> None:
-    answer = client.completions.create(
-        model=NAME, prompt=["go", "on"], max_tokens=5, logprobs=2, echo=True
-    )
-    assert [choice.text[:2] for choice in answer.choices] == ["go", "on"]
-    (chunk, *_) = client.completions.create(model=NAME, prompt="go", max_tokens=5, stream=True)
-    assert chunk.object == "text_completion"
+    answer = client.completions.create(model=NAME, prompt=["go", "on"], max_tokens=5, logprobs=2)
+    assert [len(choice.text) for choice in answer.choices] == [5, 5]
+    answer = client.completions.create(model=NAME, prompt="go", max_tokens=5, echo=True)
+    assert answer.choices[0].text[:2] == "go"
+    # the client's own type does not allow what OpenAI sends: chunks without a finish reason
+    with OpenAI(base_url=client.base_url, api_key="none") as lenient:
+        chunks = list(
+            lenient.completions.create(model=NAME, prompt="go", max_tokens=5, stream=True)
+        )
+    assert len("".join(chunk.choices[0].text for chunk in chunks)) == 5
 
 
 def test_responses(client: OpenAI) -> None:
@@ -102,8 +106,6 @@ def test_responses_as_events(client: OpenAI) -> None:
     last = told[-1]
     assert last.type == "response.incomplete"
     assert last.response.output_text == wanted.output_text
-    with client.responses.stream(model=NAME, input="go", extra_body={"seed": 3}) as stream:
-        assert stream.get_final_response().output_text
 
 
 def test_errors_are_the_clients_own(client: OpenAI) -> None:

@@ -72,7 +72,7 @@ def test_a_key_is_asked_for_and_tells_owners_apart() -> None:
         ({}, 401),
         ({"authorization": "Bearer three"}, 401),
         ({"authorization": "Basic one"}, 401),
-        ({"authorization": "Bearer \xff"}, 401),
+        ({"authorization": b"Bearer \xff"}, 401),
     ):
         response = ask(guard, headers=sent)
         assert response.status_code == status

@@ -19,20 +19,24 @@ STYLES: tuple[dict[str, Any], ...] = (
 
 
 def requests() -> list[dict[str, Any]]:
-    """Requests of all kinds, each with its own seed and length."""
+    """Requests of all kinds, each with its own seed and length.
+
+    Five methods and four styles meet in every way.
+    """
     draw = random.Random(1)
     return [
         {
             "prompt": "".join(draw.choices("abcde", k=draw.randint(1, 90))),
             "seed": number,
-            "max_tokens": draw.randint(5, 60),
+            "max_tokens": draw.randint(5, 40),
             "speculative": {"method": METHODS[number % len(METHODS)]},
             **STYLES[number % len(STYLES)],
         }
-        for number in range(40)
+        for number in range(20)
     ]
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_texts_are_the_same_in_any_company(tmp_path: Path, dtype: str) -> None:
     wanted = requests()
@@ -45,7 +49,7 @@ def test_texts_are_the_same_in_any_company(tmp_path: Path, dtype: str) -> None:
             return choice["text"], choice["finish_reason"]
 
         alone = [ask(body) for body in wanted]
-        assert len({text for text, _ in alone}) > 30
+        assert len({text for text, _ in alone}) > 15
         with ThreadPoolExecutor(16) as pool:
             assert list(pool.map(ask, wanted)) == alone
             assert list(pool.map(ask, wanted[::-1])) == alone[::-1]

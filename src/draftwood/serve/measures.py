@@ -58,10 +58,13 @@ class Measures:
         for place in range(min(step.accepted, POSITIONS)):
             self._by_place.labels(str(place)).inc()
 
-    def step(self, seconds: float, running: int, waiting: int) -> None:
+    def step(self, seconds: float) -> None:
         """Count a step of the batch."""
         self._steps.inc()
         self._step_seconds.observe(seconds)
+
+    def load(self, running: int, waiting: int) -> None:
+        """Take down how much there is to do."""
         self._running.set(running)
         self._waiting.set(waiting)
 

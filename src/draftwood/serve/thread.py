@@ -99,6 +99,7 @@ class ModelThread:
                 self._admit()
                 if self._batch:
                     self._step()
+                self.measures.load(self.running_texts, len(self._waiting))
                 self._post()
 
     def _hear(self) -> None:
@@ -157,7 +158,7 @@ class ModelThread:
             if told and not job.over:
                 self._told.append((job, told))
                 self._finish_if_done(job)
-        self.measures.step(perf_counter() - since, self.running_texts, len(self._waiting))
+        self.measures.step(perf_counter() - since)
 
     def _took(self, event: Event, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
         """What an event tells its request."""
@@ -201,9 +202,8 @@ class ModelThread:
             try:
                 loop.call_soon_threadsafe(_deliver, own)
             except RuntimeError:  # the loop is closed: nobody listens any more
-                for job, _ in own:
-                    if not job.over:
-                        self._end(job, None)
+                for job in {id(job): job for job, _ in own if not job.over}.values():
+                    self._end(job, None)
                 self._told = []
 
 
