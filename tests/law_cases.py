@@ -7,13 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+import pytest
 import torch
 from scipy.stats import chi2, ncx2
 
+from draftwood.engine import Method, Options, generate
+from draftwood.interfaces.model import Model
 from draftwood.rng import Rng
-from draftwood.sampling import Sampling
+from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
-from draftwood.testing import TableModel
+from draftwood.testing import TableModel, distance, outcomes, sampled_law
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import (
     Block,
@@ -79,6 +82,44 @@ def options(temperature: float = 0.9, top_k: int = 3, top_p: float = 0.8) -> dic
         arguments = {key: value for name in names for key, value in kinds[name].items()}
         found[", ".join(names) or "temperature alone"] = Sampling(temperature, **arguments)
     return found
+
+
+PROMPT, TOKENS = [2, 0, 1, 1, 2], 3
+
+
+def text_distance(
+    patch: pytest.MonkeyPatch,
+    method: Method,
+    model: Model,
+    options: Options,
+    reference: Sampler,
+    steps: int = 1,
+) -> float:
+    """How far the law of a method's text is from that of a model's own under a sampler.
+
+    The first token comes from the prompt's run; behind it so many steps are enumerated, with what
+    drafter and model remember of the first in the second. The model itself writes what is left of
+    ``TOKENS``.
+    """
+
+    def write(rng: Rng) -> tuple[int, ...]:
+        patch.setattr("draftwood.engine.decoding.Rng", lambda seed, noise: rng)
+        text = generate(model, method.drafter, method.verifier, PROMPT, options)
+        emitted = [
+            token for _, step in zip(range(1 + steps), text, strict=False) for token in step.tokens
+        ]
+        text.close()  # type: ignore[attr-defined]
+        return tuple(emitted[: 1 + TOKENS])
+
+    law: dict[tuple[int, ...], float] = {}
+    starts: dict[tuple[int, ...], float] = {}
+    for probability, start in outcomes(write):
+        starts[start] = starts.get(start, 0.0) + probability
+    for start, probability in starts.items():
+        context = Context([*PROMPT, *start], len(PROMPT))
+        for rest, chance in sampled_law(model, reference, context, 1 + TOKENS - len(start)).items():
+            law[(*start, *rest)] = law.get((*start, *rest), 0.0) + probability * chance
+    return distance(law, sampled_law(model, reference, Context(PROMPT, len(PROMPT)), 1 + TOKENS))
 
 
 def contextual(vocab: int, order: int = 3, seed: int = 0) -> tuple[TableModel, TableModel]:

@@ -37,7 +37,8 @@ def trees(
         if step % 11 == 10:
             merged.learn(VerifiedTree(DraftTree.chain([root]), [0]), quiet=True)
             continue
-        grown = merged.grow(root, BUDGET)
+        others = float(chance.choice([0, 0, 3, 15]))  # texts that share the pass
+        grown = merged.grow(root, BUDGET.beside(int(others)), others=others)
         found.append((grown, [set(names) for names in merged.proposers(len(grown.tokens))]))
         tree, path = DraftTree.of(grown.tokens, grown.parents), [0]
         while tree.children[path[-1]] and chance.random() < 0.7:

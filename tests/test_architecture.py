@@ -27,7 +27,7 @@ GROUND = {
 }
 LOADING = GROUND | {"models", "loading"}
 AXES = {"shapes", "verifiers", "sources", "drafters"}
-TEXT = LOADING | {"heads", "costs", "engine", "methods", "text"} | AXES
+TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "text"} | AXES
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "storage": set(),
@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sources": GROUND | {"models", "heads", "costs"},
     "drafters": GROUND | {"models", "heads", "costs", "shapes", "sources"},
     "methods": GROUND | {"models", "heads", "costs", "engine"} | AXES,
+    "grammar": GROUND,
     "text": TEXT - {"text"},
     "testing": TEXT,
     "training": TEXT,
@@ -310,7 +311,8 @@ def test_using_the_library_loads_no_server_plot_or_training_package() -> None:
         "import sys, draftwood; draftwood.load; import draftwood.cli.main;"
         " slow = {'transformers.modeling_utils', 'torch._dynamo', 'scipy'} & set(sys.modules);"
         " draftwood.custom_generate; heavy = {'fastapi', 'uvicorn', 'starlette', 'matplotlib',"
-        " 'plotly', 'datasets', 'trl', 'peft'}; print(sorted(slow | heavy & set(sys.modules)))"
+        " 'llguidance', 'plotly', 'datasets', 'trl', 'peft'};"
+        " print(sorted(slow | heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

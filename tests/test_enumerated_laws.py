@@ -21,21 +21,29 @@ from draftwood.drafters import (
     Medusa,
     Stand,
 )
-from draftwood.engine import Options, generate
+from draftwood.engine import Method, Options
 from draftwood.interfaces.drafter import DraftRequest, DraftSession
 from draftwood.interfaces.model import Model
 from draftwood.models.lean import LeanModel
 from draftwood.models.transformers import TransformersModel
-from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
-from draftwood.testing import TableModel, distance, outcomes, sampled_law, tiny_llama
+from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
-from law_cases import DISTANCE, SMALL, Slipping, contextual, exact_pairs, options
+from law_cases import (
+    DISTANCE,
+    PROMPT,
+    SMALL,
+    Slipping,
+    contextual,
+    exact_pairs,
+    options,
+    text_distance,
+)
 
-PROMPT, TOKENS, TOLERANCE = [2, 0, 1, 1, 2], 3, 1e-5
+TOLERANCE = 1e-5
 PAIRS = [
     pytest.param(shape, rule, id=f"{shape}-{rule.name}")
     for shape, rule in exact_pairs(SMALL)
@@ -48,38 +56,14 @@ Written = Callable[..., float]
 
 @pytest.fixture
 def off(monkeypatch: pytest.MonkeyPatch) -> Written:
-    """How far the law of a method's text is from the model's own.
-
-    The first token comes from the prompt's run and is certain here; behind it so many steps are
-    enumerated, with what drafter and model remember of the first in the second. The model itself
-    writes what is left of ``TOKENS``.
-    """
+    """How far the law of a method's text is from the model's own: see ``text_distance``."""
 
     def measured(
         model: Model, drafter: Drafter, rule: Verifier, sampling: Sampling, steps: int = 1
     ) -> float:
-        def write(rng: Rng) -> tuple[int, ...]:
-            monkeypatch.setattr("draftwood.engine.decoding.Rng", lambda seed, noise: rng)
-            text = generate(model, drafter, rule, PROMPT, Options(sampling, 12))
-            emitted = [
-                token
-                for _, step in zip(range(1 + steps), text, strict=False)
-                for token in step.tokens
-            ]
-            text.close()  # type: ignore[attr-defined]
-            return tuple(emitted[: 1 + TOKENS])
-
-        law: dict[tuple[int, ...], float] = {}
-        starts: dict[tuple[int, ...], float] = {}
-        for probability, start in outcomes(write):
-            starts[start] = starts.get(start, 0.0) + probability
-        for start, probability in starts.items():
-            context = Context([*PROMPT, *start], len(PROMPT))
-            for rest, chance in sampled_law(
-                model, sampling, context, 1 + TOKENS - len(start)
-            ).items():
-                law[(*start, *rest)] = law.get((*start, *rest), 0.0) + probability * chance
-        return distance(law, sampled_law(model, sampling, Context(PROMPT, len(PROMPT)), 1 + TOKENS))
+        return text_distance(
+            monkeypatch, Method(drafter, rule), model, Options(sampling, 12), sampling, steps
+        )
 
     return measured
 

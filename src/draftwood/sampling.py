@@ -16,17 +16,34 @@ from draftwood.validation import require_number, require_whole
 
 
 @dataclass(frozen=True)
+class SharedPass:
+    """What other texts do in the same forward pass.
+
+    Attributes:
+        rows: that they run.
+        tokens: that they are expected to emit.
+    """
+
+    rows: int = 0
+    tokens: float = 0.0
+
+
+NOTHING_SHARED = SharedPass()
+
+
+@dataclass(frozen=True)
 class Context:
     """The tokens before a position.
 
-    They are ``tokens`` in all, of which the first ``prompt`` were given by the user. ``room`` is
-    for drafters: how many draft tokens in a row may still become text, as the text and the model's
-    context end.
+    They are ``tokens`` in all, of which the first ``prompt`` were given by the user. ``room`` and
+    ``shared`` are for drafters: how many draft tokens in a row may still become text, as the text
+    and the model's context end, and what else the next forward pass runs.
     """
 
     tokens: list[int]
     prompt: int
     room: int = UNBOUNDED
+    shared: SharedPass = NOTHING_SHARED
 
     def extended(self, tokens: Sequence[int]) -> "Context":
         return replace(self, tokens=[*self.tokens, *tokens])

@@ -112,3 +112,26 @@ def test_a_budget_takes_what_a_curve_knows_of_context() -> None:
     assert Budget.of(linear(0.1)).with_context(10**6).costs == Budget(linear(0.1)).costs
     with pytest.raises(ValueError, match="per_context_token"):
         Budget(linear(0.1), per_context_token=-1.0)
+
+
+@pytest.mark.parametrize("others", [0, 1, 4, 15])
+def test_beside_other_texts_a_draft_token_must_be_worth_what_it_takes_from_them(
+    others: int,
+) -> None:
+    """It enters where its estimate exceeds all tokens per second times what a row costs."""
+    slope = 0.2
+    budget = Budget(linear(slope), per_draft_token=0.0, max_draft_tokens=8).beside(others)
+    price = (1 + others) * slope / linear(slope)(1 + others)
+    assert budget.best([price + 0.01], others) == 1
+    assert budget.best([price - 0.01], others) == 0
+    assert budget.gain([price + 0.01], -budget.per_step, others) > 1.0
+    assert budget.gain([price - 0.01], -budget.per_step, others) < 1.0
+
+
+def test_the_price_of_a_row_grows_with_the_load() -> None:
+    """Alone a fifth of a token pays on this curve; beside fifteen texts a nearly certain one."""
+    curve = Curve((1, 16, 64), (2.83e-3, 10.93e-3, 42e-3))
+    estimates = [0.85, 0.5, 0.4]
+    budget = Budget(curve, per_draft_token=0.0)
+    assert budget.best(estimates) == 3
+    assert budget.beside(15).best(estimates, 15.0) == 0

@@ -24,9 +24,8 @@ from draftwood.drafters.draft_model import ProbsBuffer
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.engine.decoding import Decoding
-from draftwood.engine.task import PromptChunk
 from draftwood.interfaces.drafter import Drafter, DraftSession
-from draftwood.interfaces.model import ForwardInput, Output
+from draftwood.interfaces.model import ForwardInput, Output, PromptInput
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -211,7 +210,7 @@ def test_the_combined_drafter_reads_logits_from_the_first_draft_on(
     asked, tokens = [], []
     while decoding.finish_reason is None:
         (run,) = decoding.next_inputs()
-        if isinstance(run, PromptChunk):
+        if isinstance(run, PromptInput):
             asked.append((run.keep, decoding.draft.reads.logits))
             output = run.session.extend(run.tokens, keep=run.keep)
             assert len(output.logits) == 1

@@ -10,6 +10,8 @@ import torch
 
 from draftwood.drafters import DraftModel, LayerSkip, MultiSource, Nothing, PromptLookup, Stand
 from draftwood.engine import Batch, Decoding, Event, Input, Limits, Options, Task, generate, run_all
+from draftwood.engine.pace import Pace
+from draftwood.engine.task import Standing, Turn
 from draftwood.interfaces.drafter import (
     Drafter,
     DraftRequest,
@@ -361,9 +363,43 @@ def test_long_prompts_do_not_hold_up_texts_under_way(model: LeanModel) -> None:
     for step in range(6):
         events = {event.number: event for event in batch.step()}
         assert first in events  # one more token at every step
-        began.update({number: step for number in events if number not in began})
+        told = [number for number, event in events.items() if event.progress is not None]
+        began.update({number: step for number in told if number not in began})
     assert [began[number] for number in (1, 2, 3)] == [0, 1, 2]
     batch.close()
+
+
+def test_prompts_take_the_rows_for_which_a_step_has_time(model: LeanModel) -> None:
+    """A row takes 1 ms and a step 8 ms: beside two texts a prompt has 6 rows, alone it has 8."""
+    batch = Batch(Limits(pace=Pace(lambda rows: rows * 1e-3, 8.2e-3)))
+    texts = [batch.add(decoding(model, tokens=40)) for _ in range(2)]
+    while sum(event.progress is not None for event in batch.step()) < 2:
+        pass
+    late = decoding(model, prompt=[5] * 20, tokens=2)
+    number, left = batch.add(late), []
+    while not left or left[-1]:
+        heard = {event.number for event in batch.step()}
+        assert heard >= set(texts)
+        left.append(late.prompt_left)
+    assert left == [14, 8, 2, 0]
+    for each in texts:
+        batch.cancel(each)
+    batch.cancel(number)
+    last = decoding(model, prompt=[5] * 20, tokens=2)
+    batch.add(last)
+    batch.step()
+    assert last.prompt_left == 12
+    batch.close()
+
+
+def test_a_pace_counts_what_context_costs() -> None:
+    pace = Pace(lambda rows: 1e-3 * rows, 20e-3, per_context_token=1e-6)
+    assert pace.prompt_rows(0, 0, 0, 512) == 19
+    assert pace.prompt_rows(0, 0, 1000, 512) == 9
+    assert pace.prompt_rows(10, 10_000, 0, 512) == 1
+    assert pace.prompt_rows(50, 0, 0, 512) == 1
+    with pytest.raises(ValueError, match="more than 0 seconds"):
+        Pace(lambda rows: 1.0, 0.0)
 
 
 def test_a_pass_s_time_is_shared_by_rows(model: LeanModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,11 +466,12 @@ def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
 
     class Likeliest:
         finish_reason = None
+        standing = Standing()
 
         def __init__(self) -> None:
             self.sessions = []
 
-        def next_inputs(self, alone: bool = False) -> list[ForwardInput]:
+        def next_inputs(self, turn: Turn) -> list[ForwardInput]:
             self.sessions = [model.start(), model.start()]
             return [ForwardInput(s, DraftTree.chain([n])) for n, s in enumerate(self.sessions)]
 
@@ -479,11 +516,11 @@ def test_a_task_that_waits_is_asked_again_at_each_step(model: LeanModel) -> None
     class Patient(Decoding):
         """Waits for two steps before it begins."""
 
-        asked = 0
+        times = 0
 
-        def next_inputs(self, alone: bool = False) -> list[Input]:
-            self.asked += 1
-            return [] if self.asked < 3 else super().next_inputs()
+        def next_inputs(self, turn: Turn) -> list[Input]:
+            self.times += 1
+            return [] if self.times < 3 else super().next_inputs(turn)
 
     batch = Batch()
     batch.add(Patient(model, Nothing(), Match(), [1, 2, 3], Options(max_new_tokens=2)))

@@ -69,7 +69,7 @@ def decoding(
 def steps(text: Decoding, alone: bool = True) -> Iterator[Step]:
     """The text's steps; where it is not alone Python makes them."""
     if not alone:
-        text.next_inputs, ask = lambda alone=False: ask(), text.next_inputs  # type: ignore
+        text.next_inputs, ask = lambda turn: ask(), text.next_inputs  # type: ignore
     return (step for _, step in run_all([text]))
 
 

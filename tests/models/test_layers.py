@@ -179,14 +179,6 @@ def assert_together_as_alone(model: Model, layers: list[Layers], exact: bool) ->
                 each.session.commit([0])
 
 
-def test_parts_of_one_run_go_through_the_same_layers() -> None:
-    model: Any = model_of("llama/native")
-    tree, other = DraftTree.chain([1, 2]), HALVES["one MLP"]
-    parts = [model.start().part(tree, 0, layers) for layers in (Layers(), other)]
-    with pytest.raises(ValueError, match="parts of one run go through the same layers"):
-        model.run(parts)
-
-
 def test_recorded_passes_are_apart_by_layers() -> None:
     model: Any = model_of("llama/recorded")
     session, tree = model.start(), some_tree(6, seed=1)

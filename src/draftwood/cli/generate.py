@@ -39,6 +39,18 @@ if TYPE_CHECKING:
 )
 @click.option("--stop", multiple=True, help="End the text before this string. Repeatable.")
 @click.option(
+    "--json-schema",
+    type=options.TextFile(),
+    metavar="FILE",
+    help="Write JSON of the schema in this file.",
+)
+@click.option(
+    "--grammar",
+    type=options.TextFile(),
+    metavar="FILE",
+    help="Write a text of the Lark grammar in this file.",
+)
+@click.option(
     "--raw", is_flag=True, help="Go on with the prompt as it stands, without the chat template."
 )
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
@@ -72,6 +84,7 @@ def generate(
       draftwood generate "Name the planets." --method recycling --show-tree
       cat letter.txt | draftwood generate - --temperature 0.7 --seed 1 --json
       draftwood generate "Name a colour." --temperature 1 --answers 3
+      draftwood generate "Describe Ada Lovelace." --json-schema person.json
     """
     prompt = read_prompt(prompt)
     options.check_methods([method], draft_model, inexact, drafter)

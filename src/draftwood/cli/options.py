@@ -1,6 +1,7 @@
 """Options that several commands share, and what they turn into."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,6 +17,21 @@ DEFAULT_MODEL = "smollm2-135m"  # as in draftwood.text.language_model, which tak
 DEFAULT_METHOD = "auto"
 # likewise, as in draftwood.loading.packages
 BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "gemma3-270m", "stories-15m")
+
+
+class TextFile(click.ParamType):
+    """A file that is read as text."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return Path(value).read_text(encoding="utf-8")
+        except OSError as error:
+            self.fail(f"cannot read {value}: {error.strerror}", param, ctx)
+        except UnicodeDecodeError:
+            self.fail(f"{value} is not UTF-8 text", param, ctx)
+
 
 temperature = click.option(
     "--temperature",

@@ -88,8 +88,24 @@ class Budget:
             )
         return self._with_context[steps]
 
+    def beside(self, rows: int) -> "Budget":
+        """The budget of passes that run so many rows of other texts too.
+
+        Above 16 rows they are rounded to a multiple of 4.
+        """
+        if not rows:
+            return self
+        rows = rows if rows <= 16 else 4 * round(rows / 4)
+        if rows not in self._beside:
+            self._beside[rows] = replace(self, seconds=lambda nodes: self.seconds(rows + nodes))
+        return self._beside[rows]
+
     @cached_property
     def _with_context(self) -> dict[int, "Budget"]:
+        return {}
+
+    @cached_property
+    def _beside(self) -> dict[int, "Budget"]:
         return {}
 
     @cached_property
@@ -125,26 +141,30 @@ class Budget:
         """
         return rate * self.slopes[count]
 
-    def best(self, estimates: Sequence[float]) -> int:
+    def best(self, estimates: Sequence[float], others: float = 0.0) -> int:
         """How many of these draft tokens to run.
 
         Args:
             estimates: probability that each is accepted, all its ancestors included; falling.
+            others: tokens that other texts are expected to emit in the same pass.
         """
-        size, tokens, best = 0, 1.0, 1.0 / self.costs[0]
+        size, tokens = 0, 1.0 + others
+        best = tokens / self.costs[0]
         for count, estimate in enumerate(estimates[: self.max_draft_tokens], start=1):
             tokens += estimate
             if tokens / self.costs[count] > best:
                 size, best = count, tokens / self.costs[count]
         return size
 
-    def gain(self, estimates: Sequence[float], more: float = 0.0) -> float:
+    def gain(self, estimates: Sequence[float], more: float = 0.0, others: float = 0.0) -> float:
         """Tokens a second with all of these draft tokens over plain decoding's.
 
         Plain decoding neither runs nor drafts any. 1 breaks even.
 
         Args:
             more: seconds that drafting them took beyond ``per_step``.
+            others: tokens that other texts are expected to emit in the same pass.
         """
-        tokens = 1.0 + sum(estimates)
-        return tokens / (self.costs[len(estimates)] + self.per_step + more) * self.costs[0]
+        plain = 1.0 + others
+        rate = (plain + sum(estimates)) / (self.costs[len(estimates)] + self.per_step + more)
+        return rate * self.costs[0] / plain

@@ -104,6 +104,7 @@ class _MultiSourceSession(DraftSession):
         self.drafts = False  # before that comes the prompt
         self.rest = Rest(BREAK_EVEN)
         self._native_budget: Budget | None = None  # of the step under way; None rests
+        self._others = 0.0  # tokens that other texts are expected to emit in it
 
     @property
     def reads(self) -> Reads:
@@ -113,11 +114,11 @@ class _MultiSourceSession(DraftSession):
         self.drafts = True
         if self.rest.goes_on():
             return DraftTree.chain([root])
-        budget = self._budget(context)
-        tokens, parents, chances = self.merged.grow(root, budget, context.room)
-        size = 1 + budget.best(chances[1:])
+        budget, others = self._budget(context), context.shared.tokens
+        tokens, parents, chances = self.merged.grow(root, budget, context.room, others)
+        size = 1 + budget.best(chances[1:], others)
         grown = Grown(tokens[:size], parents[:size], chances[:size])
-        return self._tree(grown, self.merged.proposers(size), budget)
+        return self._tree(grown, self.merged.proposers(size), budget, others)
 
     def update(self, verified: VerifiedTree) -> None:
         self.merged.learn(verified, quiet=self.rest.left > 0 or not self.drafts)
@@ -127,7 +128,8 @@ class _MultiSourceSession(DraftSession):
             return None
         self.drafts = True
         self._native_budget = None if self.rest.goes_on() else self._budget(context)
-        return self.merged.native(self._native_budget)
+        self._others = context.shared.tokens
+        return self.merged.native(self._native_budget, self._others)
 
     def took(self, step: NativeStep) -> DraftTree:
         assert isinstance(self.merged, NativeMerger)  # as ``native`` saw
@@ -139,14 +141,15 @@ class _MultiSourceSession(DraftSession):
         if self._native_budget is None:
             return DraftTree.chain(step.tokens)
         grown = Grown(step.tokens, step.parents, step.chances)
-        return self._tree(grown, merged.names_of(step.proposers), self._native_budget)
+        proposers = merged.names_of(step.proposers)
+        return self._tree(grown, proposers, self._native_budget, self._others)
 
     def _budget(self, context: Context) -> Budget:
-        return self.budget.with_context(len(context.tokens))
+        return self.budget.with_context(len(context.tokens)).beside(context.shared.rows)
 
     def _tree(
-        self, grown: Grown, proposers: tuple[tuple[str, ...], ...], budget: Budget
+        self, grown: Grown, proposers: tuple[tuple[str, ...], ...], budget: Budget, others: float
     ) -> DraftTree:
-        self.rest.count(budget.gain(grown.chances[1:], self.merged.spent()))
+        self.rest.count(budget.gain(grown.chances[1:], self.merged.spent(), others))
         draw = "chosen" if self.greedy else "coupled"
         return DraftTree.of(grown.tokens, grown.parents, draw, proposers)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.interfaces.constraint import MaskedSampler
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import RANKS, TargetUpdate
@@ -70,6 +71,8 @@ class _StandSession(DraftSession):
         self.config, self.rng = config, request.rng
         self.vocab = request.target.model.vocab_size
         self.sampling = sampling_of_rows(request.sampler)
+        drafting = request.sampler.for_drafting()
+        self.masked = drafting if isinstance(drafting, MaskedSampler) else None
         self.tables = NGramTables(config.order, config.fresh, config.max_contexts)
         self.tail: Tail = ()
 
@@ -81,23 +84,23 @@ class _StandSession(DraftSession):
         grown = _Drawn([root], [-1], [0], [self._longer(self.tail, root)], [self.config.nodes])
         node = 0
         while node < len(grown.tokens) and grown.depths[node] < context.room:  # depths never fall
-            self._branch(grown, node)
+            self._branch(grown, node, context)
             node += 1
         probs = torch.zeros(max(grown.rows, default=-1) + 1, self.vocab, dtype=torch.float32)
         for node, row in grown.rows.items():
             probs[node, list(row)] = torch.tensor(list(row.values()), dtype=torch.float32)
         return DraftTree(torch.tensor(grown.tokens), torch.tensor(grown.parents), probs, "distinct")
 
-    def _branch(self, grown: "_Drawn", node: int) -> None:
+    def _branch(self, grown: "_Drawn", node: int, context: Context) -> None:
         """Draw the children of a node.
 
-        How many depends on counts alone, never on a drawn token's identity.
+        How many depends on counts and on the path to the node, never on a drawn token's identity.
         """
         share = grown.shares[node]
         known = self.tables.rows(grown.tails[node])
         if share == 0 or not known:
             return
-        row = normalised(known[0][1])
+        row = normalised(self._permitted(known[0][1], grown, node, context))
         shares = halves(share, min(self.config.width, len(row)))
         if not shares:
             return
@@ -109,6 +112,15 @@ class _StandSession(DraftSession):
             grown.depths.append(grown.depths[node] + 1)
             grown.tails.append(self._longer(grown.tails[node], tokens[place]))
             grown.shares.append(given - 1)
+
+    def _permitted(
+        self, row: dict[int, float], grown: "_Drawn", node: int, context: Context
+    ) -> dict[int, float]:
+        """What a constraint leaves of a row: nothing else may be drawn from."""
+        if self.masked is None:
+            return row
+        mask = self.masked.allowed(context.extended(grown.path(node)))
+        return row if mask is None else {token: row[token] for token in row if mask[token]}
 
     def update(self, verified: VerifiedTree) -> None:
         news, tails = TargetUpdate(verified, self.sampling), []
@@ -137,6 +149,14 @@ class _Drawn:
     tails: list[Tail]
     shares: list[int]
     rows: dict[int, dict[int, float]] = field(default_factory=dict)
+
+    def path(self, node: int) -> list[int]:
+        """Tokens from the root to a node."""
+        tokens: list[int] = []
+        while node >= 0:
+            tokens.append(self.tokens[node])
+            node = self.parents[node]
+        return tokens[::-1]
 
 
 def draw(weights: Float[Tensor, "1 tokens"], count: int, rng: Rng) -> list[int]:

@@ -5,7 +5,7 @@ from draftwood.engine.batch import Batch, generate, generate_batch, run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Bound, FinishReason, Options, StopCheck, StopRule
-from draftwood.engine.task import Event, Input, Limits, OwnPass, PromptChunk, Task
+from draftwood.engine.task import Event, Input, Limits, OwnPass, Task
 
 __all__ = [
     "Answers",
@@ -19,7 +19,6 @@ __all__ = [
     "Method",
     "Options",
     "OwnPass",
-    "PromptChunk",
     "StopCheck",
     "StopRule",
     "Task",

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import FinishReason
-from draftwood.engine.task import Input
-from draftwood.interfaces.model import Output, require_ability
+from draftwood.engine.task import Input, Standing, Turn
+from draftwood.interfaces.model import Output, PromptInput, require_ability
+from draftwood.sampling import SharedPass
 from draftwood.stats import Step
 
 
@@ -41,35 +43,53 @@ class Answers:
             return None
         return self.members[-1].finish_reason
 
-    def next_inputs(self, alone: bool = False) -> list[Input]:
+    @property
+    def standing(self) -> Standing:
+        each = [member.standing for member in self.members if member.finish_reason is None]
+        if self.members[0].prompt_left or not each:
+            return self.members[0].standing
+        tokens = sum(one.expected_tokens for one in each)
+        return Standing(0, sum(one.length for one in each), tokens)
+
+    def next_inputs(self, turn: Turn) -> list[Input]:
         first = self.members[0]
         if not first.sessions:
             for each in self.members:
                 each.open()
-        if first.in_prompt:
-            return first.next_inputs()
+        if first.prompt_left:
+            return first.next_inputs(turn)
         going = [(n, each) for n, each in enumerate(self.members) if each.finish_reason is None]
         if not self._asked:  # all have learnt the prompt, and none has drafted
             for _, each in going[1:]:
                 each.draft.follow(going[0][1].draft)
         self._asked = going
-        return [wanted for _, each in self._asked for wanted in each.next_inputs()]
+        shared = SharedPass(turn.shared.rows + len(going) - 1, turn.shared.tokens + len(going) - 1)
+        turn = replace(turn, alone=False, shared=shared)
+        return [wanted for _, each in self._asked for wanted in each.next_inputs(turn)]
 
     def take(self, outputs: Sequence[Output], seconds: float) -> list[tuple[int, Step]] | None:
         """The steps by number of the answer; None while the prompt goes on."""
-        first, asked = self.members[0], self._asked
-        if first.in_prompt:  # what came of it is news for all
-            asked, outputs = list(enumerate(self.members)), [*outputs] * len(self.members)
-            if first.last_chunk:
+        first, told = self.members[0], []
+        if first.prompt_left:  # what came of it is news for all
+            given = first.asked
+            assert isinstance(given, PromptInput)
+            if first.prompt_left == len(given.tokens):
                 for each in self.members[1:]:
                     first.session.fork(each.session)
-        told = []
-        for (number, each), output in zip(asked, outputs, strict=True):
-            step = each.take([output], seconds / len(asked))
+            steps = [
+                (number, each.take_prompt(given.tokens, outputs[0], seconds / len(self.members)))
+                for number, each in enumerate(self.members)
+            ]
+        else:
+            steps = [
+                (number, each.take([output], seconds / len(self._asked)))
+                for (number, each), output in zip(self._asked, outputs, strict=True)
+            ]
+        for number, step in steps:
             if step is not None:
                 told.append((number, step))
-            if each.finish_reason is not None:
-                each.close()
+            if self.members[number].finish_reason is not None:
+                self.members[number].close()
         return told or None
 
     def close(self) -> None:

@@ -1,17 +1,26 @@
 """Requests that share forward passes; they may join, end and be cancelled at any step."""
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import accumulate, count, pairwise
 from typing import Any
 
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import Options
-from draftwood.engine.task import Event, Input, Limits, OwnPass, PromptChunk, Task
+from draftwood.engine.task import (
+    Event,
+    Input,
+    Limits,
+    OwnPass,
+    Standing,
+    Task,
+    Turn,
+)
 from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import ForwardInput, Model
+from draftwood.interfaces.model import ForwardInput, Model, PromptInput, run_alone
 from draftwood.interfaces.verifier import Verifier
+from draftwood.sampling import SharedPass
 from draftwood.stats import Step
 
 
@@ -20,8 +29,8 @@ class Batch:
 
     Each text is the same as alone, whatever else is in the batch, up to rounding of the model's
     arithmetic. Used by one thread; a server puts a queue before it. A task that fails ends alone,
-    one whose forward pass fails ends with all tasks of that pass, and an interrupt ends all: none
-    of them keeps a slot of any cache.
+    so does one with which no forward pass can be made; a pass that fails in its midst ends all of
+    its tasks, and an interrupt ends all there are: none of them keeps a slot of any cache.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -30,6 +39,7 @@ class Batch:
         self._waiting: dict[int, Task] = {}
         self._running: dict[int, Task] = {}
         self._inputs: dict[int, Sequence[Input]] = {}  # asked for, not run yet
+        self._rows: dict[int, int] = {}  # of each task's last inputs
 
     def __len__(self) -> int:
         """Tasks that have not ended."""
@@ -47,6 +57,7 @@ class Batch:
     def cancel(self, number: int) -> None:
         """End a task; what it held is free at once. Nothing happens where it has ended."""
         self._inputs.pop(number, None)
+        self._rows.pop(number, None)
         for tasks in (self._waiting, self._running):
             if number in tasks:
                 tasks.pop(number).close()
@@ -63,50 +74,71 @@ class Batch:
         The events are in the order of the tasks' numbers.
         """
         try:
-            events = self._ask()
-            prompts, trees = self._chosen()
-            for number in prompts:
-                events += self._run([number])
-            for numbers in self._by_model(trees):
+            while self._waiting and len(self._running) < self.limits.requests:
+                number = next(iter(self._waiting))
+                self._running[number] = self._waiting.pop(number)
+            self._rows = {number: self._rows.get(number, 1) for number in self._running}
+            asked = {number: task.standing for number, task in self._running.items()}
+            trees = [number for number, each in asked.items() if not each.prompt_left]
+            prompts = [number for number, each in asked.items() if each.prompt_left]
+            events = [*self._ask_texts(trees, asked), *self._ask_prompts(prompts, asked)]
+            for numbers in self._by_model():
                 events += self._run(numbers)
             return sorted(events, key=lambda event: event.number)
         except BaseException:
             self.close()
             raise
 
-    def _ask(self) -> list[Event]:
-        """Every running task says what to run next."""
-        while self._waiting and len(self._running) < self.limits.requests:
-            number = next(iter(self._waiting))
-            self._running[number] = self._waiting.pop(number)
-        events, alone = [], len(self._running) == 1
-        for number, task in list(self._running.items()):
-            if number not in self._inputs:
-                try:
-                    inputs = task.next_inputs(alone)
-                except Exception as error:
-                    events.append(self._failed(number, error))
-                    continue
-                if inputs:  # otherwise it waits, and is asked again at the next step
-                    self._inputs[number] = inputs
-        return events
-
-    def _chosen(self) -> tuple[list[int], list[int]]:
-        """Tasks to be run now: those with prompts, as many as the limit lets in, and the others."""
-        prompts, trees, rows = [], [], 0
-        for number, inputs in self._inputs.items():
-            more = sum(len(each.tokens) for each in inputs if isinstance(each, PromptChunk))
-            if not more:
-                trees.append(number)
-            elif not rows or rows + more <= self.limits.prompt_rows:
-                prompts.append(number)
-                rows += more
-        return prompts, trees
-
-    def _by_model(self, numbers: Sequence[int]) -> list[list[int]]:
-        groups: dict[int, list[int]] = {}
+    def _ask_texts(self, numbers: Sequence[int], known: Mapping[int, Standing]) -> list[Event]:
+        """Each text says what to run next, knowing what the others do."""
+        alone = len(self._running) == 1
+        rows, tokens = (
+            sum(self._rows.values()),
+            sum(each.expected_tokens for each in known.values()),
+        )
+        failed = []
         for number in numbers:
-            first = self._inputs[number][0]
+            rows -= self._rows[number]
+            shared = SharedPass(rows, tokens - known[number].expected_tokens)
+            failed += self._ask(number, Turn(alone, shared=shared))
+            rows += self._rows.get(number, 0)
+        return failed
+
+    def _ask_prompts(self, numbers: Sequence[int], known: Mapping[int, Standing]) -> list[Event]:
+        """Prompts take the rows for which the step has time, in the order in which they came."""
+        inputs = [each for own in self._inputs.values() for each in own]
+        rows = sum(map(_rows, inputs))
+        context = sum(
+            _rows(each) * each.session.length for each in inputs if isinstance(each, ForwardInput)
+        )
+        limits, failed, left = self.limits, [], self.limits.prompt_rows
+        for number in numbers:
+            if not left:
+                break
+            given, length = min(left, known[number].prompt_left), known[number].length
+            if limits.pace is not None:
+                given = limits.pace.prompt_rows(rows, context, length, given)
+            failed += self._ask(number, Turn(prompt_rows=given))
+            more = sum(map(_rows, self._inputs.get(number, ())))
+            left, rows, context = left - more, rows + more, context + more * (length + more // 2)
+            if limits.pace is not None and more < known[number].prompt_left:
+                break  # the step is full
+        return failed
+
+    def _ask(self, number: int, turn: Turn) -> list[Event]:
+        """What a task wants to run is kept; the event of its failure."""
+        try:
+            inputs = self._running[number].next_inputs(turn)
+        except Exception as error:
+            return [self._failed(number, error)]
+        if inputs:  # otherwise it waits, and is asked again at the next step
+            self._inputs[number] = inputs
+            self._rows[number] = sum(map(_rows, inputs))
+        return []
+
+    def _by_model(self) -> list[list[int]]:
+        groups: dict[int, list[int]] = {}
+        for number, (first, *_) in self._inputs.items():
             pass_of = first if isinstance(first, OwnPass) else first.session.model
             groups.setdefault(id(pass_of), []).append(number)
         return list(groups.values())
@@ -119,6 +151,10 @@ class Batch:
         try:
             outputs = _forward(inputs)
         except Exception as error:
+            if len(numbers) > 1 and isinstance(error, (ValueError, MemoryError)):
+                # nothing was run: whose fault it is shows where each runs alone
+                self._inputs.update(zip(numbers, wanted, strict=True))
+                return [event for number in numbers for event in self._run([number])]
             return [self._failed(number, error) for number in numbers]
         seconds = time.perf_counter() - since
         if len(numbers) == 1:
@@ -146,26 +182,18 @@ class Batch:
 
 
 def _forward(inputs: Sequence[Input]) -> Sequence[Any]:
-    """A pass of one model: of prompts one after the other, of trees all together."""
-    trees = [each for each in inputs if isinstance(each, ForwardInput)]
-    if len(trees) == len(inputs):
-        return trees[0].session.model.forward(trees)
-    return [_alone(each) for each in inputs]
-
-
-def _alone(given: Input) -> Any:
-    if isinstance(given, OwnPass):
-        return given.run()
-    if isinstance(given, PromptChunk):
-        return given.session.extend(given.tokens, given.keep, given.hidden)
-    return given.session.model.forward([given])[0]
+    """A pass of one model over all of them, or one that a task makes itself."""
+    shared = [each for each in inputs if not isinstance(each, OwnPass)]
+    if len(shared) == len(inputs):
+        return shared[0].session.model.forward(shared)
+    return [each.run() if isinstance(each, OwnPass) else run_alone(each) for each in inputs]
 
 
 def _rows(given: Input) -> int:
     """Tokens that are run."""
     if isinstance(given, OwnPass):
         return given.rows
-    return len(given.tokens) if isinstance(given, PromptChunk) else len(given.tree) - given.first
+    return len(given.tokens) if isinstance(given, PromptInput) else len(given.tree) - given.first
 
 
 def run_all(

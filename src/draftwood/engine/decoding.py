@@ -9,40 +9,55 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.engine.constrained import Branches, constrained
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.stopwatch import Stopwatch
-from draftwood.engine.task import Input, OwnPass, PromptChunk
+from draftwood.engine.task import Input, OwnPass, Standing, Turn
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import (
+    CHUNK,
     ForwardInput,
     Keep,
     Model,
     ModelSession,
     Output,
-    chunks,
+    PromptInput,
     require_ability,
 )
 from draftwood.interfaces.step import StepModel, Stepper
 from draftwood.interfaces.verifier import Verdict, Verifier, follows_draws
 from draftwood.native.step import NativeDraft, NativeStep, UndrawableError
 from draftwood.rng import Rng
-from draftwood.sampling import Context, LazyProbs, Sampling, require_probs, undrawable
+from draftwood.sampling import (
+    NOTHING_SHARED,
+    Context,
+    LazyProbs,
+    Sampling,
+    require_probs,
+    undrawable,
+)
 from draftwood.stats import Step, TokenLogprob
 from draftwood.tree import DraftTree
+
+SMOOTHING = 0.1
+"""What a step adds to the mean of the tokens that a step emits."""
+
+ALONE = Turn(alone=False)
+"""A turn of a task that nothing shares a pass with, and that makes its steps in Python."""
 
 
 class Decoding:
     """One text under way, as a task of a ``Batch``.
 
-    Its prompt is run in chunks, then a tree of draft tokens at a time, until ``finish_reason`` is
-    set.
+    Its prompt is run in chunks, as long as there is time for, then a tree of draft tokens at a
+    time, until ``finish_reason`` is set.
 
     Args:
         session: one that has run the prompt already, for those who call ``begin`` instead.
 
     Raises:
-        ValueError: for an empty prompt, one that does not fit the context, and a lossy verifier
-            where the options ask for exactness.
+        ValueError: for an empty prompt, one that does not fit the context, a constraint for another
+            vocabulary, and a lossy verifier where the options ask for exactness.
     """
 
     def __init__(
@@ -54,6 +69,9 @@ class Decoding:
         options: Options,
         session: ModelSession | None = None,
     ) -> None:
+        self.branches: Branches | None = None  # of the constraint, where there is one
+        if options.constraint is not None:
+            options, self.branches = constrained(options, options.constraint, target, len(prompt))
         self.target, self.drafter, self.verifier, self.options = target, drafter, verifier, options
         self.limit = target.context_length
         if options.exact and not verifier.exact_for:
@@ -70,14 +88,17 @@ class Decoding:
         # on the target and on what drafts; none before the first pass
         self.sessions: list[ModelSession] = []
         self._unclosed: DraftSession | None = None
-        self._left: list[Sequence[int]] = []  # chunks of the prompt that are to be run
-        self._input: ForwardInput | None = None
+        self._ran = 0  # tokens of the prompt that were run
+        self.asked: PromptInput | ForwardInput | None = None  # for, by the last ``next_inputs``
         self._stepper: Stepper | None = None  # where the library can make whole steps
         self._seconds: dict[str, float] = {}  # of the step under way
+        self._shared = NOTHING_SHARED
+        self._expected_tokens = 1.0  # of a step
         self.root = -1
         self.emitted = 0
         self.finish_reason: FinishReason | None = None
         if session is not None:
+            self._ran = len(self.prompt)
             self._start_on(session)
 
     def _start_on(self, session: ModelSession) -> None:
@@ -92,53 +113,65 @@ class Decoding:
 
     def open(self) -> None:
         """Start sessions of the target and of what drafts."""
-        self._left = list(chunks(self.prompt))
         self._start_on(self.target.start())
 
     @property
-    def in_prompt(self) -> bool:
-        """Whether there is a chunk of the prompt to run."""
-        return bool(self._left)
+    def prompt_left(self) -> int:
+        """Tokens of the prompt that are yet to be run."""
+        return max(0, len(self.prompt) - self._ran)
 
     @property
-    def last_chunk(self) -> bool:
-        """Whether it is the last one."""
-        return len(self._left) == 1
+    def standing(self) -> Standing:
+        length = self.session.length if self.sessions else 0
+        left = self.prompt_left
+        return Standing(left, length, 0.0 if left else self._expected_tokens)
 
-    def next_inputs(self, alone: bool = False) -> list[Input]:
+    def next_inputs(self, turn: Turn = ALONE) -> list[Input]:
         """A chunk of the prompt, or the next tree; the first call opens the caches."""
         if not self.sessions:
             self.open()
-        if self._left:
-            reads = self.draft.reads
-            keep: Keep = "all" if reads.logits else "last"
-            return [PromptChunk(self.session, self._left[0], keep, reads.hidden)]
-        if alone and self._stepper is not None:
-            native = self.draft.native(self.context)
+        self._shared = turn.shared
+        if self.prompt_left:
+            self.asked = self._chunk(turn.prompt_rows)
+            return [self.asked]
+        if turn.alone and self._stepper is not None:
+            native = self.draft.native(replace(self.context, shared=turn.shared))
             if native is not None:
                 return [OwnPass(partial(self._step, self._stepper, native), rows=1)]
-        self._input, self._seconds = self.propose()
-        return [self._input]
+        self.asked, self._seconds = self.propose()
+        return [self.asked]
+
+    def _chunk(self, most: int) -> PromptInput:
+        tokens, reads = self.prompt[self._ran : self._ran + min(most, CHUNK)], self.draft.reads
+        is_last = len(tokens) == self.prompt_left
+        keep: Keep = "all" if reads.logits else "last" if is_last else "none"
+        return PromptInput(self.session, tokens, keep, reads.hidden)
 
     def take(self, outputs: Sequence[Any], seconds: float) -> Step | None:
         """What came of the inputs: a step, or None while the prompt goes on."""
         if isinstance(outputs[0], NativeStep):
             return self._took(outputs[0])
+        given = self.asked
+        if isinstance(given, PromptInput):
+            return self.take_prompt(given.tokens, outputs[0], seconds)
+        assert given is not None  # take follows next_inputs
         self._seconds["target"] = self._seconds.get("target", 0.0) + seconds
-        if self._left:
-            return self._take_prompt(outputs[0])
-        assert self._input is not None  # take follows next_inputs
-        return self.settle(self._input, outputs[0], self._seconds)
+        return self.settle(given, outputs[0], self._seconds)
 
-    def _take_prompt(self, output: Output) -> Step | None:
-        """What came of a chunk of the prompt: the first token after the last one, else None."""
+    def take_prompt(self, chunk: Sequence[int], output: Output, seconds: float) -> Step | None:
+        """What came of a chunk of the prompt: the first token after the last one, else None.
+
+        Args:
+            seconds: that running it took.
+        """
         watch = Stopwatch(self._seconds)
-        chunk = self._left.pop(0)
+        watch.seconds["target"] += seconds
+        self._ran += len(chunk)
         seen = output if self.draft.reads else None
-        self.draft.update(VerifiedTree(DraftTree.chain(chunk), range(len(chunk)), seen))
+        self.draft.update(VerifiedTree(DraftTree.chain(list(chunk)), range(len(chunk)), seen))
         watch.lap("draft")
         self._seconds = watch.seconds
-        if self._left:
+        if self.prompt_left:
             return None
         contexts = [self.context] if self.options.sampler.reads_context else []
         logits = output.logits[-1:].cpu()
@@ -166,10 +199,15 @@ class Decoding:
         """The tree to run next, and the seconds it took."""
         watch = Stopwatch()
         room = self._room()
-        tree = self.draft.propose(self.root, replace(self.context, room=room))
+        context = replace(self.context, room=room, shared=self._shared)
+        tree = self.draft.propose(self.root, context)
         # otherwise no path is that long, and asking for the depth could wait for a device
         if room < len(tree):
             tree = tree.truncated(room)  # of a drafter that does not mind the room
+        if self.branches is not None and (
+            tree.draw in ("chosen", "coupled") and tree.draw in self.verifier.exact_for
+        ):
+            tree = self.branches.fit(tree, room)
         if self.options.exact and len(tree) > 1 and tree.draw not in self.verifier.exact_for:
             raise ValueError(
                 f"{self.verifier.name} verification changes what the model would say on {tree.draw}"
@@ -227,6 +265,8 @@ class Decoding:
         self.session.commit(path)
         accepted = [tree.token_list[node] for node in path]
         self.context.tokens.extend(accepted)
+        if self.branches is not None:
+            self.branches.keep(accepted)
         self.root = verdict.next_token
         watch.lap("verify")
         self.draft.update(VerifiedTree(tree, path, output))
@@ -300,6 +340,7 @@ class Decoding:
             if check.stopped:
                 self.finish_reason = "stop"
         self.emitted += len(tokens)
+        self._expected_tokens += SMOOTHING * (len(tokens) - self._expected_tokens)
         full = self.limit is not None and len(self.context.tokens) >= self.limit
         if self.finish_reason is None and (self.emitted >= self.options.max_new_tokens or full):
             self.finish_reason = "length"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+from draftwood.interfaces.constraint import Constraint
 from draftwood.interfaces.verifier import NodeProbs
 from draftwood.sampling import Sampler, Sampling
 from draftwood.tree import DraftTree
@@ -48,6 +49,8 @@ class Options:
             None tells none. They are the target's own, before temperature and penalties.
         bound: computes the greatest acceptance possible at the root of a tree, to report beside the
             realised one.
+        constraint: what the answer has to satisfy, for instance a grammar; forbidden tokens have no
+            probability, and the text ends with the constraint's end tokens too.
     """
 
     sampler: Sampler = field(default_factory=Sampling)
@@ -58,6 +61,7 @@ class Options:
     bound: Bound | None = None
     stop: Sequence[StopRule] = ()
     logprobs: int | None = None
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
         require_whole("max_new_tokens", self.max_new_tokens, "a whole number >= 1")

@@ -5,23 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from draftwood.engine.options import FinishReason
-from draftwood.interfaces.model import ForwardInput, Keep, ModelSession
+from draftwood.engine.pace import Pace
+from draftwood.interfaces.model import CHUNK, PassInput
+from draftwood.sampling import NOTHING_SHARED, SharedPass
 from draftwood.validation import require_whole
-
-
-@dataclass(frozen=True, eq=False)
-class PromptChunk:
-    """A piece of a prompt, which is appended to its sequence for good.
-
-    Attributes:
-        keep: logits of all tokens, or of the last one.
-        hidden: layers whose hidden states are wanted.
-    """
-
-    session: ModelSession
-    tokens: Sequence[int]
-    keep: Keep = "last"
-    hidden: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +24,39 @@ class OwnPass:
     rows: int
 
 
-Input = PromptChunk | ForwardInput | OwnPass
+Input = PassInput | OwnPass
 """One sequence's part in a forward pass, or a whole pass."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a task is.
+
+    Attributes:
+        prompt_left: tokens of its prompt that are yet to be run.
+        length: tokens in its cache.
+        expected_tokens: that its next pass is expected to emit.
+    """
+
+    prompt_left: int = 0
+    length: int = 0
+    expected_tokens: float = 1.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a task may ask for, as a batch tells it before each pass.
+
+    Attributes:
+        alone: whether no other task is under way, so that an ``OwnPass`` keeps nobody from sharing
+            a pass.
+        prompt_rows: most tokens of its prompt.
+        shared: what the other tasks do in the same pass.
+    """
+
+    alone: bool = False
+    prompt_rows: int = CHUNK
+    shared: SharedPass = NOTHING_SHARED
 
 
 @runtime_checkable
@@ -53,13 +71,13 @@ class Task(Protocol):
         """Why it ended; None while it goes on."""
         ...
 
-    def next_inputs(self, alone: bool = False) -> Sequence[Input]:
-        """What to run next, asked once before each pass; nothing where it waits.
+    @property
+    def standing(self) -> Standing:
+        """How far it is, asked before each pass."""
+        ...
 
-        Args:
-            alone: whether no other task is under way, so that an ``OwnPass`` keeps nobody from
-                sharing a pass.
-        """
+    def next_inputs(self, turn: Turn) -> Sequence[Input]:
+        """What to run next, asked once before each pass; nothing where it waits."""
         ...
 
     def take(self, outputs: Sequence[Any], seconds: float) -> Any:
@@ -98,11 +116,14 @@ class Limits:
     Args:
         requests: tasks that hold caches at the same time; the others wait.
         prompt_rows: tokens of prompts in one step, so that texts under way need not wait for a
-            long prompt. One chunk is run even if it is longer.
+            long prompt.
+        pace: how long a step may take, which leaves less room for prompts beside other texts; at
+            least one token of a prompt is always run. None for any time.
     """
 
     requests: int = 8
     prompt_rows: int = 512
+    pace: Pace | None = None
 
     def __post_init__(self) -> None:
         for name in ("requests", "prompt_rows"):

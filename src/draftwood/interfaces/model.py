@@ -10,7 +10,8 @@ from torch import Tensor
 
 from draftwood.tree import DraftTree
 
-Keep = Literal["all", "last"]
+Keep = Literal["all", "last", "none"]
+"""Of which nodes or tokens of a pass logits are wanted."""
 
 Ability = Literal["hidden", "partial", "resume", "window", "ends", "fork"]
 """What a model can do beyond a forward pass over a tree."""
@@ -118,8 +119,8 @@ class Output:
     """What a forward pass of the model gave.
 
     Attributes:
-        logits: one row per node of the pass, or a single row for the last one where only that was
-            asked for.
+        logits: one row per node of the pass; a single row for the last one, or none, where only
+            that was asked for.
         hidden: hidden states at these nodes for the layers asked for; layer i is the input of
             decoder layer i.
     """
@@ -145,7 +146,7 @@ class ModelSession(Protocol):
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> Output:
-        """Append tokens for good; logits of all of them or of the last one."""
+        """Append tokens for good; logits of all of them, of the last one or of none."""
         ...
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
@@ -192,6 +193,7 @@ class ForwardInput:
         layers: the layers to run. What such a pass writes to the cache is only good for further
             passes over the same tree with the same layers: nodes are kept, or started from, only
             where all layers ran.
+        keep: logits of all these nodes, of the last one, or of none.
     """
 
     session: ModelSession
@@ -199,6 +201,26 @@ class ForwardInput:
     first: int = 0
     hidden: tuple[int, ...] = ()
     layers: Layers = ALL_LAYERS
+    keep: Keep = "all"
+
+
+@dataclass(frozen=True, eq=False)
+class PromptInput:
+    """One sequence's part in a forward pass: tokens that are appended to it for good.
+
+    Attributes:
+        keep: logits of all tokens, of the last one, or of none.
+        hidden: layers whose hidden states are wanted.
+    """
+
+    session: ModelSession
+    tokens: Sequence[int]
+    keep: Keep = "last"
+    hidden: tuple[int, ...] = ()
+
+
+PassInput = ForwardInput | PromptInput
+"""One sequence's part in a forward pass."""
 
 
 @runtime_checkable
@@ -243,11 +265,12 @@ class Model(Protocol):
 
     def start(self) -> ModelSession: ...
 
-    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
-        """A forward pass over several sequences, padded to one batch.
+    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+        """A forward pass over several sequences, each of which takes part once.
 
-        They may have different lengths and different trees. Inputs that run different layers are
-        computed in a pass each.
+        They may have different lengths and different trees, and chunks of prompts may be among
+        them. Inputs that run different layers are computed in a pass each. Where the pass fails, no
+        sequence has become longer; after a ValueError or MemoryError each is just as before.
         """
         ...
 
@@ -300,6 +323,19 @@ def require_layers(model: Model, layers: Layers, who: str = "a forward pass") ->
         raise ValueError(
             f"layers to skip must be some of 0..{model.layers - 1} and not all, got {sorted(some)}"
         )
+
+
+def run_alone(given: PassInput) -> Output:
+    """One sequence's part in a forward pass, in a pass of its own."""
+    if isinstance(given, PromptInput):
+        return given.session.extend(given.tokens, given.keep, given.hidden)
+    output = given.session.forward(given.tree, given.first, given.hidden)
+    return Output(kept(output.logits, given.keep), output.hidden)
+
+
+def kept(rows: Float[Tensor, "rows vocab"], keep: Keep) -> Float[Tensor, "wanted vocab"]:
+    """Those of all rows of logits that are wanted."""
+    return rows if keep == "all" else rows[len(rows) - (keep == "last") :]
 
 
 CHUNK = 512

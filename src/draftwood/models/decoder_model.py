@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import Keep, Output
+from draftwood.interfaces.model import Output
 from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.described import DescribedModel
 from draftwood.models.pooled import PoolOfSequences
+from draftwood.models.session import PackedInput
 
 if TYPE_CHECKING:
     pass
@@ -82,16 +83,14 @@ def scored_attention(
 
 
 def outputs(
-    logits: Tensor, states: dict[int, Tensor], counts: Sequence[int], keep: Keep
+    logits: Tensor, states: dict[int, Tensor], parts: Sequence[PackedInput]
 ) -> list[Output]:
-    """What each part gets of logits [rows vocab] and hidden states.
-
-    Where only the logits of a part's last row were kept, it gets those alone.
-    """
-    if len(counts) == 1:
+    """What each part gets of the logits that are wanted [rows vocab] and of hidden states."""
+    if len(parts) == 1:
         return [Output(logits, states)]
-    rows = logits.split([1] * len(counts) if keep == "last" else list(counts))
-    pieces = {layer: state.split(list(counts)) for layer, state in states.items()}
+    counts = [part.place.count for part in parts]
+    rows = logits.split([part.wanted for part in parts])
+    pieces = {layer: state.split(counts) for layer, state in states.items()}
     return [
         Output(row, {layer: pieces[layer][i] for layer in states}) for i, row in enumerate(rows)
     ]

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.interfaces.model import Keep, Layers, Output
+from draftwood.interfaces.model import Layers, Output
 from draftwood.models.decoder import Expert, Experts, Layer, Norm, Projection
 from draftwood.models.decoder_model import DecoderModel, outputs, scored_attention
 from draftwood.models.described import DescribedModel
@@ -78,18 +78,21 @@ class LeanModel(DecoderModel):
         return LeanEnds(self)
 
     @torch.no_grad()
-    def compute(
-        self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
-    ) -> list[Output]:
+    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
         counts = [part.place.count for part in parts]
         rows, states = self._recorded(parts, tuple(hidden)) or self._at_once(parts, tuple(hidden))
         rows = (
             rows[: sum(counts)]
-            if keep == "all"
-            else torch.stack([rows[end - 1] for end in accumulate(counts)])
+            if all(part.keep == "all" for part in parts)
+            else torch.cat(
+                [
+                    rows[end - part.wanted : end]
+                    for part, end in zip(parts, accumulate(counts), strict=True)
+                ]
+            )
         )
         states = {layer: state[: sum(counts)] for layer, state in states.items()}
-        return outputs(self.bounded(self.lm_head(rows)), states, counts, keep)
+        return outputs(self.bounded(self.lm_head(rows)), states, parts)
 
     def bounded(self, logits: Float[Tensor, "rows part"]) -> Float[Tensor, "rows part"]:
         """What the output head's products come to as logits."""

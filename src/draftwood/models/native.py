@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import Keep, Output
+from draftwood.interfaces.model import Output
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.described import DescribedModel
@@ -134,9 +134,10 @@ class NativeModel(DecoderModel):
     def ends(self) -> NativeEnds:
         return NativeEnds(self)
 
-    def compute(
-        self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
-    ) -> list[Output]:
+    def alike(self, part: PackedInput) -> object:
+        return part.layers  # rows do not touch each other's results
+
+    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
         places = [part.place for part in parts]
         counts = [place.count for place in places]
         sees = [part.sees.contiguous() for part in parts]
@@ -144,14 +145,15 @@ class NativeModel(DecoderModel):
             layer: torch.empty(sum(counts), self.sizes.hidden, dtype=torch.float32)
             for layer in hidden
         }
-        wanted = len(parts) if keep == "last" else sum(counts)
-        logits = torch.empty(wanted, self.vocab_size, dtype=torch.float32)
+        logits = torch.empty(
+            sum(part.wanted for part in parts), self.vocab_size, dtype=torch.float32
+        )
         tokens = _joined([part.tokens for part in parts])
         positions = _joined([part.positions for part in parts])
         numbers = [
             number
             for part, place in zip(parts, places, strict=True)
-            for number in (place.slot, place.start, place.count, part.before)
+            for number in (place.slot, place.start, place.count, part.before, part.wanted)
         ]
         run = structures.CForwardInput(
             sequences=library.integers(numbers),
@@ -167,13 +169,12 @@ class NativeModel(DecoderModel):
             num_sequences=len(parts),
             rows=sum(counts),
             layers=self.depth,
-            last_only=keep == "last",
         )
         at_once = self.prepare(run)
         if self.library.draftwood_run(self.structure, run, at_once) >= 0:
             raise ValueError(beyond(tokens, self.vocab_size))
         return outputs(
-            logits, {layer: state.to(self.dtype) for layer, state in states.items()}, counts, keep
+            logits, {layer: state.to(self.dtype) for layer, state in states.items()}, parts
         )
 
     def stepper(self, session: PooledSession, key: int, temperature: float) -> NativeStepper:

@@ -7,15 +7,14 @@ from typing import Any
 
 from draftwood.interfaces.model import (
     Ability,
-    ForwardInput,
     InProcess,
-    Keep,
     Layers,
     Output,
+    PassInput,
     require_layers,
 )
 from draftwood.models.cache import CachePool
-from draftwood.models.session import PackedInput, PooledSession, parts_of
+from draftwood.models.session import PackedInput, PooledSession, forward
 from draftwood.models.support import context_length
 
 
@@ -44,44 +43,40 @@ class PoolOfSequences(InProcess, ABC):
     def start(self) -> PooledSession:
         return PooledSession(self)  # type: ignore[arg-type]
 
-    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
-        parts = parts_of(inputs, self.pool)
-        groups: dict[Layers, list[int]] = {}
-        for number, each in enumerate(inputs):
-            groups.setdefault(each.layers, []).append(number)
+    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+        return forward(self, inputs)  # type: ignore[arg-type]
 
-        outputs: dict[int, Output] = {}
-        for numbers in groups.values():
-            wanted = tuple(sorted({layer for number in numbers for layer in inputs[number].hidden}))
-            given = self.run([parts[number] for number in numbers], hidden=wanted)
-            for number, output in zip(numbers, given, strict=True):
-                outputs[number] = _only(inputs[number].hidden, output)
-        return [outputs[number] for number in range(len(inputs))]
+    def run(self, parts: Sequence[PackedInput]) -> list[Output]:
+        """Run the parts of several sequences; write their keys and values to the pool.
 
-    def run(
-        self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
-    ) -> list[Output]:
-        """Run the parts of several sequences together; write their keys and values to the pool.
-
-        All of them run the same layers.
+        Those that are not alike are run in a pass each.
         """
-        if any(part.layers != parts[0].layers for part in parts[1:]):
-            raise ValueError(
-                "parts of one run go through the same layers; run others by themselves"
-            )
+        groups: dict[object, list[int]] = {}
+        for number, part in enumerate(parts):
+            groups.setdefault(self.alike(part), []).append(number)
+        outputs: dict[int, Output] = {}
         with self.pool.lock:
             self.pool.cover([part.place for part in parts])
-            return self.compute(parts, keep, hidden)
+            for numbers in groups.values():
+                some = [parts[number] for number in numbers]
+                wanted = tuple(sorted({layer for part in some for layer in part.hidden}))
+                for number, output in zip(numbers, self.compute(some, wanted), strict=True):
+                    outputs[number] = _only(parts[number].hidden, output)
+        return [outputs[number] for number in range(len(parts))]
+
+    def alike(self, part: PackedInput) -> object:
+        """What parts that are computed together have in common; a chunk of a prompt is run by
+        itself, as others would be padded to its length.
+        """
+        return id(part) if part.is_prompt else (part.layers, part.keep)
 
     def check(self, layers: Layers) -> None:
         """Raise ValueError unless this model can run these layers."""
         require_layers(self, layers)  # type: ignore[arg-type]
 
     @abstractmethod
-    def compute(
-        self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
-    ) -> list[Output]:
-        """The forward pass, through the layers of the first part.
+    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
+        """The forward pass over parts that are alike.
 
         There is room for it in the pool, and it has the pool to itself.
         """

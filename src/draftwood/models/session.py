@@ -18,6 +18,8 @@ from draftwood.interfaces.model import (
     Model,
     ModelSession,
     Output,
+    PassInput,
+    PromptInput,
 )
 from draftwood.models.cache import CachePool, CacheSlice
 from draftwood.tree import DraftTree
@@ -34,6 +36,9 @@ class PackedInput:
         sees: which nodes of the tree after them each node sees, itself included.
         tree_positions: of the nodes of the tree.
         layers: the layers to run.
+        keep: whose logits are wanted.
+        hidden: layers whose hidden states are wanted.
+        is_prompt: whether the tokens are appended for good.
     """
 
     tokens: Int[Tensor, " nodes"]
@@ -43,6 +48,14 @@ class PackedInput:
     sees: Bool[Tensor, "nodes tree"]
     tree_positions: Int[Tensor, " tree"]
     layers: Layers = ALL_LAYERS
+    keep: Keep = "all"
+    hidden: tuple[int, ...] = ()
+    is_prompt: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """Rows of logits, of the last tokens."""
+        return {"all": self.place.count, "last": 1, "none": 0}[self.keep]
 
     def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
         """What each node sees of the cache if attention reaches back ``window`` positions.
@@ -82,13 +95,8 @@ class PooledModel(Model, Protocol):
     @property
     def pool(self) -> CachePool: ...
 
-    def run(
-        self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
-    ) -> list[Output]:
-        """Run the parts of several sequences together; write their keys and values to the pool.
-
-        All of them run the same layers.
-        """
+    def run(self, parts: Sequence[PackedInput]) -> list[Output]:
+        """Run the parts of several sequences; write their keys and values to the pool."""
         ...
 
     def check(self, layers: Layers) -> None:
@@ -117,23 +125,26 @@ class PooledSession(InProcess):
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> Output:
+        return forward(self.model, [PromptInput(self, tokens, keep, tuple(hidden))])[0]
+
+    def chunk(self, tokens: Sequence[int], keep: Keep, hidden: Sequence[int]) -> PackedInput:
+        """This sequence's share of a forward pass that appends tokens to it."""
         self._require_open("extend")
         if len(tokens) == 0:
             raise ValueError("extend needs at least one token")
         start, count = self.length, len(tokens)
         positions = torch.arange(start, start + count)
-        part = PackedInput(
+        return PackedInput(
             tokens=torch.tensor(tokens),
             positions=positions,
             place=CacheSlice(self.slot, start, count),
             before=start,
             sees=positions[None] <= positions[:, None],
             tree_positions=positions,
+            keep=keep,
+            hidden=tuple(hidden),
+            is_prompt=True,
         )
-        output = self.model.run([part], keep, hidden)[0]
-        self._length += count
-        self._ran = 0
-        return output
 
     def adopt(self, layers: Sequence[tuple[Tensor, Tensor]], length: int) -> None:
         """Become a sequence of ``length`` tokens that was computed elsewhere.
@@ -155,9 +166,16 @@ class PooledSession(InProcess):
         self._length, self._ran = length, 0
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
-        return self.model.run([self.part(tree, first)], hidden=hidden)[0]
+        return forward(self.model, [ForwardInput(self, tree, first, tuple(hidden))])[0]
 
-    def part(self, tree: DraftTree, first: int, layers: Layers = ALL_LAYERS) -> PackedInput:
+    def part(
+        self,
+        tree: DraftTree,
+        first: int,
+        layers: Layers = ALL_LAYERS,
+        keep: Keep = "all",
+        hidden: Sequence[int] = (),
+    ) -> PackedInput:
         """This sequence's share of a forward pass over ``tree`` from node ``first`` on."""
         self._require_open("forward")
         self.model.check(layers)
@@ -167,7 +185,6 @@ class PooledSession(InProcess):
                 f"nodes before {first} must be run first; {ran} were run since the last commit"
                 + ("" if layers == self._layers else " through these layers")
             )
-        self._ran, self._layers = len(tree), layers
         positions = self.length + tree.depths
         return PackedInput(
             tokens=tree.tokens[first:],
@@ -177,7 +194,20 @@ class PooledSession(InProcess):
             sees=tree.ancestors[first:],
             tree_positions=positions,
             layers=layers,
+            keep=keep,
+            hidden=tuple(hidden),
         )
+
+    def take(self, part: PackedInput) -> None:
+        """Go on behind a part of this sequence that was run."""
+        if part.is_prompt:
+            self._length, self._ran = self._length + part.place.count, 0
+        else:
+            self._ran, self._layers = len(part.tree_positions), part.layers
+
+    def spoil(self) -> None:
+        """A pass failed in its midst: what nodes had in the cache may be gone."""
+        self._ran = 0
 
     def place_nodes(self, count: int) -> CacheSlice:
         """Where a tree of so many nodes belongs, for a caller who runs it through all layers and
@@ -227,11 +257,36 @@ class PooledSession(InProcess):
             raise ValueError(f"{act} was called on a session that is closed; start another one")
 
 
-def parts_of(runs: Sequence[ForwardInput], pool: CachePool) -> list[PackedInput]:
-    """The parts of a forward pass over several sequences, all of which must live in ``pool``."""
-    parts = []
-    for run in runs:
-        if not isinstance(run.session, PooledSession) or run.session.model.pool is not pool:
+def forward(model: PooledModel, inputs: Sequence[PassInput]) -> list[Output]:
+    """A forward pass over several sequences, all of which must live in the model's pool."""
+    sessions, parts = _sessions_of(inputs, model.pool), [_part_of(each) for each in inputs]
+    try:
+        outputs = model.run(parts)
+    except (ValueError, MemoryError):  # raised before anything is written
+        raise
+    except BaseException:
+        for session in sessions:
+            session.spoil()
+        raise
+    for session, part in zip(sessions, parts, strict=True):
+        session.take(part)
+    return outputs
+
+
+def _sessions_of(inputs: Sequence[PassInput], pool: CachePool) -> list[PooledSession]:
+    sessions = []
+    for each in inputs:
+        if not isinstance(each.session, PooledSession) or each.session.model.pool is not pool:
             raise ValueError("all sessions of a run must belong to the model that runs them")
-        parts.append(run.session.part(run.tree, run.first, run.layers))
-    return parts
+        sessions.append(each.session)
+    if len(set(map(id, sessions))) < len(sessions):
+        raise ValueError("a session takes part in a pass once; join its trees to one")
+    return sessions
+
+
+def _part_of(each: PassInput) -> PackedInput:
+    session = each.session
+    assert isinstance(session, PooledSession)
+    if isinstance(each, PromptInput):
+        return session.chunk(each.tokens, each.keep, each.hidden)
+    return session.part(each.tree, each.first, each.layers, each.keep, each.hidden)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import Ability, Keep, Layers, ModelEnds, Output, WithoutEnds
+from draftwood.interfaces.model import Ability, Layers, ModelEnds, Output, WithoutEnds
 from draftwood.models.cache import CachePool, LayerShape, RunCache
 from draftwood.models.ends import ModuleEnds, final_norm
 from draftwood.models.pooled import PoolOfSequences
@@ -75,9 +75,7 @@ class TransformersModel(PoolOfSequences):
             )
 
     @torch.no_grad()
-    def compute(
-        self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
-    ) -> list[Output]:
+    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
         """One padded forward pass of Transformers over the parts."""
         skipped = parts[0].layers.without_mlp
         if skipped and hidden:  # Transformers would count layers again, and record twice afterwards
@@ -88,7 +86,8 @@ class TransformersModel(PoolOfSequences):
             )
         cache = RunCache(self.pool, [part.place for part in parts])
         options: dict[str, object] = {"output_hidden_states": True} if hidden else {}
-        if keep == "last" and self.takes_logits_to_keep:
+        is_short = len(parts) == 1 and parts[0].keep != "all" and self.takes_logits_to_keep
+        if is_short:
             options["logits_to_keep"] = 1
         out = (self._without(skipped) if skipped else self.hf_model)(
             input_ids=_padded([part.tokens for part in parts]).to(self.device, non_blocking=True),
@@ -103,7 +102,8 @@ class TransformersModel(PoolOfSequences):
         outputs = []
         for row, part in enumerate(parts):
             count = part.place.count
-            logits = out.logits[row, -1:] if keep == "last" else out.logits[row, :count]
+            end = 1 if is_short else count
+            logits = out.logits[row, end - part.wanted : end]
             states = {layer: out.hidden_states[layer][row, :count] for layer in hidden}
             outputs.append(Output(logits, states))
         return outputs

@@ -115,7 +115,7 @@ struct Scratch {
             const bool is_whole = sequence < run.num_sequences - run.only_keys;
             if (is_whole) whole_rows += (int)own.count;
             for (int64_t i = 0; i < own.count; i++) {
-                if (is_whole && (!run.last_only || i + 1 == own.count))
+                if (is_whole && i >= own.count - own.wanted)
                     wanted.push_back((int)slots.size());
                 slots.push_back(own.slot);
                 places.push_back(own.start + i);
@@ -231,6 +231,7 @@ private:
             else plan_mlp(index);
         }
         if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, NORMS, 0, run.rows);
+        if (scratch.wanted.empty()) return;
         add_phase(&Forward::norm_for_head, NORMS, 0, (int)scratch.wanted.size());
         add_phase(&Forward::make_logits, PRODUCTS, 0, tiles(decoder.lm_head));
     }
@@ -913,9 +914,9 @@ int32_t draftwood_step(const draftwood::Decoder* decoder, draftwood::ForwardInpu
         size = nodes * decoder->vocabulary;
         logits.reset(new float[size]);
     }
-    const Sequence sequence{slot, committed, nodes, committed};
+    const Sequence sequence{slot, committed, nodes, committed, nodes};
     const uint8_t* const seen = sees.data();
-    run->num_sequences = 1, run->rows = (int32_t)nodes, run->last_only = false;
+    run->num_sequences = 1, run->rows = (int32_t)nodes;
     run->sequences = &sequence, run->tokens = step->tokens, run->positions = positions.data();
     run->sees = &seen, run->logits = logits.get();
     const int32_t odd = draftwood_run(decoder, run, threads);

@@ -96,11 +96,11 @@ void draftwood_drafting_add_foreign(Drafting* drafting, ForeignSource::Ask ask,
 // many there are, -1 after an error in Python. `costs` of a step with 0, 1, 2, ... draft
 // tokens, `slopes` the least that a further one costs, infinite where the arrays of nodes end.
 int32_t draftwood_drafting_grow(Drafting* drafting, int32_t root, const double* costs,
-                                const double* slopes, int32_t noisy, uint64_t key, uint64_t place,
-                                int64_t room, int32_t threads, int64_t* tokens, int64_t* parents,
-                                double* chances) {
+                                const double* slopes, double others, int32_t noisy, uint64_t key,
+                                uint64_t place, int64_t room, int32_t threads, int64_t* tokens,
+                                int64_t* parents, double* chances) {
     try {
-        drafting->grow(root, costs, slopes, noisy, key, place, room, threads);
+        drafting->grow(root, costs, slopes, others, noisy, key, place, room, threads);
     } catch (const ForeignError&) {
         return -1;
     }

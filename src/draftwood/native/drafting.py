@@ -235,7 +235,12 @@ class Drafting:
         return self._errors.pop()
 
     def grow(
-        self, root: int, costs: Costs, draw: tuple[int, int] | None, room: int
+        self,
+        root: int,
+        costs: Costs,
+        draw: tuple[int, int] | None,
+        room: int,
+        others: float = 0.0,
     ) -> tuple[list[int], list[int], list[float]]:
         """Tokens, parents and chances of acceptance of a tree below ``root``, in falling order of
         the chances.
@@ -246,12 +251,13 @@ class Drafting:
             draw: key and number of the draw that decides about the root's children; None for greedy
                 texts.
             room: most draft tokens in a row.
+            others: tokens that other texts are expected to emit in the same pass.
         """
         key, place = draw or (0, 0)
         count = self.library.draftwood_drafting_grow(
             self.handle,
             root,
-            *(costs.costs, costs.slopes),
+            *(costs.costs, costs.slopes, others),
             *(draw is not None, key, place, room, threads()),
             *(costs.tokens, costs.parents, costs.chances),
         )

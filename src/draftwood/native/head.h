@@ -148,8 +148,8 @@ public:
         }
         FusionInput fused{};
         fused.states = origins.data(), fused.results = &states[(1 + before) * width];
-        const Sequence sequence{0, rows + before, count, rows};
-        pass(fused, &sequence, 1, 0, tokens, false, run);
+        const Sequence sequence{0, rows + before, count, rows, count};
+        pass(fused, &sequence, 1, 0, tokens, run);
         rank(count, found, run);
         return -1;
     }
@@ -228,12 +228,12 @@ private:
     void take_some(const FusionInput& features, const int64_t* tokens, int64_t first, int64_t count,
                    bool is_last, const Pass& run) {
         const bool is_single = every.size() == 1;
-        Sequence sequences[2]{{0, rows, count, rows}};
+        Sequence sequences[2]{{0, rows, count, rows, 1}};
         int number = 1, only_keys = is_single && !is_last;
         order.clear(), positions.clear(), ordered.clear();
         if (is_single && is_last && count > 1) {
-            sequences[0] = {0, rows + count - 1, 1, rows + count - 1};
-            sequences[1] = {0, rows, count - 1, rows};
+            sequences[0] = {0, rows + count - 1, 1, rows + count - 1, 1};
+            sequences[1] = {0, rows, count - 1, rows, 0};
             order.push_back(count - 1), number = 2, only_keys = 1;
         }
         for (int64_t i = 0; i < count - (number - 1); i++) order.push_back(i);
@@ -247,17 +247,17 @@ private:
             row = features.feature_rows ? features.feature_rows[first + row] : first + row;
         }
         fused.feature_rows = order.data();
-        pass(fused, sequences, number, only_keys, ordered.data(), true, run);
+        pass(fused, sequences, number, only_keys, ordered.data(), run);
     }
 
     template <class Pass>
     void pass(const FusionInput& fused, const Sequence* sequences, int number, int only_keys,
-              const int64_t* tokens, bool last_only, const Pass& run) {
+              const int64_t* tokens, const Pass& run) {
         reserve(sequences[0].start + sequences[0].count);
         const uint8_t* const seen[2] = {sees.data(), nullptr};
         ForwardInput input{};
         input.num_sequences = number, input.rows = (int32_t)positions.size();
-        input.layers = (int32_t)every.size(), input.last_only = last_only;
+        input.layers = (int32_t)every.size();
         input.sequences = sequences, input.tokens = tokens, input.positions = positions.data();
         input.attention = input.mlp = every.data(), input.hidden = nothing.data();
         input.sees = seen, input.cache = cache.data();

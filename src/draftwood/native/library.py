@@ -160,6 +160,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
             c_int32,
             c_void_p,
             c_void_p,
+            c_double,
             c_int32,
             c_uint64,
             c_uint64,

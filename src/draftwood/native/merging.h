@@ -246,9 +246,10 @@ struct Drafting {
 
     // Fill the tree until no further node could pay. The request's key and the number of the draw
     // that decides about the root's children are those of `place_key`; what lies below belongs to
-    // the draws behind it. No path gets longer than `room`.
-    void grow(int32_t root, const double* costs, const double* slopes, bool noisy, uint64_t key,
-              uint64_t place, int64_t room, int32_t threads) {
+    // the draws behind it. No path gets longer than `room`. `others`: tokens that other texts are
+    // expected to emit in the same pass.
+    void grow(int32_t root, const double* costs, const double* slopes, double others, bool noisy,
+              uint64_t key, uint64_t place, int64_t room, int32_t threads) {
         if (open.made) estimates.learn(open, root);
         clear();
         for (Member& member : members) member.source->prepare({place, threads});
@@ -269,7 +270,7 @@ struct Drafting {
                 queue.push({child, number, -1, (int32_t)nodes.size() - 1});
         };
         int64_t number = 0;
-        double yields = 1.0, rate = 1.0 / costs[0];
+        double yields = 1.0 + others, rate = yields / costs[0];
         gains.trees++;
         add(-1, root, 1.0, number);
         while (!queue.empty()) {
@@ -307,13 +308,22 @@ struct Drafting {
         return seconds;
     }
 
+    // The node with this token below another, -1 where there is none: what was run may have other
+    // numbers.
+    int64_t child(int64_t parent, int32_t token) const {
+        for (size_t i = parent + 1; i < nodes.size(); i++)
+            if (nodes[i].parent == parent && nodes[i].token == token) return i;
+        return -1;
+    }
+
     void learn(const VerifiedTree& verified) {
-        const int64_t* path = verified.path;
-        for (int64_t i = 0; i + 1 < verified.length; i++)
-            if (path[i] < (int64_t)expected.size() && expected[path[i]].made)
-                estimates.learn(expected[path[i]], verified.tokens[path[i + 1]]);
-        const int64_t end = path[verified.length - 1];
-        open = end < (int64_t)expected.size() ? std::move(expected[end]) : Prediction{};
+        int64_t node = nodes.empty() ? -1 : 0;
+        for (int64_t i = 1; i < verified.length && node >= 0; i++) {
+            const int32_t token = verified.tokens[verified.path[i]];
+            if (expected[node].made) estimates.learn(expected[node], token);
+            node = child(node, token);
+        }
+        open = node >= 0 ? std::move(expected[node]) : Prediction{};
         clear();
         for (Member& member : members) member.source->learn(verified);
     }

@@ -69,7 +69,8 @@ struct Decoder {
 
 struct ForwardInput {
     int32_t num_sequences, rows, layers;
-    int32_t last_only;          // whether the logits of each sequence's last row are wanted alone
+    // sequences at the end of which only keys and values are wanted; then there is one layer
+    int32_t only_keys;
     const Sequence* sequences;  // [num_sequences]
     const int64_t *tokens, *positions;  // [rows]
     const uint8_t *attention, *mlp;     // [layers]: whether they are run
@@ -78,11 +79,9 @@ struct ForwardInput {
     void* cache;    // [2 * layers][slots][capacity][num_kv_heads][head_dim, or padded_dim() bytes]
     float* scales;  // of bytes: [2 * layers][slots][capacity][num_kv_heads]
     int64_t cache_slots, capacity;
-    float* logits;         // [rows or num_sequences][vocabulary]
+    float* logits;         // [wanted rows][vocabulary]
     float* const* hidden;  // [layers + 1], each null or [rows][hidden]
     double* seconds;       // [threads][PARTS], added to, or null (clock.h)
-    // sequences at the end of which only keys and values are wanted; then there is one layer
-    int32_t only_keys;
     const FusionInput* fused;  // of a drafter's head, else null
 };
 

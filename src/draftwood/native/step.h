@@ -13,6 +13,7 @@ namespace draftwood {
 struct Step {
     Drafting* drafting;            // null drafts nothing and learns nothing
     const double *costs, *slopes;  // of a step with 0, 1, 2, ... draft tokens, as for `grow`
+    double others;                  // likewise
     int64_t room, root, most;       // `most` draft tokens; with 0 nothing is grown
     int64_t ranks;                  // likeliest successors of each node that are learnt; 0: none
     uint64_t key, place;            // of the request, and of its next draw
@@ -36,10 +37,10 @@ public:
         step.nodes = 1;
         step.tokens[0] = step.root, step.parents[0] = -1, step.chances[0] = 1;
         if (!step.drafting || !step.most) return;
-        step.drafting->grow(step.root, step.costs, step.slopes, step.is_drawn, step.key, step.place,
-                            step.room, threads);
+        step.drafting->grow(step.root, step.costs, step.slopes, step.others, step.is_drawn,
+                            step.key, step.place, step.room, threads);
         const std::vector<Node>& nodes = step.drafting->nodes;
-        double emitted = 1, best = 1 / step.costs[0];
+        double emitted = 1 + step.others, best = emitted / step.costs[0];
         for (int64_t count = 1; count <= step.most && count < (int64_t)nodes.size(); count++) {
             const Node& node = nodes[count];
             step.tokens[count] = node.token, step.parents[count] = node.parent;

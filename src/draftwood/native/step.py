@@ -24,6 +24,7 @@ class NativeDraft:
         ranks: likeliest successors that are learnt of each node; 0 learns the path alone.
         temperature: of their probabilities.
         hidden: layers whose hidden states are handed out; layer i is the input of decoder layer i.
+        others: tokens that other texts are expected to emit in the same pass.
     """
 
     costs: Costs | None = None
@@ -31,6 +32,7 @@ class NativeDraft:
     ranks: int = 0
     temperature: float = 1.0
     hidden: tuple[int, ...] = ()
+    others: float = 0.0
 
     @property
     def most(self) -> int:
@@ -119,7 +121,7 @@ class StepCaller:
             step.costs, step.slopes = costs.addresses[:2]
             step.tokens, step.parents, step.path, step.chances, step.proposers = costs.addresses[2:]
         step.drafting = None if draft.drafting is None else draft.drafting.handle
-        step.room, step.root, step.place = room, root, place
+        step.room, step.root, step.place, step.others = room, root, place, draft.others
         step.ranks, step.temperature_of_ranks = draft.ranks, draft.temperature
         odd = self._call(*run, step, *sequence, threads)
         size, kept = step.nodes, step.kept

@@ -141,7 +141,7 @@ class CDecoder(Structure):
 
 class CForwardInput(Structure):
     _fields_ = (
-        *((name, c_int32) for name in ("num_sequences", "rows", "layers", "last_only")),
+        *((name, c_int32) for name in ("num_sequences", "rows", "layers", "only_keys")),
         ("sequences", POINTER(c_int64)),
         *((name, c_void_p) for name in ("tokens", "positions")),
         *((name, c_char_p) for name in ("attention", "mlp")),
@@ -153,7 +153,6 @@ class CForwardInput(Structure):
         ("logits", c_void_p),
         ("hidden", POINTER(c_int64)),
         ("seconds", c_void_p),
-        ("only_keys", c_int32),
         ("fused", POINTER(CFusionInput)),
     )
 
@@ -173,6 +172,7 @@ class CStep(Structure):
     _fields_ = (
         ("drafting", c_void_p),
         *((name, c_void_p) for name in ("costs", "slopes")),
+        ("others", c_double),
         *((name, c_int64) for name in ("room", "root", "most", "ranks")),
         *((name, c_uint64) for name in ("key", "place")),
         ("is_drawn", c_int32),

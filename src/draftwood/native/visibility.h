@@ -18,9 +18,10 @@ namespace draftwood {
 constexpr int BLOCK = 256;
 
 // One sequence's rows: `count` new tokens of a slot, from place `start` on. Of the places before
-// them, `before` hold committed tokens, and the others nodes of their own tree.
+// them, `before` hold committed tokens, and the others nodes of their own tree. Logits are wanted
+// of the last `wanted` rows.
 struct Sequence {
-    int64_t slot, start, count, before;
+    int64_t slot, start, count, before, wanted;
 };
 
 // Rows of one sequence that are attended to together.

@@ -6,6 +6,7 @@ They learn from every forward pass and name candidates.
 from dataclasses import replace
 from typing import cast
 
+from draftwood.interfaces.constraint import MaskedSampler
 from draftwood.interfaces.source import CompiledSource, Evidence, NativeSource, Source
 from draftwood.sampling import Sampler, Sampling
 
@@ -17,6 +18,8 @@ def sampling_of_rows(sampler: Sampler) -> Sampling:
     learnt online.
     """
     drafting = sampler.for_drafting()
+    if isinstance(drafting, MaskedSampler):
+        drafting = drafting.unmasked  # the engine takes forbidden tokens out of the tree
     if not isinstance(drafting, Sampling):
         return Sampling(1.0)
     return replace(

@@ -91,17 +91,21 @@ class NativeMerger:
     def _read(self, hidden: Sequence[int]) -> None:
         self.hidden = tuple(dict.fromkeys([*self.hidden, *hidden]))
 
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
+    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
         draw = None if self.rng is None else self.rng.next_draw
-        return Grown(*self.drafting.grow(root, self._costs_of(budget), draw, room))
+        return Grown(*self.drafting.grow(root, self._costs_of(budget), draw, room, others))
 
-    def native(self, budget: Budget | None) -> NativeDraft:
-        """What a whole step in the library drafts with; None rests, and learns the path alone."""
+    def native(self, budget: Budget | None, others: float = 0.0) -> NativeDraft:
+        """What a whole step in the library drafts with; None rests, and learns the path alone.
+
+        Args:
+            others: tokens that other texts are expected to emit in the same pass.
+        """
         if budget is None:
             return NativeDraft(drafting=self.drafting, hidden=self.hidden)
         ranks = RANKS if self.reads_rows else 0
         costs, temperature = self._costs_of(budget), self.sampling.temperature
-        return NativeDraft(costs, self.drafting, ranks, temperature, self.hidden)
+        return NativeDraft(costs, self.drafting, ranks, temperature, self.hidden, others)
 
     def hear(self, tree: DraftTree, step: NativeStep) -> None:
         """Tell the sources that only Python has of a step that the library made."""

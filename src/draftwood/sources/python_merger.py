@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from draftwood.costs.budget import Budget
@@ -39,10 +38,11 @@ class Merged(Protocol):
     in_python: bool
     hidden: tuple[int, ...]
 
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
+    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
         """Draft tokens below ``root``, the newest token, at most ``room`` of them in a row.
 
-        The tree grows until no further token could pay by this budget.
+        The tree grows until no further token could pay by this budget, where other texts emit so
+        many tokens in the same pass.
         """
         ...
 
@@ -95,7 +95,7 @@ class PythonMerger:
         self.states: list[list[Any]] = []
         self.expected: dict[int, Prediction] = {}  # by node
 
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED) -> Grown:
+    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
         """See ``Merged``.
 
         The heap holds candidates, and nodes to expand as token -1: a candidate that barely enters
@@ -106,7 +106,7 @@ class PythonMerger:
         self._clear()
         self.gains.trees += 1
         heap: list[tuple[float, int, int, int]] = [(-1.0, 0, root, -1)]
-        number, yields, rate = 0, 0.0, 0.0
+        number, yields, rate = 0, others, 0.0
         while heap:
             chance, _, token, place = heappop(heap)
             size = len(self.tokens)
@@ -134,15 +134,21 @@ class PythonMerger:
         return sum(session.spent() for session in self.slow)
 
     def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
-        path, tokens = accepted.path, accepted.tree.token_list
-        for node, child in pairwise(path):
+        node: int | None = 0 if self.tokens else None
+        for token in accepted.tokens[1:]:
             if node in self.expected:
-                self.estimates.learn(self.expected[node], tokens[child])
-        self.open = self.expected.get(path[-1])
+                self.estimates.learn(self.expected[node], token)
+            node = self._child(node, token)
+        self.open = None if node is None else self.expected.get(node)
         self._clear()
         news = TargetUpdate(accepted, self.sampling, quiet)
         for session in self.sessions:
             session.learn(news)
+
+    def _child(self, node: int | None, token: int) -> int | None:
+        """The node with this token below another: what was run may have other numbers."""
+        pairs = enumerate(zip(self.parents, self.tokens, strict=True))
+        return next((place for place, pair in pairs if pair == (node, token)), None)
 
     def _predict(self, node: int, rate: float, price: float) -> Prediction:
         """What follows a node, from all sources that are worth their time there.

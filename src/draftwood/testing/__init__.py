@@ -6,6 +6,7 @@ method must pass the checks.
 
 from draftwood.testing.axes import check_drafter, check_shape
 from draftwood.testing.checks import check_verifier
+from draftwood.testing.constraints import Automaton, AutomatonState
 from draftwood.testing.laws import (
     Law,
     Rule,
@@ -26,6 +27,8 @@ from draftwood.testing.outcomes import ScriptedRng, outcomes
 from draftwood.testing.statistics import chi_square, ranked_chi_square
 
 __all__ = [
+    "Automaton",
+    "AutomatonState",
     "Law",
     "Rule",
     "ScriptedRng",

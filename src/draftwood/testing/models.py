@@ -15,9 +15,12 @@ from draftwood.interfaces.model import (
     ModelEnds,
     ModelSession,
     Output,
+    PassInput,
     WithoutEnds,
+    kept,
     require_ability,
     require_layers,
+    run_alone,
 )
 from draftwood.tree import DraftTree
 
@@ -79,10 +82,11 @@ class TableModel:
     def start(self) -> "TableSession":
         return TableSession(self)
 
-    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
         for each in inputs:
-            require_layers(self, each.layers)
-        return [each.session.forward(each.tree, each.first, each.hidden) for each in inputs]
+            if isinstance(each, ForwardInput):
+                require_layers(self, each.layers)
+        return [run_alone(each) for each in inputs]
 
     def after(self, tails: Sequence[tuple[int, ...]]) -> Float[Tensor, "tails vocab"]:
         """Logits after these ends of texts, each at least as long as is looked at."""
@@ -119,7 +123,7 @@ class TableSession:
             tails.append((*tails[-1], token)[-self.model.order :])
         self.tokens += list(tokens)
         self.run = []
-        return Output(self.model.after(tails[1:] if keep == "all" else tails[-1:]))
+        return Output(kept(self.model.after(tails[1:]), keep))
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
         if hidden:

@@ -18,9 +18,12 @@ from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.task import Limits
+from draftwood.grammar.compiler import Compiler
+from draftwood.grammar.tools import Tool, ToolChoice
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.folder import StoredHead, TrainedHead, named, open_folder, shipped_for
 from draftwood.heads.native_eagle import why_not
+from draftwood.interfaces.constraint import Constraint
 from draftwood.interfaces.model import InProcess, Model
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
@@ -64,6 +67,7 @@ class LanguageModel(InProcess):
             asks.
         prior: what the model says after single tokens, for methods that draft with it; None
             likewise.
+        grammars: compiles grammars for this model; None makes one.
     """
 
     def __init__(
@@ -74,10 +78,12 @@ class LanguageModel(InProcess):
         name: str,
         calibration: Calibration | None = None,
         prior: StoredPrior | None = None,
+        grammars: Compiler | None = None,
     ) -> None:
         self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
         self.calibration = calibration or Calibration(model)
         self.prior = prior or StoredPrior(model, _usual_text(tokenizer), self.calibration.folder)
+        self.grammars = grammars or Compiler(tokenizer, model.vocab_size, self.end_tokens)
 
     def with_method(
         self,
@@ -106,7 +112,8 @@ class LanguageModel(InProcess):
             drafter=self._trained(method, drafter),
         )
         return LanguageModel(
-            self.model, self.tokenizer, chosen, self.name, self.calibration, self.prior
+            *(self.model, self.tokenizer, chosen, self.name),
+            *(self.calibration, self.prior, self.grammars),
         )
 
     def _trained(
@@ -123,15 +130,26 @@ class LanguageModel(InProcess):
         config = None if found is None else found.head.config
         return found if isinstance(config, EagleConfig) and why_not(config) is None else None
 
-    def encode(self, prompt: Prompt, raw: bool = False) -> list[int]:
+    def encode(
+        self,
+        prompt: Prompt,
+        raw: bool = False,
+        tools: Sequence[Tool] = (),
+        tool_choice: ToolChoice | None = None,
+    ) -> list[int]:
         """Token ids of a prompt.
 
         It is read as a chat where the tokenizer has a chat template, unless ``raw``.
+
+        Args:
+            tools: that the answer may call, as ``grammar.read_tools`` gives them; for chats.
+            tool_choice: likewise.
         """
         require_prompt(prompt)
         if not raw and self.tokenizer.chat_template is not None:
             single = [{"role": "user", "content": prompt}]
-            return encode_chat(self.tokenizer, single if isinstance(prompt, str) else prompt)
+            messages = single if isinstance(prompt, str) else prompt
+            return encode_chat(self.tokenizer, messages, tools, tool_choice)
         if not isinstance(prompt, str):
             raise ValueError(
                 f"{self.name} has no chat template, so it takes a text, not a list of messages"
@@ -157,6 +175,8 @@ class LanguageModel(InProcess):
         exact: bool = True,
         ignore_eos: bool = False,
         logprobs: int | None = None,
+        json_schema: Mapping[str, Any] | str | None = None,
+        grammar: Constraint | str | None = None,
     ) -> Stream:
         """Decode a prompt; iterate over the result for text as it is accepted.
 
@@ -174,11 +194,17 @@ class LanguageModel(InProcess):
             logprobs: likeliest tokens whose log-probabilities are told beside that of each emitted
                 token, 0 for its own alone; None for none. They are the model's own, before
                 temperature and penalties.
+            json_schema: the text is JSON of this schema, a dict or JSON itself, unless
+                ``max_new_tokens`` or a stop string cuts it. It needs ``draftwood[serve]``.
+            grammar: the text is one of this grammar: Lark, or what ``grammars`` compiled.
 
         Raises:
+            ImportError: for a schema or grammar where ``llguidance`` is missing.
             TypeError: for a prompt or an option of another type.
-            ValueError: for a prompt that is empty or too long, and for options out of range.
+            ValueError: for a prompt that is empty or too long, for options out of range, and for a
+                schema or grammar that cannot be followed.
         """
+        constraint = self._constraint(json_schema, grammar)
         stops = stop_strings(stop)
         for name, flag in (("raw", raw), ("exact", exact), ("ignore_eos", ignore_eos)):
             require_flag(name, flag)
@@ -200,6 +226,7 @@ class LanguageModel(InProcess):
             exact,
             stop=[StopStrings(self.tokenizer, stops)],
             logprobs=logprobs,
+            constraint=constraint,
         )
         tokens = token_ids(prompt)
         if tokens is None:
@@ -207,6 +234,15 @@ class LanguageModel(InProcess):
         method = self.method
         decoding = Decoding(self.model, method.drafter, method.verifier, tokens, options)
         return Stream(decoding, self.name, method.name)
+
+    def _constraint(
+        self, json_schema: Mapping[str, Any] | str | None, grammar: Constraint | str | None
+    ) -> Constraint | None:
+        if json_schema is None:
+            return self.grammars.lark(grammar) if isinstance(grammar, str) else grammar
+        if grammar is not None:
+            raise ValueError("a text has a json_schema or a grammar, not both; leave one out")
+        return self.grammars.json_schema(json_schema)
 
     @overload
     def generate(self, prompt: Prompt | Tokens, *, n: int = 1, **options: Any) -> Generation: ...
@@ -243,6 +279,8 @@ class LanguageModel(InProcess):
         seed = options.pop("seed", None)
         if seed is not None:
             require_whole("seed", seed, "a whole number or None")
+        constraint = self._constraint(options.pop("json_schema", None), options.get("grammar"))
+        options = {**options, "grammar": constraint}  # compiled once
         seeds = [None if seed is None else seed + number for number in range(n)]
         firsts = [self.stream(prompt, seed=seeds[0], **options) for prompt in prompts]
         texts = [  # a prompt is encoded once

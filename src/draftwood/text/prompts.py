@@ -10,6 +10,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from draftwood.grammar.tools import (
+    Tool,
+    ToolChoice,
+    template_tells_tools,
+    with_read_arguments,
+    with_tools,
+)
 from draftwood.validation import require_whole
 
 Message = Mapping[str, Any]
@@ -150,11 +157,30 @@ def _text_of(part: object, number: int) -> str:
 
 
 def encode_chat(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]]
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Tool] = (),
+    choice: ToolChoice | None = None,
 ) -> list[int]:
-    """Token ids of messages in the tokenizer's chat template, with the answer begun."""
+    """Token ids of messages in the tokenizer's chat template, with the answer begun.
+
+    Args:
+        tools: that the answer may call. A template that does not tell of them in the form in which
+            calls are read finds them in the system message.
+        choice: whether they are to be called; None leaves it to the model.
+    """
+    choice = choice or ToolChoice("auto" if tools else "none")
+    plain, told = plain_messages(messages), None
+    if not template_tells_tools(tokenizer.chat_template):
+        plain = with_tools(plain, tools, choice)
+    else:
+        plain = [with_read_arguments(message) for message in plain]
+        told = [tool.as_json() for tool in tools if choice.mode != "none"] or None
     text = tokenizer.apply_chat_template(
-        plain_messages(messages), tokenize=False, add_generation_prompt=True
+        plain,
+        tools=told,  # type: ignore[arg-type]
+        tokenize=False,
+        add_generation_prompt=True,
     )
     return encode_text(tokenizer, str(text), add_special_tokens=False)
 

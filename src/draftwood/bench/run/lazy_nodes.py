@@ -19,10 +19,10 @@ from draftwood.engine.options import Options
 from draftwood.interfaces.model import (
     Ability,
     ForwardInput,
-    Keep,
     ModelEnds,
     ModelSession,
     Output,
+    PassInput,
     WithoutEnds,
     require_layers,
 )
@@ -117,17 +117,10 @@ class Shared(PoolOfSequences):
         self.layers, self.hidden_size = inner.layers, inner.hidden_size  # type: ignore[attr-defined]
         self.end_tokens, self.device = inner.end_tokens, inner.device  # type: ignore[attr-defined]
 
-    def run(
-        self, parts: Sequence[PackedInput], keep: Keep = "all", hidden: Sequence[int] = ()
-    ) -> list[Output]:
-        outputs = [self.together.wait(self, part) for part in parts]
-        return [
-            Output(output.logits[-1:] if keep == "last" else output.logits) for output in outputs
-        ]
+    def run(self, parts: Sequence[PackedInput]) -> list[Output]:
+        return [self.together.wait(self, part) for part in parts]
 
-    def compute(
-        self, parts: Sequence[PackedInput], keep: Keep, hidden: Sequence[int]
-    ) -> list[Output]:
+    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
         raise NotImplementedError("runs are those of the inner model")
 
     @property
@@ -145,10 +138,13 @@ class LazyNodes(Shared):
     def start(self) -> PooledSession:
         return LazySession(self)  # type: ignore[arg-type]
 
-    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
-        for each in inputs:
+    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+        trees = [each for each in inputs if isinstance(each, ForwardInput)]
+        if len(trees) < len(inputs):
+            return super().forward(inputs)
+        for each in trees:
             require_layers(self, each.layers)  # type: ignore[arg-type]
-        return [Output(each.session.read(each.tree)) for each in inputs]  # type: ignore[arg-type,attr-defined]
+        return [Output(each.session.read(each.tree)) for each in trees]  # type: ignore[arg-type,attr-defined]
 
 
 class LazySession(PooledSession):

@@ -20,11 +20,12 @@ from draftwood.bench.run.blank import blank
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import (
     Ability,
-    ForwardInput,
     Keep,
     ModelSession,
     Output,
+    PassInput,
     WithoutEnds,
+    run_alone,
 )
 from draftwood.sampling import Sampling
 from draftwood.tree import DraftTree
@@ -56,8 +57,8 @@ class PreparedModel:
     def start(self) -> "PreparedSession":
         return PreparedSession(self)
 
-    def forward(self, inputs: Sequence[ForwardInput]) -> list[Output]:
-        return [each.session.forward(each.tree, each.first) for each in inputs]
+    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+        return [run_alone(each) for each in inputs]
 
     def answer(self, tokens: torch.Tensor) -> Output:
         """Logits of shape (tokens, vocab) in float32, as ``NativeModel`` gives them."""
@@ -77,7 +78,8 @@ class PreparedSession:
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> Output:
         self.length += len(tokens)
-        return self.model.answer(torch.tensor(tokens if keep == "all" else tokens[-1:]))
+        wanted = len(tokens) if keep == "all" else int(keep == "last")
+        return self.model.answer(torch.tensor(tokens[len(tokens) - wanted :]))
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
         return self.model.answer(tree.tokens[first:])

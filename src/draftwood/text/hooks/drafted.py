@@ -14,7 +14,7 @@ from draftwood.engine.batch import run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import FinishReason, Options
-from draftwood.engine.task import Input, OwnPass
+from draftwood.engine.task import Input, OwnPass, Standing, Turn
 from draftwood.interfaces.drafter import Reads, VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Output, chunks
 from draftwood.interfaces.verifier import Verdict, follows_draws
@@ -49,6 +49,8 @@ class Rows:
     They end together, and processors and criteria see all of them.
     """
 
+    standing = Standing()
+
     def __init__(self, call: Call, target: TransformersModel, method: Method) -> None:
         self.call, self.target, self.method = call, target, method
         self.timeline = Timeline(call.input_ids, call.criteria, call.config, call.streamer)
@@ -80,7 +82,7 @@ class Rows:
         """What the drafters read of the next pass, all the same."""
         return self.rows[0].draft.reads
 
-    def next_inputs(self, alone: bool = False) -> list[Input]:
+    def next_inputs(self, turn: Turn) -> list[Input]:
         """The prompts at first, then the next trees, or lone roots where the drafters rest."""
         if not self.rows:
             for number in range(len(self.call.input_ids)):

@@ -1,0 +1,401 @@
+"""Trained drafters compared at equal data: what helps, and what does not.
+
+python benchmarks/drafters.py train DATA --work FOLDER     # trains and measures; resumable
+python benchmarks/drafters.py draws                        # drawn trees of the shipped drafters
+python benchmarks/drafters.py time --work FOLDER           # seconds beside plain decoding
+python benchmarks/drafters.py show                         # the tables, in Markdown
+
+DATA is what `draftwood train data DATA --tokens 1200k --self-written 0.5` writes with the public
+sets. All drafters see as many tokens of it, but where the amount is what is asked. They are measured
+by decoding prompts of Spec-Bench (its even half), two of each category, of which no training saw
+any. Block efficiency is what a forward pass emits, pooled over prompts, with a bootstrap 95 %
+interval over prompts.
+"""
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from draftwood.training.data.dataset import Dataset, Split, Texts
+from draftwood.training.data.jobs import OWN
+from draftwood.training.loop import TrainingSettings
+from draftwood.training.optimisers import Rates
+from draftwood.training.recipe import DrafterRecipe, PackedRows, TargetWeights
+from draftwood.training.recipes.ctc import CtcRecipe
+from draftwood.training.recipes.eagle import EagleRecipe
+from draftwood.training.recipes.hydra import HydraRecipe
+from draftwood.training.recipes.medusa import MedusaRecipe
+from draftwood.training.run import Training
+from draftwood.training.unrolled import shifted
+
+RECORDS = Path(__file__).parent / "results" / "drafters" / "records.jsonl"
+TOKENS = 300_000
+FEWER_TOKENS = 150_000  # where EAGLE heads are compared with each other
+NEW_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class ReleasedCtc(EagleRecipe):
+    """EAGLE-1 with a CTC term, as the code that was released with CTC-drafter trains it.
+
+    Six predictions in a row, each of them given the text, are taken for frames of a label of three
+    tokens, and token 0 for the blank. Its weight is 0.01 there.
+    """
+
+    ctc_weight: float = field(default=0.01)
+
+    def loss(
+        self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
+    ) -> tuple[Tensor, Mapping[str, float]]:
+        total, figures = super().loss(head, rows, target, progress)
+        if not self.ctc_weight:
+            return total, figures
+        step = next(self._unrolled(head, rows, target, 1))
+        logits = functional.linear(step.states, target.head.to(step.states.dtype)).float()
+        wanted = functional.linear(shifted(rows.final, 1), target.head.to(rows.final.dtype))
+        label = wanted.argmax(-1)
+        whole = step.counts.unfold(1, 6, 1).all(-1)
+        row, place = whole.nonzero().T
+        frames = logits.log_softmax(-1)[row[:, None], place[:, None] + torch.arange(6)]
+        labels = label[row[:, None], place[:, None] + torch.arange(3)]
+        if not len(row):
+            return total, figures
+        loss = functional.ctc_loss(
+            frames.transpose(0, 1),
+            labels,
+            torch.full((len(row),), 6),
+            torch.full((len(row),), 3),
+            blank=0,
+            zero_infinity=True,
+        )
+        return total + self.ctc_weight * loss, figures
+
+
+@dataclass(frozen=True)
+class Shuffled(EagleRecipe):
+    """A control: in training the states belong to other places."""
+
+    def loss(
+        self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
+    ) -> tuple[Tensor, Mapping[str, float]]:
+        states = rows.states.flatten(0, 1)
+        states = states[torch.randperm(len(states))].view_as(rows.states)
+        return super().loss(head, replace(rows, states=states), target, progress)
+
+
+class PartOfData(Dataset):
+    """The texts whose prompts the target wrote itself, or the others."""
+
+    self_written = True
+
+    def texts(self, split: Split) -> Texts:
+        held_out = split == "held-out"
+        found = [
+            (shard, text)
+            for shard in self.shards
+            for text, source in enumerate(shard.sources)
+            if bool(shard.held_out[text]) == held_out and (source == OWN) == self.self_written
+        ]
+        return Texts(found, self.layers, self.model)
+
+
+class CollectedData(PartOfData):
+    """The texts whose prompts were collected."""
+
+    self_written = False
+
+
+@dataclass(frozen=True)
+class PartialTraining(Training):
+    """A training on a part of the data."""
+
+    part: type[Dataset] = Dataset
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        return self.part.open(self.data, self.loaded.model)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One drafter to train.
+
+    Attributes:
+        question: of the issue that it helps to answer.
+        rows: of a batch; all arms see batches of as many tokens.
+        part: which texts it is trained on.
+        searches: ways to read frames, for CTC heads.
+    """
+
+    name: str
+    question: str
+    recipe: DrafterRecipe
+    tokens: int = TOKENS
+    vocabulary: int = 8192
+    part: type[Dataset] = Dataset
+    searches: tuple[str, ...] = ("",)
+
+
+def eagle(**options: Any) -> EagleRecipe:
+    """An EAGLE head with two draft steps in training, the second from the beginning."""
+    return EagleRecipe(**{"unroll": 2, "unroll_from": 0.0, **options})
+
+
+def ctc(**options: Any) -> CtcRecipe:
+    return CtcRecipe(anchors=32, **options)
+
+
+ARMS = (
+    Arm("ctc linear, ce", "ctc", ctc(form="linear", loss_name="ce")),
+    Arm("ctc layer, ce", "ctc", ctc(loss_name="ce")),
+    Arm("ctc layer, ctc", "ctc", ctc(loss_name="ctc"), searches=("raw", "paper", "prefix")),
+    Arm("ctc layer, prefix", "ctc", ctc(loss_name="prefix")),
+    Arm("ctc layer, prefix+lk", "ctc", ctc()),
+    Arm("medusa", "ctc", MedusaRecipe()),
+    Arm("hydra", "ctc", HydraRecipe()),
+    Arm("eagle-1, ctc weight 0", "released", ReleasedCtc(unroll=1, variant="eagle-1", ctc_weight=0.0)),
+    Arm("eagle-1, ctc weight 0.01", "released", ReleasedCtc(unroll=1, variant="eagle-1")),
+    Arm("eagle, kl", "eagle", eagle(), tokens=FEWER_TOKENS),
+    Arm("eagle, lk-hybrid", "eagle", eagle(loss_name="lk-hybrid"), tokens=FEWER_TOKENS),
+    Arm("fspad", "eagle", EagleRecipe(unroll=1, variant="fspad"), tokens=FEWER_TOKENS),
+    Arm("eagle, 12k tokens", "eagle", eagle(), vocabulary=12288, tokens=FEWER_TOKENS),
+    Arm("eagle, 16k tokens", "eagle", eagle(), vocabulary=16384, tokens=FEWER_TOKENS),
+    Arm("eagle, self-written", "data", eagle(), part=PartOfData, tokens=FEWER_TOKENS),
+    Arm("eagle, collected", "data", eagle(), part=CollectedData, tokens=FEWER_TOKENS),
+    Arm("eagle, shuffled", "control", Shuffled(unroll=2, unroll_from=0.0), tokens=FEWER_TOKENS),
+    Arm("eagle, 50k data", "growth", eagle(), tokens=FEWER_TOKENS // 3),
+    Arm("eagle, 450k data", "growth", eagle(), tokens=FEWER_TOKENS * 3),
+    Arm("eagle, 2 layers", "growth", eagle(layers=2), tokens=FEWER_TOKENS),
+    Arm("eagle, 4 layers", "growth", eagle(layers=4), tokens=FEWER_TOKENS),
+)  # fmt: skip
+
+
+def train(data: Path, work: Path, only: str | None) -> None:
+    """Train each arm, and decode with it."""
+    measure = Measurement()
+    for arm in ARMS:
+        if only and only not in arm.name:
+            continue
+        folder = work / arm.name.replace(" ", "-").replace(",", "")
+        if not (folder / "config.json").is_file():
+            settings = TrainingSettings(
+                arm.tokens,
+                "tokens",
+                rows=4,
+                rates=Rates(4e-3, 1e-3, warm_up=10, decay=0.5),
+                judge_every=40,
+            )
+            training = PartialTraining(
+                arm.recipe,
+                data,
+                folder,
+                settings,
+                arm.vocabulary,
+                resume=True,
+                command="python benchmarks/drafters.py train",
+                part=arm.part,
+            )
+            outcome = training.run()
+            print(arm.name, f"{outcome.seconds:.0f} s", dict(outcome.figures), flush=True)
+        measure.arm(arm, folder)
+
+
+class Measurement:
+    """Decodes Spec-Bench, and appends what came of it; what is there is not measured again."""
+
+    def __init__(self, per_category: int = 2, records: Path = RECORDS) -> None:
+        import draftwood
+        from draftwood.bench.plan.prompts import load_prompts
+
+        self.lm = draftwood.load("smollm2-135m", method="plain")
+        self.prompts = load_prompts("spec-bench", per_category=per_category).prompts
+        self.records = records
+        records.parent.mkdir(parents=True, exist_ok=True)
+        self.known = {key(each) for each in read(records)}
+
+    def arm(self, arm: Arm, folder: Path) -> None:
+        """What a trained arm is worth: its first token, a small tree, both temperatures."""
+        from draftwood.heads.folder import load
+        from draftwood.methods import build
+        from draftwood.shapes import BestFirst
+
+        head = load(folder)
+        kind = head.head.config.kind
+        size = sum(each.numel() for each in head.head.parameters())
+        facts = {"question": arm.question, "data": arm.tokens, "weights": size}
+        for search in arm.searches:
+            for nodes, temperature in ((1, 0.0), (8, 0.0), (8, 1.0)):
+                own = kind == "ctc"
+                shape = None if own else BestFirst(min(nodes, 6), min(nodes, 4), nodes)
+                method = build(arm.recipe.name, self.lm.model, shape=shape, drafter=head)
+                if own:
+                    changed = {"nodes": nodes, **({"search": search} if search else {})}
+                    method = replace(method, drafter=replace(method.drafter, **changed))
+                name = f"{arm.name}, {search}" if search else arm.name
+                self.cell(name, f"{nodes} nodes", temperature, method, facts)
+
+    def cell(
+        self, name: str, at: str, temperature: float, method: Any, facts: Mapping[str, Any]
+    ) -> None:
+        """One method on all prompts."""
+        for number, prompt in enumerate(self.prompts):
+            record = {"name": name, "at": at, "temperature": temperature, "prompt": prompt.id}
+            if key(record) in self.known:
+                continue
+            lm = self.lm.with_method(method)
+            since = time.perf_counter()
+            made = lm.generate(
+                prompt.messages([]),
+                max_new_tokens=NEW_TOKENS,
+                temperature=temperature,
+                seed=number,
+                ignore_eos=True,
+            )
+            stats = made.stats
+            record |= {"category": prompt.category, "tokens": stats.tokens - 1}
+            record |= {"runs": stats.target_runs, "drafted": stats.drafted}
+            record |= {"seconds": round(time.perf_counter() - since, 4), **facts}
+            with self.records.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+
+
+def draws(per_category: int) -> None:
+    """Drawn trees of equal budgets, grown by the shipped draft LM and the shipped head."""
+    from draftwood.heads.folder import load
+    from draftwood.methods import build
+    from draftwood.verifiers import KSeq, Rejection
+
+    measure = Measurement(per_category)
+    for folder in ("smollm2-135m-eagle", "smollm2-135m-lm"):
+        head = load(folder)
+        for temperature in (0.3, 0.6, 1.0):
+            for budget, method, shape in drawn_shapes():
+                built = build(
+                    f"{head.head.config.kind}-rsd",
+                    measure.lm.model,
+                    shape=shape,
+                    verifier=KSeq() if method == "SpecTr" else Rejection(),
+                    drafter=head,
+                )
+                facts = {"question": "draws", "budget": budget, "shape": shape.label}
+                at = f"{shape.label} {shape.draw}"
+                name = f"{method}, {head.head.config.kind}"
+                measure.cell(name, at, temperature, built, facts)
+
+
+def drawn_shapes() -> Iterator[tuple[int, str, Any]]:
+    """Budget, method and shape; two shapes each where a method has several."""
+    from draftwood.shapes import Independent, StochasticBeam, Widths
+
+    of_budget = {
+        6: (((2, 2), (3, 1)), ((3, 2), (2, 3))),
+        14: (((2, 2, 2), (7, 1)), ((7, 2), (4, 3))),
+        30: (((2, 2, 2, 2), (5, 1, 1, 1, 1)), ((10, 3), (6, 5))),
+    }
+    for budget, (widths, beams) in of_budget.items():
+        yield budget, "SD", Widths((1,) * budget)
+        for chains, length in beams:
+            yield budget, "SpecTr", Independent(chains, length)
+            yield budget, "RSD-S", StochasticBeam(chains, length)
+        for each in widths:
+            yield budget, "RSD-C", Widths(each)
+
+
+def timed(work: Path, rounds: int) -> None:
+    """The paper's own table: accepted tokens and speed beside plain decoding, interleaved."""
+    from draftwood.heads.folder import load
+    from draftwood.methods import build
+
+    measure = Measurement(per_category=5)
+    prompts = [each for each in measure.prompts if each.category in TIMED]
+    methods = {"vanilla": build("plain", measure.lm.model)}
+    for arm, method in (("medusa", "medusa"), ("hydra", "hydra"), ("ctc layer, prefix+lk", "ctc")):
+        head = load(work / arm.replace(" ", "-").replace(",", ""))
+        methods[method] = build(method, measure.lm.model, drafter=head)
+    head = load(work / "ctc-layer-ctc")
+    paper = build("ctc", measure.lm.model, drafter=head)
+    methods["ctc as the paper has it"] = replace(
+        paper, drafter=replace(paper.drafter, search="paper")
+    )
+    for number in range(rounds):
+        for prompt in prompts:
+            measure.prompts = (prompt,)
+            for name, method in methods.items():
+                measure.cell(name, f"round {number}", 0.0, method, {"question": "timed"})
+
+
+MT_BENCH = (
+    "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities",
+)  # fmt: skip
+TIMED = (*MT_BENCH, "math_reasoning")
+
+
+def key(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(record[name] for name in ("name", "at", "temperature", "prompt"))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def pooled(records: list[dict[str, Any]]) -> float:
+    """Tokens per forward pass."""
+    return sum(each["tokens"] for each in records) / sum(each["runs"] for each in records)
+
+
+def estimate(
+    records: list[dict[str, Any]],
+    figure: Callable[[list[dict[str, Any]]], float] = pooled,
+    draws: int = 1000,
+) -> str:
+    """A figure with its bootstrap 95 % interval over prompts."""
+    found = sorted(map(figure, _resampled(records, draws)))
+    return f"{figure(records):.2f} [{found[draws // 40]:.2f}, {found[-draws // 40]:.2f}]"
+
+
+def _resampled(records: list[dict[str, Any]], draws: int) -> Iterator[list[dict[str, Any]]]:
+    drawn = random.Random(0)
+    for _ in range(draws):
+        yield drawn.choices(records, k=len(records))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("train")
+    training.add_argument("data", type=Path)
+    training.add_argument("--work", type=Path, required=True)
+    training.add_argument("--only")
+    drawing = commands.add_parser("draws")
+    drawing.add_argument("--per-category", type=int, default=1)
+    timing = commands.add_parser("time")
+    timing.add_argument("--work", type=Path, required=True)
+    timing.add_argument("--rounds", type=int, default=2)
+    commands.add_parser("show")
+    for each in (training, drawing, timing):
+        each.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    if given.command != "show":
+        torch.set_num_threads(given.threads)
+    if given.command == "train":
+        train(given.data, given.work, given.only)
+    elif given.command == "draws":
+        draws(given.per_category)
+    elif given.command == "time":
+        timed(given.work, given.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Texts under a constraint: masks at the nodes of draft trees, and trees that fit them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from draftwood.engine.options import Options
+from draftwood.interfaces.constraint import Constraint, ConstraintState
+from draftwood.interfaces.model import Model
+from draftwood.sampling import Context, Sampler
+from draftwood.tree import DraftTree
+
+FORCED = "grammar"
+"""What proposed forced tokens, as reports call it."""
+
+AT_ROOT, BELOW = 32, 4
+"""Most forced tokens that are drafted in a row: below the root, where they are certain to be
+accepted, and below another leaf, where they are as likely as the leaf.
+"""
+
+
+class _Branch:
+    """The text along one branch; masks are computed when somebody reads them, once."""
+
+    __slots__ = ("_children", "_mask", "state")
+
+    def __init__(self, state: ConstraintState) -> None:
+        self.state = state
+        self._children: dict[int, _Branch | None] = {}
+        self._mask: Bool[Tensor, " vocab"] | None = None
+
+    def child(self, token: int) -> "_Branch | None":
+        """The branch one token longer; None where the token is forbidden."""
+        if token not in self._children:
+            state = self.state.after(token)
+            self._children[token] = None if state is None else _Branch(state)
+        return self._children[token]
+
+    @property
+    def mask(self) -> Bool[Tensor, " vocab"]:
+        if self._mask is None:
+            self._mask = self.state.allowed()
+        return self._mask
+
+
+class Branches:
+    """The states of a constraint below the text so far.
+
+    Args:
+        constraint: on the answer; the prompt is free.
+        prompt: tokens of the prompt.
+    """
+
+    def __init__(self, constraint: Constraint, prompt: int) -> None:
+        self._newest = _Branch(constraint.start())
+        self._length = prompt  # tokens of prompt and answer that it has read
+
+    def keep(self, tokens: Sequence[int]) -> None:
+        """Go on from a text that is longer by these tokens.
+
+        Raises:
+            ValueError: for a token that the constraint forbids.
+        """
+        for token in tokens:
+            branch = self._newest.child(token)
+            if branch is None:
+                raise ValueError(
+                    f"the text holds token {token}, and its grammar does not go on from there: it"
+                    " is too ambiguous for the parser, or a verifier accepted what has no"
+                    " probability"
+                )
+            self._newest = branch
+            self._length += 1
+
+    def mask(self, context: Context) -> Bool[Tensor, " vocab"] | None:
+        """The tokens that may come after these; None behind a forbidden one."""
+        branch = self._newest
+        for token in context.tokens[self._length :]:
+            below = branch.child(token)
+            if below is None:
+                return None
+            branch = below
+        return branch.mask
+
+    def fit(self, tree: DraftTree, room: int) -> DraftTree:
+        """A tree without forbidden nodes and what is below them, and with forced tokens.
+
+        It has the same root. This changes no text where the target's own draws decide which nodes
+        are accepted; trees whose siblings are verified by what they were drawn from must stay.
+
+        Args:
+            room: most draft tokens in a row.
+        """
+        root = self._newest.child(tree.token_list[0])
+        if root is None:
+            return tree
+        nodes, branches, inner = [0], [root], {0: False}
+        place = {0: 0}
+        tokens, parents = [tree.token_list[0]], [-1]
+        for node in range(1, len(tree)):
+            above = place.get(tree.parent_list[node])
+            if above is None:
+                continue
+            branch = branches[above].child(tree.token_list[node])
+            if branch is None:
+                continue
+            inner[above], inner[len(nodes)] = True, False
+            place[node] = len(nodes)
+            nodes.append(node)
+            branches.append(branch)
+            tokens.append(tree.token_list[node])
+            parents.append(above)
+        kept = len(nodes)
+        depths = tree.depths.tolist()
+        for leaf in (leaf for leaf in range(kept) if not inner[leaf]):
+            most = min(room - depths[nodes[leaf]], BELOW if leaf else AT_ROOT)
+            above = leaf
+            for token in branches[leaf].state.forced()[: max(most, 0)]:
+                tokens.append(token)
+                parents.append(above)
+                above = len(tokens) - 1
+        if kept == len(tree) == len(tokens):
+            return tree
+        sources = None
+        if tree.sources is not None:
+            sources = (*(tree.sources[node] for node in nodes), *[(FORCED,)] * (len(tokens) - kept))
+        return DraftTree.of(tokens, parents, tree.draw, sources)
+
+
+@dataclass(frozen=True, eq=False)
+class Constrained:
+    """A sampler for texts under a constraint; implements ``MaskedSampler``.
+
+    Logits of forbidden tokens become minus infinity before anything else is done to them, so that
+    top-k, top-p and min-p choose among allowed tokens, and the distribution is that of the other
+    options renormalised.
+
+    Args:
+        unmasked: what is done to the logits after that.
+        branches: of the request's text.
+        drafting: whether rows are drawn from for drafts. They may lie behind a forbidden token or
+            where a grammar has no way on; no text gets there, so these rows stay as they are.
+    """
+
+    unmasked: Sampler
+    branches: Branches
+    drafting: bool = False
+
+    @property
+    def greedy(self) -> bool:
+        return self.unmasked.greedy
+
+    @property
+    def reads_context(self) -> bool:
+        return True
+
+    def for_drafting(self) -> "Constrained":
+        return replace(self, unmasked=self.unmasked.for_drafting(), drafting=True)
+
+    def allowed(self, context: Context) -> Bool[Tensor, " vocab"] | None:
+        mask = self.branches.mask(context)
+        return None if mask is None or (self.drafting and not bool(mask.any())) else mask
+
+    def probs(
+        self, logits: Float[Tensor, "rows vocab"], contexts: Sequence[Context] = ()
+    ) -> Float[Tensor, "rows vocab"]:
+        masks = [self.allowed(context) for context in contexts]
+        if len(masks) != len(logits):
+            raise ValueError(
+                f"a constraint needs the tokens before each row, got {len(masks)} for"
+                f" {len(logits)} rows"
+            )
+        everything = torch.ones(logits.shape[-1], dtype=torch.bool)
+        mask = torch.stack([everything if each is None else each for each in masks])
+        masked = logits.masked_fill(~mask.to(logits.device), -torch.inf)
+        return self.unmasked.probs(masked, contexts if self.unmasked.reads_context else ())
+
+
+def constrained(
+    options: Options, constraint: Constraint, target: Model, prompt: int
+) -> tuple[Options, Branches]:
+    """The options of a request whose sampler and end of text mind the constraint, and its states.
+
+    Raises:
+        ValueError: for a constraint of another vocabulary.
+    """
+    if constraint.vocab_size != target.vocab_size:
+        raise ValueError(
+            f"the grammar masks {constraint.vocab_size} tokens and the model has"
+            f" {target.vocab_size}; compile the grammar for this model"
+        )
+    branches = Branches(constraint, prompt)
+    sampler = Constrained(options.sampler, branches)
+    ends = options.stop_tokens | constraint.end_tokens
+    return replace(options, sampler=sampler, stop_tokens=ends), branches

@@ -1,0 +1,187 @@
+"""Calls of tools in a text, read as the text comes."""
+
+import json
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from draftwood.grammar.tools import CLOSE, OPEN
+
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"arguments"\s*:\s*(?=\S)')
+_LONGEST_HEAD = 400  # characters, after which a head that did not match never will
+
+
+@dataclass(frozen=True)
+class ContentDelta:
+    """More of the text outside of calls."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class CallDelta:
+    """More of a call.
+
+    Attributes:
+        index: which call, from 0 on.
+        id: of the call, with its first delta alone.
+        name: of the tool, likewise.
+        arguments: the next characters of its arguments.
+    """
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call; its arguments are JSON where the text was not cut inside it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+def _new_id() -> str:
+    return f"call_{secrets.token_hex(12)}"
+
+
+@dataclass
+class ToolReader:
+    """Splits a text into content and calls, piece by piece.
+
+    What might be the beginning of a tag is held back until it is known, and blanks around calls are
+    left out. A tag behind which there is no call is content.
+
+    Args:
+        new_id: names a call.
+    """
+
+    new_id: Callable[[], str] = _new_id
+    calls: int = 0
+    _held: str = ""
+    _phase: str = "content"  # then "head", "arguments", "end"
+    _value: "_JsonValue" = field(default_factory=lambda: _JsonValue())
+
+    def feed(self, text: str) -> list[ContentDelta | CallDelta]:
+        """What more of the text tells."""
+        self._held += text
+        deltas: list[ContentDelta | CallDelta] = []
+        read = {
+            "content": self._content,
+            "head": self._head,
+            "arguments": self._arguments,
+            "end": self._end,
+        }
+        while read[self._phase](deltas):
+            pass
+        return deltas
+
+    def finish(self) -> list[ContentDelta | CallDelta]:
+        """What was held back, once the text is over."""
+        held, phase, self._held = self._held, self._phase, ""
+        if phase == "head":
+            return [ContentDelta(OPEN + held)]
+        if phase == "content" and (held.strip() or (held and not self.calls)):
+            return [ContentDelta(held)]
+        return []
+
+    def _content(self, deltas: list[ContentDelta | CallDelta]) -> bool:
+        before, found, rest = self._held.partition(OPEN)
+        if found:
+            if before.strip():
+                deltas.append(ContentDelta(before.rstrip()))
+            self._held, self._phase = rest, "head"
+            return True
+        certain = len(_certain(self._held).rstrip())
+        if certain:
+            deltas.append(ContentDelta(self._held[:certain]))
+            self._held = self._held[certain:]
+        return False
+
+    def _head(self, deltas: list[ContentDelta | CallDelta]) -> bool:
+        head = _HEAD.match(self._held)
+        if head is None:
+            if CLOSE in self._held or len(self._held) > _LONGEST_HEAD:
+                deltas.append(ContentDelta(OPEN))
+                self._phase = "content"
+                return True
+            return False
+        name = json.loads(f'"{head[1]}"')
+        deltas.append(CallDelta(self.calls, self.new_id(), name))
+        self._held, self._phase, self._value = self._held[head.end() :], "arguments", _JsonValue()
+        return True
+
+    def _arguments(self, deltas: list[ContentDelta | CallDelta]) -> bool:
+        length = self._value.read(self._held)
+        if length:
+            deltas.append(CallDelta(self.calls, arguments=self._held[:length]))
+            self._held = self._held[length:]
+        if self._value.whole:
+            self.calls, self._phase = self.calls + 1, "end"
+            return True
+        return False
+
+    def _end(self, deltas: list[ContentDelta | CallDelta]) -> bool:
+        _, found, rest = self._held.partition(CLOSE)
+        if not found:
+            return False
+        self._held, self._phase = rest, "content"
+        return True
+
+
+class _JsonValue:
+    """Finds the end of an object or list in JSON that comes in pieces."""
+
+    def __init__(self) -> None:
+        self.whole = False
+        self._depth, self._in_string, self._escaped = 0, False, False
+
+    def read(self, text: str) -> int:
+        """How many of the next characters belong to the value."""
+        for place, character in enumerate(text):
+            if self._in_string:
+                if self._escaped:
+                    self._escaped = False
+                elif character == "\\":
+                    self._escaped = True
+                elif character == '"':
+                    self._in_string = False
+                continue
+            if character == '"':
+                self._in_string = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if self._depth <= 0:
+                    self.whole = True
+                    return place + 1
+        return len(text)
+
+
+def _certain(text: str) -> str:
+    """The text without what might be the beginning of a tag."""
+    for length in range(min(len(OPEN) - 1, len(text)), 0, -1):
+        if text.endswith(OPEN[:length]):
+            return text[:-length]
+    return text
+
+
+def read_calls(text: str, new_id: Callable[[], str] = _new_id) -> tuple[str, list[ToolCall]]:
+    """The content of a whole text, and its calls in order."""
+    reader = ToolReader(new_id)
+    content: list[str] = []
+    calls: list[ToolCall] = []
+    for delta in [*reader.feed(text), *reader.finish()]:
+        if isinstance(delta, ContentDelta):
+            content.append(delta.text)
+        elif delta.id is not None and delta.name is not None:
+            calls.append(ToolCall(delta.id, delta.name, delta.arguments))
+        else:
+            last = calls[-1]
+            calls[-1] = ToolCall(last.id, last.name, last.arguments + delta.arguments)
+    return "".join(content), calls

@@ -1,0 +1,193 @@
+"""From schemas and grammars to what masks tokens."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from transformers import PreTrainedTokenizerBase
+
+from draftwood.grammar.grammar import Grammar, first_line
+from draftwood.grammar.tools import Tool, ToolChoice, lark_of_tools
+
+if TYPE_CHECKING:
+    import llguidance
+
+LARGEST = 64 * 1024
+"""Bytes of a schema or grammar."""
+
+WHITESPACE = r"(\x20|\n[\x20\t]{0,40})"
+"""Between the parts of JSON: a blank, or a line break and an indent. Without a bound, small models
+go on with blanks for ever.
+"""
+
+
+class Compiler:
+    """Compiles grammars for one model; several threads may do so at once.
+
+    A hard grammar takes up to a second, during which other threads run. Nothing of it needs the
+    model.
+
+    Args:
+        tokenizer: of the model; a fast one.
+        vocab_size: width of the model's logits, which may be more than the tokenizer has.
+        end_tokens: tokens with which the model ends its text.
+
+    Raises:
+        ImportError: on the first use, where ``llguidance`` is missing.
+        ValueError: on the first use, for a tokenizer whose tokens it cannot read.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, end_tokens: frozenset[int]
+    ) -> None:
+        self.tokenizer, self.vocab_size, self.end_tokens = tokenizer, vocab_size, end_tokens
+
+    def json_schema(self, schema: Mapping[str, Any] | str) -> Grammar:
+        """Texts that are JSON of a schema, as a dict or as JSON.
+
+        Properties come in the order of the schema. References lead to places in the schema alone.
+
+        Raises:
+            TypeError: for another type.
+            ValueError: for a schema that is no JSON, too large, unsatisfiable, or that has keywords
+                which cannot be kept; it says which.
+        """
+        if not isinstance(schema, (Mapping, str)):
+            raise TypeError(f"a JSON schema is a dict or a JSON text, got {type(schema).__name__}")
+        text = _json(schema)
+        _require_small("the JSON schema", text)
+        defaults: Any = {"whitespace_pattern": WHITESPACE}
+        try:
+            source = _guidance().LLMatcher.grammar_from_json_schema(text, defaults)
+        except ValueError as error:  # NaN, half characters
+            raise ValueError(f"the JSON schema is no JSON: {error}") from None
+        return self._compiled(source, "the JSON schema")
+
+    def json_object(self) -> Grammar:
+        """Texts that are any JSON object."""
+        return self.json_schema({"type": "object"})
+
+    def lark(self, grammar: str) -> Grammar:
+        """Texts of a grammar in llguidance's dialect of Lark, whose first rule is ``start``."""
+        _require_text("a Lark grammar", grammar)
+        _require_small("the Lark grammar", grammar)
+        return self._compiled(_guidance().LLMatcher.grammar_from_lark(grammar), "the Lark grammar")
+
+    def regex(self, pattern: str) -> Grammar:
+        """Texts that match a regular expression as a whole; it knows no look-around."""
+        _require_text("a regular expression", pattern)
+        _require_small("the regular expression", pattern)
+        return self._compiled(
+            _guidance().LLMatcher.grammar_from_regex(pattern), "the regular expression"
+        )
+
+    def tools(self, tools: Sequence[Tool], choice: ToolChoice) -> Grammar | None:
+        """Texts that may or must call tools, with arguments of their schemas.
+
+        Args:
+            tools: as ``read_tools`` gives them.
+            choice: as ``read_tools`` gives it.
+
+        Returns:
+            None where any text will do.
+        """
+        if choice.mode == "none" or not tools:
+            return None
+        lark = lark_of_tools(tools, choice, WHITESPACE)
+        _require_small("the tools' schemas", lark)
+        return self._compiled(_guidance().LLMatcher.grammar_from_lark(lark), "the tools' schemas")
+
+    @cached_property
+    def _tokens(self) -> "llguidance.LLTokenizer":
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        name = type(self.tokenizer).__name__
+        if backend is None:
+            raise ValueError(
+                f"grammars need a fast tokenizer, and {name} is none; load it with use_fast=True"
+            )
+        if not self.end_tokens:
+            raise ValueError(
+                "grammars need a token that ends a text, and this model has none; set the"
+                " tokenizer's eos_token"
+            )
+        if len(self.tokenizer) > self.vocab_size:
+            raise ValueError(
+                f"the tokenizer has {len(self.tokenizer)} tokens and the model's logits"
+                f" {self.vocab_size}: it belongs to another model"
+            )
+        guidance, ends = _guidance(), sorted(self.end_tokens)
+        text = _without_length(backend.to_str())
+        try:
+            return guidance.LLTokenizer(text, n_vocab=self.vocab_size, eos_token=ends)
+        except ValueError as error:
+            raise ValueError(
+                f"grammars cannot read the tokens of this tokenizer ({name}):"
+                f" {first_line(str(error))}; take a model whose tokenizer splits texts into bytes"
+            ) from None
+
+    def _compiled(self, source: str, what: str) -> Grammar:
+        guidance = _guidance()
+        limits = guidance.LLParserLimits(verbose_errors=False)
+        matcher = guidance.LLMatcher(self._tokens, source, log_level=0, limits=limits)
+        if matcher.is_error():
+            raise ValueError(f"{what} cannot be followed: {_reason(matcher.get_error())}")
+        grammar = Grammar(matcher, self.vocab_size, self.end_tokens)
+        if not bool(grammar.start().allowed().any()):
+            raise ValueError(f"{what} forbids every text: no token may come first")
+        return grammar
+
+
+def _guidance() -> Any:
+    try:
+        import llguidance
+    except ImportError:
+        raise ImportError(
+            "grammars need the package llguidance; install it with: pip install 'draftwood[serve]'"
+        ) from None
+    return llguidance
+
+
+def _without_length(tokenizer: str) -> str:
+    """A tokenizer's JSON without padding and truncation."""
+    settings = json.loads(tokenizer)
+    settings["padding"] = settings["truncation"] = None
+    return json.dumps(settings)
+
+
+def _json(schema: Mapping[str, Any] | str) -> str:
+    """A schema as JSON.
+
+    Raises:
+        ValueError: for what is no JSON object, or too deep for one.
+    """
+    try:
+        text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
+        if not isinstance(json.loads(text), dict):
+            raise ValueError("a schema is an object")
+    except RecursionError:
+        raise ValueError("the JSON schema is nested too deeply") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"the JSON schema is no JSON: {error}") from None
+    return text
+
+
+def _require_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is a text, got {type(text).__name__}")
+
+
+def _require_small(what: str, text: str) -> None:
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{what} holds a lone surrogate at character {error.start}: half of a character"
+        ) from None
+    if size > LARGEST:
+        raise ValueError(f"{what} has {size} bytes; the most are {LARGEST}")
+
+
+def _reason(error: str) -> str:
+    """What llguidance says of a grammar, on one line."""
+    return " ".join(error.replace("<non-verbose/>", "").split())[:300] or "no reason given"

@@ -1,0 +1,229 @@
+"""Tools that a model may call: how they are given, told to the model and asked of its text.
+
+Calls are written as Hermes and Qwen models write them: a JSON object with ``name`` and
+``arguments`` between two tags. The grammar asks for the same of every model.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+
+MOST_TOOLS = 128
+
+NO_ARGUMENTS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {},
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a model may call.
+
+    Attributes:
+        name: letters, digits, ``_`` and ``-``, at most 64.
+        description: for the model.
+        parameters: JSON schema of its arguments, an object.
+        strict: refuse a schema with keywords that cannot be kept; else these are left out.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=lambda: NO_ARGUMENTS)
+    strict: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """The tool as chat templates and the chat API have it."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.parameters),
+        }
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True)
+class ToolChoice:
+    """Whether tools are called.
+
+    Attributes:
+        mode: ``auto`` leaves it to the model, ``none`` calls none, ``required`` calls one at least,
+            ``named`` calls ``name``.
+        name: of the tool.
+        parallel: whether there may be several calls.
+    """
+
+    mode: Literal["auto", "none", "required", "named"] = "auto"
+    name: str | None = None
+    parallel: bool = True
+
+
+def read_tools(
+    tools: object, tool_choice: object = None, parallel_tool_calls: bool | None = None
+) -> tuple[list[Tool], ToolChoice]:
+    """Tools and choice from a request in OpenAI's form, of the chat or the responses API.
+
+    Raises:
+        ValueError: for what is no such list, naming the place.
+    """
+    if tools is None:
+        tools = []
+    if not isinstance(tools, Sequence) or isinstance(tools, (str, bytes)):
+        raise ValueError("tools must be a list of tools")
+    if len(tools) > MOST_TOOLS:
+        raise ValueError(f"tools must be at most {MOST_TOOLS}, got {len(tools)}")
+    found = [_tool(each, f"tools[{number}]") for number, each in enumerate(tools)]
+    names = [tool.name for tool in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"tools must have different names, got {', '.join(twice)} twice")
+    parallel = True if parallel_tool_calls is None else bool(parallel_tool_calls)
+    return found, _choice(tool_choice, names, parallel)
+
+
+def _tool(given: object, place: str) -> Tool:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{place} must be an object, got {type(given).__name__}")
+    if given.get("type") != "function":
+        raise ValueError(f"{place}.type must be 'function', got {given.get('type')!r:.40}")
+    function = given.get("function", given)
+    if not isinstance(function, Mapping):
+        raise ValueError(f"{place}.function must be an object")
+    name = function.get("name")
+    if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
+        raise ValueError(f"{place} needs a name of letters, digits, _ and -, got {name!r:.80}")
+    description = function.get("description") or ""
+    if not isinstance(description, str):
+        raise ValueError(f"the description of {place} must be a text")
+    parameters = function.get("parameters")
+    if parameters is None:
+        parameters = NO_ARGUMENTS
+    if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
+        raise ValueError(f"the parameters of {place} must be a JSON schema of an object")
+    return Tool(name, description, parameters, function.get("strict") is True)
+
+
+def _choice(given: object, names: Sequence[str], parallel: bool) -> ToolChoice:
+    if given is None:
+        return ToolChoice("auto" if names else "none", parallel=parallel)
+    if given in ("auto", "none"):
+        return ToolChoice(given, parallel=parallel)  # type: ignore[arg-type]
+    if given == "required":
+        if not names:
+            raise ValueError("tool_choice 'required' needs tools")
+        return ToolChoice("required", parallel=parallel)
+    if not isinstance(given, Mapping) or given.get("type") != "function":
+        raise ValueError(
+            "tool_choice must be 'auto', 'none', 'required' or an object of type 'function' with a"
+            f" name, got {given!r:.80}"
+        )
+    function = given.get("function", given)
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if name not in names:
+        raise ValueError(f"tool_choice names {name!r:.80}, which is none of the tools")
+    return ToolChoice("named", name, parallel=False)
+
+
+def lark_of_tools(tools: Sequence[Tool], choice: ToolChoice, whitespace: str) -> str:
+    """The grammar of an answer, in Lark.
+
+    Args:
+        whitespace: regular expression of what may stand between parts of the arguments.
+    """
+    chosen = [tool for tool in tools if choice.mode != "named" or tool.name == choice.name]
+    lines = ["%llguidance {}"]
+    if choice.mode == "auto":
+        calls = "called*" if choice.parallel else "called?"
+        lines += [
+            f"start: {calls} ANY",
+            "called: opened body",
+            f"opened[lazy]: ANY {json.dumps(OPEN)}",
+            r"ANY: /(.|\n)*/",
+        ]
+    else:
+        more = f' ("\\n" {json.dumps(OPEN)} body)*' if choice.parallel else ""
+        lines.append(f"start: {json.dumps(OPEN)} body{more}")
+    names = [f"tool_{number}" for number in range(len(chosen))]
+    lines.append(f'body: "\\n" ({" | ".join(names)}) {json.dumps("}" + chr(10) + CLOSE)}')
+    for name, tool in zip(names, chosen, strict=True):
+        begin = f'{{"name": {json.dumps(tool.name)}, "arguments": '
+        guidance = {"whitespace_pattern": whitespace, "lenient": not tool.strict}
+        schema = {"type": "object", **tool.parameters, "x-guidance": guidance}
+        lines.append(f"{name}: {json.dumps(begin)} %json {json.dumps(schema)}")
+    return "\n".join(lines)
+
+
+def with_tools(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], choice: ToolChoice
+) -> list[dict[str, Any]]:
+    """Messages that tell of the tools themselves, for chat templates that know of none.
+
+    Tools are told in the system message, earlier calls in the assistant's and their results in the
+    user's, in the words of Hermes models.
+    """
+    plain = [_told(message) for message in messages]
+    if not tools or choice.mode == "none":
+        return plain
+    listed = "\n".join(json.dumps(tool.as_json()) for tool in tools)
+    asked = {
+        "auto": "You may call one or more functions to assist with the user query.",
+        "required": "Call one or more functions to assist with the user query.",
+        "named": f"Call the function {choice.name} to assist with the user query.",
+    }[choice.mode]
+    call = '{"name": <function-name>, "arguments": <args-json-object>}'
+    note = (
+        f"# Tools\n\n{asked}\n\nYou are provided with function signatures within <tools></tools>"
+        f" XML tags:\n<tools>\n{listed}\n</tools>\n\nFor each function call, return a json object"
+        f" with function name and arguments within {OPEN}{CLOSE} XML tags:\n{OPEN}\n{call}\n{CLOSE}"
+    )
+    if plain and plain[0].get("role") == "system":
+        first = plain[0]
+        return [{**first, "content": f"{first.get('content') or ''}\n\n{note}".strip()}, *plain[1:]]
+    return [{"role": "system", "content": note}, *plain]
+
+
+def _told(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message with its calls or its result as text."""
+    told = {key: value for key, value in message.items() if key != "tool_calls"}
+    if message.get("role") == "tool":
+        content = f"<tool_response>\n{message.get('content') or ''}\n</tool_response>"
+        return {"role": "user", "content": content}
+    calls = [_written(call) for call in message.get("tool_calls") or ()]
+    if calls:
+        told["content"] = "\n".join([*([told["content"]] if told.get("content") else []), *calls])
+    return told
+
+
+def _written(call: Mapping[str, Any]) -> str:
+    function = call.get("function", call)
+    arguments = function.get("arguments") or {}
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return f'{OPEN}\n{{"name": {json.dumps(function.get("name"))}, "arguments": {text}}}\n{CLOSE}'
+
+
+def template_tells_tools(template: object) -> bool:
+    """Whether a chat template tells of tools in the form in which the grammar asks for calls."""
+    return isinstance(template, str) and "tools" in template and OPEN in template
+
+
+def with_read_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose calls have arguments as objects, as chat templates want them.
+
+    The chat API has them as JSON in a text; what is no JSON stays a text.
+    """
+    told = dict(message)
+    if message.get("tool_calls"):
+        told["tool_calls"] = [_read(call) for call in message["tool_calls"]]
+    return told
+
+
+def _read(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call.get("function", call))
+    with suppress(TypeError, ValueError):
+        function["arguments"] = json.loads(function.get("arguments") or "{}")
+    return {"type": "function", "function": function}

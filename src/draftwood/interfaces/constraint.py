@@ -1,0 +1,81 @@
+"""What the engine needs of a constraint on texts: which tokens may come next."""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Bool
+from torch import Tensor
+
+from draftwood.sampling import Context, Sampler
+
+
+@runtime_checkable
+class ConstraintState(Protocol):
+    """A text so far under a constraint.
+
+    A state never changes, so that every branch of a draft tree has its own. All states of one text
+    are read by one thread at a time.
+    """
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text satisfies the constraint as it stands."""
+        ...
+
+    @property
+    def must_end(self) -> bool:
+        """Whether nothing but an end token may follow."""
+        ...
+
+    def after(self, token: int) -> "ConstraintState | None":
+        """The state one token later; None where the token is forbidden."""
+        ...
+
+    def allowed(self) -> Bool[Tensor, " vocab"]:
+        """The tokens that may come next, as wide as the logits.
+
+        End tokens are among them exactly where the text may end, and alone where it must.
+        """
+        ...
+
+    def forced(self) -> Sequence[int]:
+        """The tokens that must come next, one after the other; empty where there is a choice."""
+        ...
+
+
+@runtime_checkable
+class Constraint(Protocol):
+    """What texts have to satisfy, for instance a grammar; shared by all requests that ask for it.
+
+    Attributes:
+        vocab_size: width of the logits that it masks.
+        end_tokens: tokens that end a text; a text under the constraint ends with any of them.
+    """
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def end_tokens(self) -> frozenset[int]: ...
+
+    def start(self) -> ConstraintState:
+        """The state of an empty text."""
+        ...
+
+
+@runtime_checkable
+class MaskedSampler(Sampler, Protocol):
+    """A sampler that gives forbidden tokens no probability.
+
+    Drafters that turn logits into probabilities by it need nothing else. This is for those that
+    draw from rows of another origin.
+    """
+
+    @property
+    def unmasked(self) -> Sampler:
+        """The same without the constraint."""
+        ...
+
+    def allowed(self, context: Context) -> Bool[Tensor, " vocab"] | None:
+        """The tokens that may come after these; None where anything goes, as no text gets there."""
+        ...

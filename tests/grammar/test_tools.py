@@ -1,0 +1,218 @@
+"""Tools: how they are given, told, asked for and read."""
+
+import json
+from typing import Any
+
+import pytest
+from small_models import bytes_and_pairs
+
+from draftwood.grammar import (
+    CallDelta,
+    Compiler,
+    ContentDelta,
+    Grammar,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolReader,
+    read_calls,
+    read_tools,
+    with_tools,
+)
+from draftwood.text.prompts import encode_chat
+
+TOKENIZER = bytes_and_pairs()
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"name": "weather", "description": "Of a city.", "parameters": CITY}
+TOOLS = [{"type": "function", "function": WEATHER}, {"type": "function", "name": "now"}]
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome }\\" {"}}\n</tool_call>'
+NOW = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    return Compiler(TOKENIZER, len(TOKENIZER), frozenset({TOKENIZER.eos_token_id}))
+
+
+def fits(grammar: Grammar, text: str) -> bool:
+    state: Any = grammar.start()
+    for token in TOKENIZER(text)["input_ids"]:
+        state = None if state is None else state.after(token)
+    return state is not None and state.may_end
+
+
+def test_tools_are_read_in_both_forms() -> None:
+    tools, choice = read_tools(TOOLS)
+    assert tools[0] == Tool("weather", "Of a city.", CITY)
+    assert (tools[1].name, tools[1].parameters["properties"]) == ("now", {})
+    assert choice == ToolChoice("auto")
+    assert read_tools(None)[1].mode == "none"
+    assert read_tools(TOOLS, "required", False)[1] == ToolChoice("required", parallel=False)
+    for named in (
+        {"type": "function", "function": {"name": "now"}},
+        {"type": "function", "name": "now"},
+    ):
+        assert read_tools(TOOLS, named)[1] == ToolChoice("named", "now", parallel=False)
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "reason"),
+    [
+        ("weather", None, "list"),
+        ([3], None, r"tools\[0\]"),
+        ([{"type": "web_search"}], None, "'function'"),
+        ([{"type": "function", "function": {}}], None, "needs a name"),
+        ([{"type": "function", "name": "a b"}], None, "needs a name"),
+        ([{"type": "function", "name": "a", "parameters": {"type": "string"}}], None, "object"),
+        ([{"type": "function", "name": "a", "parameters": []}], None, "object"),
+        ([{"type": "function", "name": "a", "description": 3}], None, "description"),
+        ([TOOLS[1], TOOLS[1]], None, "different names"),
+        ([TOOLS[1]] * 200, None, "at most"),
+        (TOOLS, "sometimes", "tool_choice"),
+        (TOOLS, {"type": "function", "name": "later"}, "none of the tools"),
+        ([], "required", "needs tools"),
+    ],
+)
+def test_what_is_no_tool_is_refused(tools: Any, choice: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        read_tools(tools, choice)
+
+
+@pytest.mark.parametrize(
+    ("choice", "allowed", "forbidden"),
+    [
+        (
+            ToolChoice("auto"),
+            ["", "Hi <b>", CALL, f"I look.\n{CALL}\n{NOW}", f"{CALL} done"],
+            [CALL[:-1], CALL.replace("city", "town"), NOW.replace("now", "later")],
+        ),
+        (
+            ToolChoice("auto", parallel=False),
+            ["Hi", f"Well: {CALL}"],
+            [CALL[:-3], CALL.replace('"Rome }\\" {"', "3")],
+        ),
+        (ToolChoice("required"), [CALL, f"{CALL}\n{NOW}"], ["", "Hi", f"Hi {CALL}", f"{CALL} x"]),
+        (ToolChoice("required", parallel=False), [CALL, NOW], ["Hi", f"{CALL}\n{NOW}"]),
+        (ToolChoice("named", "now", parallel=False), [NOW], [CALL, "", f"{NOW}\n{NOW}"]),
+    ],
+)
+def test_the_grammar_is_that_of_the_choice(
+    compiler: Compiler, choice: ToolChoice, allowed: list[str], forbidden: list[str]
+) -> None:
+    tools = [Tool("weather", "", {**CITY, "additionalProperties": False}), Tool("now")]
+    grammar = compiler.tools(tools, choice)
+    assert grammar is not None
+    assert [text for text in allowed if not fits(grammar, text)] == []
+    assert [text for text in forbidden if fits(grammar, text)] == []
+
+
+def test_no_tools_no_grammar(compiler: Compiler) -> None:
+    assert compiler.tools([], ToolChoice("auto")) is None
+    assert compiler.tools([Tool("now")], ToolChoice("none")) is None
+
+
+def test_strict_tools_refuse_what_others_leave_out(compiler: Compiler) -> None:
+    unkept = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    assert compiler.tools([Tool("now", "", unkept)], ToolChoice("required")) is not None
+    with pytest.raises(ValueError, match="uniqueItems"):
+        compiler.tools([Tool("now", "", unkept, strict=True)], ToolChoice("required"))
+
+
+def numbers() -> Any:
+    return iter(f"call_{number}" for number in range(9)).__next__
+
+
+TEXTS = {
+    "plain <tool text": ("plain <tool text", []),
+    f"I look.\n{CALL}\n{NOW}": (
+        "I look.",
+        [
+            ToolCall("call_0", "weather", '{"city": "Rome }\\" {"}'),
+            ToolCall("call_1", "now", "{}"),
+        ],
+    ),
+    f"{CALL} And?": (" And?", [ToolCall("call_0", "weather", '{"city": "Rome }\\" {"}')]),
+    "<tool_call>\nnonsense</tool_call>": ("<tool_call>\nnonsense</tool_call>", []),
+    "so <tool_call>\n{": ("so<tool_call>\n{", []),
+    CALL[:60]: ("", [ToolCall("call_0", "weather", '{"city": "Rome ')]),
+    "  \n": ("  \n", []),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_calls_are_read_whole_and_in_any_pieces(text: str) -> None:
+    wanted = TEXTS[text]
+    assert read_calls(text, numbers()) == wanted
+    for size in (1, 2, 3, 7, 20):
+        reader = ToolReader(numbers())
+        deltas = [
+            delta
+            for place in range(0, len(text), size)
+            for delta in reader.feed(text[place : place + size])
+        ]
+        deltas += reader.finish()
+        content = "".join(each.text for each in deltas if isinstance(each, ContentDelta))
+        calls = [each for each in deltas if isinstance(each, CallDelta)]
+        assert content == wanted[0]
+        for number, call in enumerate(wanted[1]):
+            own = [each for each in calls if each.index == number]
+            assert [(own[0].id, own[0].name)] == [(call.id, call.name)]
+            assert all(each.id is None and each.name is None for each in own[1:])
+            assert "".join(each.arguments for each in own) == call.arguments
+        assert {each.index for each in calls} == set(range(len(wanted[1])))
+
+
+def test_arguments_come_while_they_are_written() -> None:
+    reader = ToolReader(numbers())
+    assert reader.feed(CALL[:50]) == [
+        CallDelta(0, "call_0", "weather"),
+        CallDelta(0, arguments='{"cit'),
+    ]
+
+
+HISTORY = [
+    {"role": "user", "content": "Rome?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call_0",
+                "type": "function",
+                "function": {"name": "weather", "arguments": '{"city": "Rome"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_0", "content": "rain"},
+]
+
+
+def test_tools_and_calls_are_told_in_messages() -> None:
+    tools, choice = read_tools(TOOLS)
+    told = with_tools(HISTORY, tools, choice)
+    assert [each["role"] for each in told] == ["system", "user", "assistant", "user"]
+    assert json.dumps(tools[0].as_json()) in told[0]["content"]
+    assert read_calls(told[2]["content"])[1][0].arguments == '{"city": "Rome"}'
+    assert "rain" in told[3]["content"]
+    own = with_tools([{"role": "system", "content": "Be brief."}, *HISTORY], tools, choice)
+    assert own[0]["content"].startswith("Be brief.\n\n# Tools")
+    assert "now" not in with_tools(HISTORY, tools, ToolChoice("none"))[0]["content"]
+
+
+def test_templates_that_know_tools_are_given_them() -> None:
+    tokenizer = bytes_and_pairs()
+    tokenizer.chat_template = (
+        "{% if tools %}<tool_call> {{ tools | length }} {% endif %}{% for m in messages %}"
+        "{{ m.role }}:{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+        "{{ c.function.arguments.city }}{% endfor %};{% endfor %}"
+    )
+    tools, _ = read_tools(TOOLS)
+
+    def text(**options: Any) -> str:
+        return tokenizer.decode(encode_chat(tokenizer, HISTORY, **options))
+
+    assert text(tools=tools) == "<tool_call> 2 user:Rome?;assistant:Rome;tool:rain;"
+    assert text(tools=tools, choice=ToolChoice("none")) == "user:Rome?;assistant:Rome;tool:rain;"
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
+    assert text(tools=tools).startswith("system:# Tools")
+    assert "None" not in text()
