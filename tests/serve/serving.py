@@ -17,8 +17,8 @@ from draftwood.testing import tiny_llama
 from letters import LETTERS, letters
 
 TEMPLATE = (
-    "{% for m in messages %}{% if m['role'] == 'tool' %}{{ raise_exception('no tools') }}"
-    "{% endif %}{{ m['role'][0] }}.{{ m['content'] }}_{% endfor %}"
+    "{% if messages[0]['role'] == 'assistant' %}{{ raise_exception('who asks?') }}{% endif %}"
+    "{% for m in messages %}{{ m['role'][0] }}.{{ m['content'] }}_{% endfor %}"
     "{% if add_generation_prompt %}a.{% endif %}"
 )
 NAME = "tiny"

@@ -4,6 +4,7 @@ import pytest
 from serving import RunningServer
 
 CHAT = {"messages": [{"role": "user", "content": "go"}], "max_tokens": 4}
+TOOL = {"type": "function", "function": {"name": "now"}}
 TEXT = {"prompt": "go", "max_tokens": 4}
 
 
@@ -55,7 +56,7 @@ def test_a_bad_field_is_named(
         ("/v1/chat/completions", {**CHAT, "max_completion_tokens": 5}, "differ"),
         (
             "/v1/chat/completions",
-            {"messages": [{"role": "tool", "content": "4", "tool_call_id": "1"}]},
+            {"messages": [{"role": "assistant", "content": "4"}]},
             "template refuses",
         ),
         (
@@ -63,6 +64,19 @@ def test_a_bad_field_is_named(
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages.0.content",
         ),
+        ("/v1/chat/completions", {**CHAT, "tools": [TOOL], "tool_choice": "later"}, "tool_choice"),
+        ("/v1/chat/completions", {**CHAT, "tools": [TOOL, TOOL]}, "different names"),
+        (
+            "/v1/chat/completions",
+            {**CHAT, "tools": [TOOL], "response_format": {"type": "json_object"}},
+            "not both",
+        ),
+        (
+            "/v1/chat/completions",
+            {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+            "schema is missing",
+        ),
+        ("/v1/chat/completions", {**CHAT, "response_format": {"type": "xml"}}, "response_format"),
         ("/v1/completions", {"prompt": ""}, "empty"),
         ("/v1/completions", {"prompt": []}, "prompt"),
         ("/v1/completions", {"prompt": [[]]}, "empty"),

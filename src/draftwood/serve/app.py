@@ -81,12 +81,13 @@ def _add_texts(app: FastAPI, service: TextService) -> None:
 
     @app.post("/v1/chat/completions", responses=ENDPOINTS)
     async def chat_completions(body: ChatBody, request: Request) -> Response:
-        answer = await begin(request, body.model, of_chat(body), "chatcmpl")
+        wanted = of_chat(body)
+        answer = await begin(request, body.model, wanted, "chatcmpl")
         if not body.stream:
-            return await _whole(answer, lambda: chat.whole(answer, body))
+            return await _whole(answer, lambda: chat.whole(answer, body, wanted.calls))
         first = await _first(answer)
-        events = ended_by_errors(chat.chunks(answer, body, first), DONE)
-        return EventStream(events, answer.request)
+        events = chat.ChatChunks(answer, body, wanted.calls).events(first)
+        return EventStream(ended_by_errors(events, DONE), answer.request)
 
     @app.post("/v1/completions", responses=ENDPOINTS)
     async def text_completions(body: CompletionBody, request: Request) -> Response:
@@ -99,8 +100,9 @@ def _add_texts(app: FastAPI, service: TextService) -> None:
 
     @app.post("/v1/responses", responses=ENDPOINTS)
     async def responses(body: ResponsesBody, request: Request) -> Response:
-        answer = await begin(request, body.model, of_responses(body), "resp")
-        formatter = ResponseFormatter(answer, body)
+        wanted = of_responses(body)
+        answer = await begin(request, body.model, wanted, "resp")
+        formatter = ResponseFormatter(answer, body, wanted.calls)
         if not body.stream:
             return await _whole(answer, formatter.whole)
         first = await _first(answer)

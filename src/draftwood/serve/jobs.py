@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from draftwood.engine import Answers, Task
+from draftwood.grammar import Grammar, Tool, ToolChoice
 from draftwood.serve.echo import PromptEcho
 from draftwood.serve.errors import bad_request, one_line
 from draftwood.serve.mailbox import Mailbox
@@ -46,6 +47,9 @@ class TextRequest:
         raw: whether prompts are texts as they are, without a chat template.
         echo: whether the prompts' own texts are told before the answers.
         prompt_logprobs: likeliest tokens told at each place of the prompt; None tells none.
+        json_schema: that each text must fit; None for any.
+        tools: that a chat's answer may call.
+        tool_choice: whether it does.
     """
 
     prompts: Sequence[Prompt | Sequence[int]]
@@ -56,7 +60,15 @@ class TextRequest:
     raw: bool = False
     echo: bool = False
     prompt_logprobs: int | None = None
+    json_schema: Mapping[str, Any] | None = None
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
     speculation: Speculation = field(default_factory=Speculation)
+
+    @property
+    def calls(self) -> bool:
+        """Whether texts may hold calls of tools."""
+        return bool(self.tools) and self.tool_choice.mode != "none"
 
 
 @dataclass(eq=False)
@@ -114,16 +126,19 @@ def make_job(
     arrived = time.perf_counter()
     seed = draw_seed() if wanted.seed is None else wanted.seed
     _require_tokens(lm, wanted.options.get("logit_bias", {}))
+    grammar = blaming_the_request(lambda: _grammar(lm, wanted), "response_format")
     tasks: list[TaskOfJob] = []
     choices: list[Choice] = []
     prompt_tokens = 0
     for prompt in wanted.prompts:
-        tokens = blaming_the_request(lambda prompt=prompt: _tokens(lm, prompt, wanted.raw))
+        tokens = blaming_the_request(lambda prompt=prompt: _tokens(lm, prompt, wanted))
         _require_room(lm, tokens)
         prompt_tokens += len(tokens)
         texts = [
             blaming_the_request(
-                lambda place=place, tokens=tokens: _choice(lm, wanted, tokens, seed, place),
+                lambda place=place, tokens=tokens: _choice(
+                    lm, wanted, tokens, seed + place, grammar
+                )
             )
             for place in range(wanted.n)
         ]
@@ -137,21 +152,28 @@ def make_job(
     )
 
 
-def blaming_the_request(make: Callable[[], Any]) -> Any:
+def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> Any:
     """What this makes; its complaints about values become 400."""
     try:
         return make()
     except (ValueError, TypeError) as error:
-        raise bad_request(one_line(error)) from error
+        raise bad_request(one_line(error), param) from error
 
 
-def _tokens(lm: LanguageModel, prompt: Any, raw: bool) -> list[int]:
+def _grammar(lm: LanguageModel, wanted: TextRequest) -> Grammar | None:
+    """What the request's texts must fit; compiling it takes up to a second."""
+    if wanted.calls:
+        return lm.grammars.tools(wanted.tools, wanted.tool_choice)
+    return None if wanted.json_schema is None else lm.grammars.json_schema(wanted.json_schema)
+
+
+def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
     from jinja2 import TemplateError
 
     if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
         return list(prompt)
     try:
-        return lm.encode(prompt, raw)
+        return lm.encode(prompt, wanted.raw, wanted.tools, wanted.tool_choice)
     except TemplateError as error:
         raise bad_request(
             f"the model's chat template refuses these messages: {one_line(error)}", "messages"
@@ -179,18 +201,22 @@ def _require_tokens(lm: LanguageModel, bias: Mapping[int, float]) -> None:
 
 
 def _choice(
-    lm: LanguageModel, wanted: TextRequest, tokens: list[int], seed: int, place: int
+    lm: LanguageModel,
+    wanted: TextRequest,
+    tokens: list[int],
+    seed: int,
+    grammar: Grammar | None,
 ) -> Choice:
     limit = lm.model.context_length
     room = UNLIMITED if limit is None else limit - len(tokens)
     length = room if wanted.max_tokens is None else wanted.max_tokens
     if limit is not None:
         length = min(length, room)
-    stream = lm.stream(tokens, seed=seed + place, max_new_tokens=length, **wanted.options)
+    stream = lm.stream(tokens, seed=seed, max_new_tokens=length, grammar=grammar, **wanted.options)
     echo = None
     if wanted.prompt_logprobs is not None:
         echo = PromptEcho(stream.decoding, wanted.prompt_logprobs)
-    return Choice(place, stream, echo)
+    return Choice(stream, echo)
 
 
 def _tasks(lm: LanguageModel, texts: list[Choice], most: int) -> list[TaskOfJob]:

@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from draftwood import methods
-from draftwood.engine import Method
+from draftwood.engine import Limits, Method
+from draftwood.engine.pace import Pace
 from draftwood.heads.folder import TrainedHead, named, open_folder
 from draftwood.interfaces.model import Model
 from draftwood.models.native import NativeModel
@@ -71,13 +72,12 @@ class LoadedTarget:
         model = self.plain.model
         return model.instructions if isinstance(model, NativeModel) else None
 
-    def rows_within(self, seconds: float) -> int:
-        """Most rows of a pass that takes no longer, by the measured curve; at least one."""
-        low, high = 1, 512
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.curve(middle) <= seconds else (low, middle - 1)
-        return low
+    @property
+    def limits(self) -> Limits:
+        """How much the batch does at once, by what passes cost here."""
+        settings, curve = self.settings, self.curve
+        more = getattr(curve, "per_context_token", 0.0)
+        return Limits(settings.max_batch, pace=Pace(curve, settings.max_step_ms / 1e3, more))
 
     def _require(self, name: str) -> None:
         recipe, settings = methods.recipe(name), self.settings

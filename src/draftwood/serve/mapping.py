@@ -3,23 +3,31 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftwood.serve.errors import bad_request, unsupported
+from draftwood.grammar import read_tools
+from draftwood.serve.errors import bad_request, one_line, unsupported
 from draftwood.serve.jobs import Speculation, TextRequest
 from draftwood.serve.schemas.chat import ChatBody
-from draftwood.serve.schemas.common import SamplingBody, SpeculativeOptions, TextFormat
+from draftwood.serve.schemas.common import (
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    NamedToolChoice,
+    SamplingBody,
+    SpeculativeOptions,
+)
 from draftwood.serve.schemas.completions import CompletionBody
 from draftwood.serve.schemas.responses import (
     FunctionCallItem,
     FunctionOutputItem,
     InputItem,
     MessageItem,
+    NamedResponseTool,
     ResponsesBody,
     TextPart,
 )
 
 LARGEST = 2**31 - 1
 COMPLETION_TOKENS = 16  # OpenAI's own default
-LATER = " yet"
+ANY_OBJECT = {"type": "object"}
 
 
 def of_chat(body: ChatBody) -> TextRequest:
@@ -32,12 +40,12 @@ def of_chat(body: ChatBody) -> TextRequest:
         [[message.as_message() for message in body.messages]],
         {
             **sampling_options(body),
-            **constraints(body),
             "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
         },
         n=body.n or 1,
         seed=body.seed,
         max_tokens=body.max_completion_tokens or body.max_tokens,
+        **constraints(body),
         speculation=speculation(body.speculative),
     )
 
@@ -79,11 +87,11 @@ def of_responses(body: ResponsesBody) -> TextRequest:
         {
             "temperature": _or(body.temperature, 1.0),
             "top_p": _or(body.top_p, 1.0),
-            **response_constraints(body),
             "logprobs": body.top_logprobs,
         },
         seed=body.seed,
         max_tokens=body.max_output_tokens,
+        **response_constraints(body),
         speculation=speculation(body.speculative),
     )
 
@@ -107,23 +115,51 @@ def sampling_options(body: SamplingBody) -> dict[str, Any]:
 
 
 def constraints(body: ChatBody) -> dict[str, Any]:
-    """Options of ``LanguageModel.stream`` that keep the answer to a grammar."""
-    if body.response_format is not None and not isinstance(body.response_format, TextFormat):
-        raise unsupported(f"response_format of type {body.response_format.type}", LATER)
-    if body.tools and body.tool_choice != "none":
-        raise unsupported("tools", LATER)
-    return {}
+    """What the answer to a chat must fit: fields of ``TextRequest``."""
+    schema, wanted = None, body.response_format
+    if isinstance(wanted, JsonObjectFormat):
+        schema = ANY_OBJECT
+    elif isinstance(wanted, JsonSchemaFormat):
+        schema = _given(wanted.json_schema.definition, "response_format.json_schema.schema")
+    tools = [each.model_dump() for each in body.tools or ()]
+    choice = body.tool_choice
+    chosen = choice.model_dump() if isinstance(choice, NamedToolChoice) else choice
+    return _constraints(schema, tools, chosen, body.parallel_tool_calls)
 
 
 def response_constraints(body: ResponsesBody) -> dict[str, Any]:
     """The same for ``/v1/responses``; tools that are no functions are passed over."""
-    wanted = body.text.format if body.text is not None else None
-    if wanted is not None and wanted.type != "text":
-        raise unsupported(f"text.format of type {wanted.type}", LATER)
-    functions = [tool for tool in body.tools or () if tool.type == "function"]
-    if functions and body.tool_choice != "none":
-        raise unsupported("tools", LATER)
-    return {}
+    schema, wanted = None, body.text.format if body.text is not None else None
+    if wanted is not None and wanted.type == "json_object":
+        schema = ANY_OBJECT
+    elif wanted is not None and wanted.type == "json_schema":
+        schema = _given(wanted.definition, "text.format.schema")
+    functions = [tool.model_dump() for tool in body.tools or () if tool.type == "function"]
+    choice = body.tool_choice
+    chosen = choice.model_dump() if isinstance(choice, NamedResponseTool) else choice
+    return _constraints(schema, functions, chosen, body.parallel_tool_calls)
+
+
+def _given(schema: dict[str, Any] | None, param: str) -> dict[str, Any]:
+    if schema is None:
+        raise bad_request(f"{param} is missing", param)
+    return schema
+
+
+def _constraints(
+    schema: dict[str, Any] | None, tools: list[Any], chosen: Any, parallel: bool | None
+) -> dict[str, Any]:
+    try:
+        read, choice = read_tools(tools, chosen, parallel)
+    except ValueError as error:
+        raise bad_request(one_line(error), "tools") from error
+    if schema is not None and read and choice.mode != "none":
+        raise bad_request(
+            "an answer calls tools or has a JSON format, not both; leave out tools or"
+            " response_format",
+            "response_format",
+        )
+    return {"json_schema": schema, "tools": read, "tool_choice": choice}
 
 
 def speculation(wanted: bool | SpeculativeOptions | None) -> Speculation:

@@ -69,18 +69,18 @@ class Choice:
     """One text of a request.
 
     Args:
-        number: among the request's texts.
         stream: what is to be written; its iteration is left alone.
         echo: what reads the prompt's log-probabilities, where they are wanted.
 
     Attributes:
+        number: among the request's texts.
         prompt_text: of the prompt, where it is to be told.
         stats: what it took so far.
         accepted, drafted: draft tokens of each step.
     """
 
-    def __init__(self, number: int, stream: Stream, echo: PromptEcho | None = None) -> None:
-        self.number, self.decoding, self.echo = number, stream.decoding, echo
+    def __init__(self, stream: Stream, echo: PromptEcho | None = None) -> None:
+        self.number, self.decoding, self.echo = 0, stream.decoding, echo
         self.builder = next(each for each in stream.decoding.stops if isinstance(each, TextBuilder))
         self.prompt_text: PromptText | None = None
         self.stats = Stats()

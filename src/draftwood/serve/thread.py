@@ -9,7 +9,7 @@ from contextlib import closing
 from time import perf_counter
 from typing import Any, TypeVar
 
-from draftwood.engine import Batch, Event, Limits
+from draftwood.engine import Batch, Event
 from draftwood.serve.errors import ApiError, broken
 from draftwood.serve.jobs import TaskOfJob, TextJob
 from draftwood.serve.loaded import LoadedTarget
@@ -88,12 +88,12 @@ class ModelThread:
     def _run(self) -> None:
         try:
             target = LoadedTarget(self.settings)
-            rows = target.rows_within(self.settings.max_step_ms / 1e3)
+            limits = target.limits
         except BaseException as error:
             self._loaded.set_exception(error)
             return
         self._loaded.set_result(target)
-        with closing(Batch(Limits(self.settings.max_batch, rows))) as self._batch:
+        with closing(Batch(limits)) as self._batch:
             while not self._ending:
                 self._hear()
                 self._admit()

@@ -138,7 +138,7 @@ class SamplingBody(RequestBody):
 class FunctionDefinition(Strict):
     """A function that the model may call, its parameters as a JSON schema."""
 
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
