@@ -52,8 +52,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "text": TEXT - {"text"},
     "testing": TEXT,
     "training": TEXT,
+    "serve": TEXT,
     "bench": TEXT | {"testing"},
-    "cli": TEXT | {"testing", "training", "bench"},
+    "cli": TEXT | {"testing", "training", "bench", "serve"},
 }
 BENCH = {  # the rooms of the benchmark, likewise
     "plan": set[str](),

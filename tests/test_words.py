@@ -67,7 +67,7 @@ ALLOWED = {
 # Folders and files whose docstrings and comments have been read for these words.
 READ = [
     *("engine", "text", "loading", "costs", "storage", "models", "testing", "cli", "bench"),
-    *("drafters", "sources", "shapes", "verifiers", "interfaces", "methods"),
+    *("drafters", "sources", "shapes", "verifiers", "interfaces", "methods", "serve"),
     *("rng.py", "sampling.py", "stats.py", "tree.py", "validation.py"),
     "native",
 ]
@@ -75,6 +75,7 @@ PAGES = [
     *("README.md", "CONTRIBUTING.md", "Makefile"),
     *(f"docs/{name}.md" for name in ("how-it-works", "glossary", "benchmark", "add-a-method")),
     *(f"docs/{name}.md" for name in ("findings", "methods", "transformers", "results")),
+    *(f"docs/{name}.md" for name in ("serving", "reliability")),
 ]
 # ``law:`` opens the entry of a record's field, whose name is stored
 OLD_PROSE = re.compile(r"\b(laws?(?!:)|guess(es|ed|ing)?|anew)\b", re.IGNORECASE)

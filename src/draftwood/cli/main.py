@@ -19,6 +19,7 @@ from draftwood.cli.fetch import fetch
 from draftwood.cli.generate import generate
 from draftwood.cli.methods import methods
 from draftwood.cli.report import report
+from draftwood.cli.serve import serve
 from draftwood.cli.train import train
 from draftwood.cli.tune import tune
 from draftwood.version import __version__
@@ -164,7 +165,10 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for command in (generate, chat, methods, fetch, compare, bench, report, check, tune, train, demo):
+COMMANDS = (
+    *(generate, chat, serve, methods, fetch, compare, bench, report, check, tune, train, demo),
+)
+for command in COMMANDS:
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -1,0 +1,169 @@
+"""`draftwood serve`: a model behind OpenAI's API."""
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.terminal import notes
+
+if TYPE_CHECKING:
+    from draftwood.serve.service import TextService
+    from draftwood.serve.settings import ServeSettings
+
+
+@click.command(short_help="Serve a model by OpenAI's API.")
+@click.argument("model", default=options.DEFAULT_MODEL)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Other hosts need --api-key.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="0 takes a free one.",
+)
+@click.option(
+    "--method",
+    help=f"How to decode; see 'draftwood methods'.  [default: {options.DEFAULT_METHOD}]",
+)
+@click.option("--draft-model", help="A smaller model of the same vocabulary.")
+@click.option("--drafter", metavar="FOLDER", help="A trained drafter's folder or name, or none.")
+@click.option(
+    "--speculative-config",
+    metavar="JSON",
+    help='The three options above as one, for instance {"method": "rsd-s", "model": "..."}.',
+)
+@click.option("--dtype", help="int8, int4, bfloat16, float32, ...")
+@click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]")
+@click.option("--cache", help="int8 rounds keys and values to 8 bits, on CPUs.")
+@click.option(
+    "--max-batch",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    help="Texts that are written at the same time.",
+)
+@click.option(
+    "--max-queue",
+    type=click.IntRange(min=0),
+    default=64,
+    show_default=True,
+    help="Requests that wait; further ones get 429.",
+)
+@click.option(
+    "--max-step-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    default=40.0,
+    show_default=True,
+    help="What prompts may make a step of the others last.",
+)
+@click.option(
+    "--request-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Seconds that a request may take in all.",
+)
+@click.option(
+    "--api-key",
+    "api_keys",
+    multiple=True,
+    envvar="DRAFTWOOD_API_KEY",
+    help="Each request must bring one of these. Repeatable; also from DRAFTWOOD_API_KEY.",
+)
+@click.option(
+    "--served-model-name",
+    "served_names",
+    multiple=True,
+    help="A name that requests ask for. Repeatable.  [default: MODEL]",
+)
+@click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
+@click.option("--json", "as_json", is_flag=True, help="Print where it listens as a JSON object.")
+def serve(
+    method: str | None,
+    draft_model: str | None,
+    drafter: str | None,
+    speculative_config: str | None,
+    as_json: bool,
+    **given: object,
+) -> None:
+    """Serve MODEL to OpenAI's clients: chat completions, completions and responses.
+
+    Requests share each pass of the model, and every text is the one it would be alone. Ctrl-C
+    stops: requests under way may end, once more ends them at once.
+
+    \b
+    Examples:
+      draftwood serve
+      draftwood serve smollm2-135m --port 8080 --method lookup
+    """
+    try:
+        from draftwood.serve.run import serve as run
+        from draftwood.serve.settings import ServeSettings
+        from draftwood.serve.settings import speculative_config as config_of
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("draftwood"):
+            raise
+        raise ImportError(
+            f"draftwood serve needs the package {missing.name}: pip install 'draftwood[serve]'"
+        ) from None
+    drafting = {"method": method, "draft_model": draft_model, "drafter": drafter}
+    drafting = {name: value for name, value in drafting.items() if value is not None}
+    if speculative_config is not None:
+        if drafting:
+            raise ValueError(
+                "--speculative-config says what --method, --draft-model and --drafter say; give"
+                " one or the other"
+            )
+        drafting = config_of(speculative_config)
+    settings = ServeSettings(**given, **drafting)  # type: ignore[arg-type]
+
+    def ready(service: "TextService", address: str) -> None:
+        if as_json:
+            click.echo(json.dumps(_facts(settings, service, address)))
+        else:
+            _welcome(settings, service, address)
+
+    run(settings, ready, lambda line: notes().print(line, style="dim", markup=False))
+
+
+def _facts(settings: "ServeSettings", service: "TextService", address: str) -> dict[str, object]:
+    model = service.target.plain.model
+    return {
+        "address": address,
+        "api": f"{address}/v1",
+        "models": list(settings.names),
+        "method": settings.method,
+        "context_length": model.context_length,
+        "max_batch": settings.max_batch,
+        "instructions": service.target.instructions,
+    }
+
+
+def _welcome(settings: "ServeSettings", service: "TextService", address: str) -> None:
+    """Where it listens, what it serves and a first request."""
+    from rich.table import Table
+
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim")
+    facts.add_column()
+    facts.add_row("address", f"{address}/v1")
+    facts.add_row("model", ", ".join(settings.names))
+    facts.add_row("method", settings.method)
+    facts.add_row("at once", f"{settings.max_batch} texts, {settings.max_queue} requests waiting")
+    if settings.api_keys:
+        facts.add_row("API key", "asked for")
+    console = notes()
+    console.print(facts)
+    name = json.dumps(settings.names[0])
+    said = json.dumps([{"role": "user", "content": "Name a colour."}])
+    key = '-H "Authorization: Bearer $KEY" ' if settings.api_keys else ""
+    console.print(
+        f"curl {address}/v1/chat/completions {key}-H 'Content-Type: application/json'"
+        f' -d \'{{"model": {name}, "messages": {said}}}\'',
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
+    console.print("Ctrl-C stops.", style="dim")

@@ -1,0 +1,188 @@
+"""The endpoints."""
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from draftwood.serve.errors import ApiError, broken, json_response, one_line, stopping
+from draftwood.serve.formats import chat, completions
+from draftwood.serve.formats.answers import DONE, AnswerTo, ended_by_errors
+from draftwood.serve.formats.responses import ResponseFormatter
+from draftwood.serve.jobs import TextRequest
+from draftwood.serve.mapping import of_chat, of_completion, of_responses
+from draftwood.serve.schemas.chat import ChatBody
+from draftwood.serve.schemas.completions import CompletionBody
+from draftwood.serve.schemas.responses import ResponsesBody
+from draftwood.serve.service import ClientLeftError, TextService
+from draftwood.serve.stream import EventStream
+from draftwood.version import __version__
+
+ENDPOINTS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "The request is at fault."},
+    429: {"description": "Too many requests wait."},
+}
+LEFT = 499  # as other servers log a client that left; nobody reads it
+
+
+def make_app(service: TextService) -> FastAPI:
+    """The endpoints over a service that has loaded its model; ``Guard`` stands before them."""
+    app = FastAPI(title="draftwood", version=__version__, docs_url=None, redoc_url=None)
+    _add_errors(app)
+    _add_texts(app, service)
+    names = service.settings.names
+    created = int(time.time())
+
+    def card(name: str) -> dict[str, Any]:
+        limit = service.target.plain.model.context_length
+        return {
+            "id": name,
+            "object": "model",
+            "created": created,
+            "owned_by": "draftwood",
+            "max_model_len": limit,
+        }
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        return json_response({"object": "list", "data": [card(name) for name in names]})
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> Response:
+        _require_model(service, name)
+        return json_response(card(name))
+
+    @app.get("/health")
+    async def health() -> Response:
+        if service.stopping:
+            raise stopping()
+        if not service.thread.alive:
+            raise broken(RuntimeError("the thread that runs the model has ended"))
+        return json_response({"status": "ok"})
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.measures.page(), media_type="text/plain; version=0.0.4")
+
+    return app
+
+
+def _add_texts(app: FastAPI, service: TextService) -> None:
+    async def begin(request: Request, name: str | None, wanted: TextRequest, word: str) -> AnswerTo:
+        model = service.settings.names[0] if name is None else name
+        _require_model(service, model)
+        opened = await service.start(wanted, request.state.owner, request.receive)
+        return AnswerTo(opened, service.token_texts, model, word)
+
+    @app.post("/v1/chat/completions", responses=ENDPOINTS)
+    async def chat_completions(body: ChatBody, request: Request) -> Response:
+        wanted = of_chat(body)
+        answer = await begin(request, body.model, wanted, "chatcmpl")
+        if not body.stream:
+            return await _whole(answer, lambda: chat.whole(answer, body, wanted.calls))
+        first = await _first(answer)
+        events = chat.ChatChunks(answer, body, wanted.calls).events(first)
+        return EventStream(ended_by_errors(events, DONE), answer.request)
+
+    @app.post("/v1/completions", responses=ENDPOINTS)
+    async def text_completions(body: CompletionBody, request: Request) -> Response:
+        answer = await begin(request, body.model, of_completion(body), "cmpl")
+        if not body.stream:
+            return await _whole(answer, lambda: completions.whole(answer, body))
+        first = await _first(answer)
+        events = ended_by_errors(completions.chunks(answer, body, first), DONE)
+        return EventStream(events, answer.request)
+
+    @app.post("/v1/responses", responses=ENDPOINTS)
+    async def responses(body: ResponsesBody, request: Request) -> Response:
+        wanted = of_responses(body)
+        answer = await begin(request, body.model, wanted, "resp")
+        formatter = ResponseFormatter(answer, body, wanted.calls)
+        if not body.stream:
+            return await _whole(answer, formatter.whole)
+        first = await _first(answer)
+        return EventStream(ended_by_errors(formatter.events(first)), answer.request)
+
+
+async def _whole(answer: AnswerTo, make: Callable[[], Any]) -> Response:
+    try:
+        return json_response(await make())
+    finally:
+        answer.request.close()
+
+
+async def _first(answer: AnswerTo) -> Any:
+    """The first updates, so that what fails before them is an answer of its own."""
+    try:
+        return await answer.updates()
+    except BaseException:
+        answer.request.close()
+        raise
+
+
+def _require_model(service: TextService, name: str) -> None:
+    if name not in service.settings.names:
+        known = ", ".join(service.settings.names)
+        raise ApiError(
+            404,
+            f"the model {name!r} is not served here; there is: {known}",
+            "model",
+            "model_not_found",
+        )
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(ApiError)
+    async def told(request: Request, error: ApiError) -> Response:
+        return error.response()
+
+    @app.exception_handler(ClientLeftError)
+    async def left(request: Request, error: ClientLeftError) -> Response:
+        return Response(status_code=LEFT)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return _of_validation(error).response()
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        headers = dict(error.headers or {})
+        if error.status_code == 404:
+            told = f"there is no {request.method} {request.url.path}"
+        else:
+            told = str(error.detail)
+        return ApiError(error.status_code, told, headers=headers).response()
+
+    @app.exception_handler(Exception)
+    async def bug(request: Request, error: Exception) -> Response:
+        return broken(error).response()
+
+
+def _of_validation(error: RequestValidationError) -> ApiError:
+    """The complaint that says most, in one line that names the field."""
+    errors = error.errors()
+    telling = ("unsupported_parameter", "extra_forbidden")
+    first = next((each for each in errors if each["type"] in telling), errors[0])
+    place = [str(part) for part in first["loc"] if _is_field(part)]
+    if first["type"] == "extra_forbidden":
+        place = [*place[:-1], str(first["loc"][-1])] if place else [str(first["loc"][-1])]
+    param = ".".join(place)[:200] or None
+    if first["type"] == "unsupported_parameter":
+        context: dict[str, Any] = first.get("ctx") or {}
+        return ApiError(400, str(first["msg"]), context.get("name"), "unsupported_parameter")
+    if first["type"] == "extra_forbidden":
+        return ApiError(400, f"there is no field {param}", param, "unknown_parameter")
+    what = "the body" if param is None else param
+    return ApiError(400, f"{what}: {one_line(ValueError(first['msg']))}", param, "invalid_value")
+
+
+def _is_field(part: str | int) -> bool:
+    """Whether a part of a complaint's place is a field or an index, not a kind of value."""
+    if isinstance(part, int):
+        return True
+    return part not in ("body", "bool", "str") and re.fullmatch("[a-z][a-z0-9_]*", part) is not None

@@ -1,0 +1,71 @@
+"""A text whose prompt is told with log-probabilities."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.engine import Decoding, FinishReason, Input
+from draftwood.engine.task import Standing, Turn
+from draftwood.interfaces.model import Output, PromptInput
+from draftwood.stats import TokenLogprob
+
+ROWS = 64  # whose logits are held at once
+
+
+class PromptEcho:
+    """Runs a text as it would run alone, and reads the prompt's log-probabilities on the way.
+
+    Args:
+        decoding: the text; it has not begun.
+        count: likeliest tokens told at each place of the prompt.
+
+    Attributes:
+        prompt: the log-probability of each token of the prompt so far; the first has none.
+    """
+
+    def __init__(self, decoding: Decoding, count: int) -> None:
+        self.decoding, self.count = decoding, count
+        self.prompt: list[TokenLogprob | None] = [None]
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return self.decoding.finish_reason
+
+    @property
+    def standing(self) -> Standing:
+        return self.decoding.standing
+
+    def next_inputs(self, turn: Turn) -> Sequence[Input]:
+        rows = min(turn.prompt_rows, ROWS)
+        inputs = self.decoding.next_inputs(replace(turn, prompt_rows=rows))
+        return [
+            replace(each, keep="all") if isinstance(each, PromptInput) else each for each in inputs
+        ]
+
+    def take(self, outputs: Sequence[Any], seconds: float) -> Any:
+        asked = self.decoding.asked
+        if not isinstance(asked, PromptInput):
+            return self.decoding.take(outputs, seconds)
+        (output,) = outputs
+        ran = len(self.decoding.prompt) - self.decoding.prompt_left
+        self._read(output.logits, ran)
+        wanted = {"all": output.logits, "last": output.logits[-1:], "none": output.logits[:0]}
+        return self.decoding.take([Output(wanted[asked.keep], output.hidden)], seconds)
+
+    def _read(self, logits: Float[Tensor, "rows vocab"], first: int) -> None:
+        """Logits of the prompt's tokens from ``first`` on, each of what comes after it."""
+        prompt = self.decoding.prompt
+        wanted = prompt[first + 1 : first + 1 + len(logits)]
+        if not wanted or len(self.prompt) > first + 1:  # told already
+            return
+        rows = logits[: len(wanted)].float().cpu().log_softmax(-1)
+        best = rows.topk(min(self.count, rows.shape[-1]), dim=-1)
+        for token, row, top, values in zip(wanted, rows, best.indices, best.values, strict=True):
+            likeliest = dict(zip(top.tolist(), values.tolist(), strict=True))
+            self.prompt.append(TokenLogprob(token, float(row[token]), likeliest))
+
+    def close(self) -> None:
+        self.decoding.close()

@@ -1,0 +1,90 @@
+"""Errors in the shape in which OpenAI sends them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+
+class ApiError(Exception):
+    """What a client is told.
+
+    Args:
+        status: of HTTP.
+        message: for people; names the cure.
+        param: the field that is wrong.
+        code: for programs.
+        kind: OpenAI's ``type`` of the error.
+        headers: to be sent with it.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        kind: str = "invalid_request_error",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.kind, self.headers = kind, dict(headers or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        told = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        return {"error": told}
+
+    def response(self) -> Response:
+        return json_response(self.body, self.status, self.headers)
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """400: the request is wrong and will be wrong again."""
+    return ApiError(400, message, param, code)
+
+
+def unsupported(param: str, why: str = "") -> ApiError:
+    """400: a field that others know and this server does not."""
+    return bad_request(
+        f"{param} is not supported by this server{why}; leave it out",
+        param,
+        "unsupported_parameter",
+    )
+
+
+def no_retry(status: int, message: str, code: str, kind: str) -> ApiError:
+    """An error that a client would else try again by itself."""
+    return ApiError(status, message, code=code, kind=kind, headers={"x-should-retry": "false"})
+
+
+def stopping() -> ApiError:
+    """503: the server is about to end."""
+    return ApiError(
+        503, "the server is stopping; ask again later", None, "stopping", "server_error"
+    )
+
+
+def broken(error: Exception) -> ApiError:
+    """500: something failed that should not have."""
+    return no_retry(
+        500, f"the text could not be written: {one_line(error)}", "internal_error", "server_error"
+    )
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split())[:500] or type(error).__name__
+
+
+def as_json(value: Any) -> str:
+    """JSON in ASCII, so that half a character of a request can be told back to its sender."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(as_json(value), status, dict(headers or {}), "application/json")

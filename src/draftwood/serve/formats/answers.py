@@ -1,0 +1,140 @@
+"""What answers of all endpoints have in common."""
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from draftwood.engine import FinishReason
+from draftwood.serve.errors import ApiError, as_json
+from draftwood.serve.jobs import TextJob
+from draftwood.serve.measures import block
+from draftwood.serve.schemas.common import StreamOptions
+from draftwood.serve.service import ClientLeftError, OpenRequest
+from draftwood.serve.texts import TextUpdate, ToldToken
+from draftwood.serve.token_texts import TokenTexts
+
+LEAST_LOGPROB = -9999.0  # in the place of minus infinity, which JSON cannot hold
+DONE = "data: [DONE]\n\n"
+
+
+@dataclass
+class WholeText:
+    """A text of a request, put together of its updates."""
+
+    text: str = ""
+    told: list[ToldToken] = field(default_factory=list)
+    tokens: int = 0
+    finish_reason: FinishReason | None = None
+
+    def add(self, update: TextUpdate) -> None:
+        self.text += update.text
+        self.told += update.told
+        self.tokens = update.tokens
+        self.finish_reason = update.finish_reason
+
+
+@dataclass
+class AnswerTo:
+    """An answer on its way to a client.
+
+    Attributes:
+        request: whose texts it tells.
+        token_texts: of the model.
+        model: name that the answer carries.
+        name: of the answer, made of a word of its kind.
+        wholes: its texts so far.
+    """
+
+    request: OpenRequest
+    token_texts: TokenTexts
+    model: str
+    name: str
+    created: int = field(default_factory=lambda: int(time.time()))
+    wholes: list[WholeText] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.name = f"{self.name}-{secrets.token_hex(12)}"
+        self.wholes = [WholeText() for _ in self.job.choices]
+
+    @property
+    def job(self) -> TextJob:
+        return self.request.job
+
+    async def updates(self) -> list[TextUpdate]:
+        """What was written since the last call; empty at the end."""
+        found = await self.request.updates()
+        for each in found:
+            self.wholes[each.choice].add(each)
+        return found
+
+    async def finish(self) -> None:
+        """Wait for the whole of all texts."""
+        while await self.updates():
+            pass
+
+    def usage(self) -> dict[str, Any]:
+        written = sum(each.tokens for each in self.wholes)
+        return {
+            "prompt_tokens": self.job.prompt_tokens,
+            "completion_tokens": written,
+            "total_tokens": self.job.prompt_tokens + written,
+        }
+
+    def metrics(self) -> dict[str, Any]:
+        return block(self.job)
+
+    @property
+    def ended(self) -> bool:
+        return all(each.finish_reason for each in self.wholes)
+
+    def last_chunks(
+        self, chunks: list[dict[str, Any]], head: dict[str, Any], wanted: StreamOptions
+    ) -> str:
+        """The last chunks of a stream: with the measures, and the usage where it is wanted.
+
+        Clients that did not ask for the usage may stumble over a chunk without choices.
+        """
+        if wanted.include_usage or not chunks:
+            chunks = [*chunks, {**head, "choices": []}]
+            if wanted.include_usage:
+                chunks[-1]["usage"] = self.usage()
+        chunks[-1]["metrics"] = self.metrics()
+        return "".join(map(event, chunks)) + DONE
+
+
+def event(value: Any, name: str | None = None) -> str:
+    """A server-sent event."""
+    return f"{'' if name is None else f'event: {name}' + chr(10)}data: {as_json(value)}\n\n"
+
+
+async def ended_by_errors(events: AsyncIterator[str], last: str = "") -> AsyncIterator[str]:
+    """The events; what goes wrong in their midst is told as one more, then ``last``."""
+    try:
+        async for each in events:
+            yield each
+    except ApiError as error:
+        yield event(error.body) + last
+    except ClientLeftError:
+        return
+
+
+def number(logprob: float) -> float:
+    return max(logprob, LEAST_LOGPROB)
+
+
+def chat_logprobs(told: Sequence[ToldToken], texts: TokenTexts) -> list[dict[str, Any]]:
+    """Log-probabilities as chats and responses tell them."""
+
+    def entry(token: int, logprob: float) -> dict[str, Any]:
+        text, found = texts.of(token)
+        return {"token": text, "logprob": number(logprob), "bytes": found}
+
+    return [
+        {
+            **entry(each.logprob.token, each.logprob.logprob),
+            "top_logprobs": [entry(*top) for top in each.logprob.top.items()],
+        }
+        for each in told
+    ]

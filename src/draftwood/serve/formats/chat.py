@@ -1,0 +1,140 @@
+"""Chat completions, whole and in chunks."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from draftwood.engine import FinishReason
+from draftwood.grammar import CallDelta, ContentDelta, ToolCall, ToolReader, read_calls
+from draftwood.serve.formats.answers import AnswerTo, chat_logprobs, event
+from draftwood.serve.schemas.chat import ChatBody
+from draftwood.serve.schemas.common import StreamOptions
+from draftwood.serve.texts import TextUpdate, ToldToken
+
+CHUNK = "chat.completion.chunk"
+
+
+async def whole(answer: AnswerTo, body: ChatBody, calls: bool) -> dict[str, Any]:
+    """The answer once all texts are written.
+
+    Args:
+        calls: whether it may hold calls of tools.
+    """
+    await answer.finish()
+    choices = []
+    for place, each in enumerate(answer.wholes):
+        content, called = read_calls(each.text) if calls else (each.text, [])
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if called:
+            message["content"] = content or None
+            message["tool_calls"] = [_call(call) for call in called]
+        choices.append(
+            {
+                "index": place,
+                "message": message,
+                "logprobs": _logprobs(answer, body, each.told),
+                "finish_reason": _reason(each.finish_reason, bool(called)),
+            }
+        )
+    told = {"choices": choices, "usage": answer.usage(), "metrics": answer.metrics()}
+    return {**_head(answer, "chat.completion"), **told}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _reason(reason: FinishReason | None, called: bool) -> str | None:
+    return "tool_calls" if called and reason == "stop" else reason
+
+
+class ChatChunks:
+    """A chat as it is written.
+
+    Args:
+        answer: what is told.
+        body: what it answers.
+        calls: whether it may hold calls of tools.
+    """
+
+    def __init__(self, answer: AnswerTo, body: ChatBody, calls: bool) -> None:
+        self.answer, self.body = answer, body
+        self.wanted = body.stream_options or StreamOptions()
+        self._readers = [ToolReader() if calls else None for _ in answer.wholes]
+        self._begun: set[int] = set()
+
+    async def events(self, first: list[TextUpdate]) -> AsyncIterator[str]:
+        """What a step brought for all texts at a time.
+
+        Args:
+            first: updates that were heard already.
+        """
+        updates = first
+        while updates:
+            found = [self._chunk(each) for each in updates]
+            told = [each for each in found if each is not None]
+            if self.answer.ended:
+                yield self.answer.last_chunks(told, _head(self.answer, CHUNK), self.wanted)
+                return
+            if told:
+                yield "".join(map(event, told))
+            updates = await self.answer.updates()
+
+    def _chunk(self, update: TextUpdate) -> dict[str, Any] | None:
+        """What an update tells; None where that is nothing."""
+        delta, called = self._delta(update)
+        if update.choice not in self._begun:
+            delta = {"role": "assistant", "content": "", **delta}
+            self._begun.add(update.choice)
+        if not (delta or update.told or update.finish_reason):
+            return None
+        choice = {
+            "index": update.choice,
+            "delta": delta,
+            "logprobs": _logprobs(self.answer, self.body, update.told),
+            "finish_reason": _reason(update.finish_reason, called),
+        }
+        found = {**_head(self.answer, CHUNK), "choices": [choice]}
+        if self.wanted.continuous_usage_stats:
+            found["usage"] = self.answer.usage()
+        elif self.wanted.include_usage:
+            found["usage"] = None
+        return found
+
+    def _delta(self, update: TextUpdate) -> tuple[dict[str, Any], bool]:
+        """Content and calls of an update, and whether there was a call so far."""
+        reader = self._readers[update.choice]
+        if reader is None:
+            return ({"content": update.text} if update.text else {}), False
+        read = reader.feed(update.text)
+        if update.finish_reason is not None:
+            read += reader.finish()
+        content = "".join(each.text for each in read if isinstance(each, ContentDelta))
+        calls = [_call_delta(each) for each in read if isinstance(each, CallDelta)]
+        delta: dict[str, Any] = {"content": content} if content else {}
+        if calls:
+            delta["tool_calls"] = calls
+        return delta, reader.calls > 0
+
+
+def _call_delta(delta: CallDelta) -> dict[str, Any]:
+    if delta.id is None:
+        return {"index": delta.index, "function": {"arguments": delta.arguments}}
+    function = {"name": delta.name, "arguments": delta.arguments}
+    return {"index": delta.index, "id": delta.id, "type": "function", "function": function}
+
+
+def _head(answer: AnswerTo, kind: str) -> dict[str, Any]:
+    return {
+        "id": answer.name,
+        "object": kind,
+        "created": answer.created,
+        "model": answer.model,
+        "system_fingerprint": None,
+    }
+
+
+def _logprobs(answer: AnswerTo, body: ChatBody, told: Sequence[ToldToken]) -> dict[str, Any] | None:
+    if not body.logprobs:
+        return None
+    return {"content": chat_logprobs(told, answer.token_texts), "refusal": None}

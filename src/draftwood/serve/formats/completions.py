@@ -1,0 +1,152 @@
+"""Completions, whole and in chunks."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from draftwood.serve.formats.answers import AnswerTo, event, number
+from draftwood.serve.schemas.common import StreamOptions
+from draftwood.serve.schemas.completions import CompletionBody
+from draftwood.serve.texts import TextUpdate, ToldToken
+from draftwood.stats import TokenLogprob
+
+OBJECT = "text_completion"
+
+
+async def whole(answer: AnswerTo, body: CompletionBody) -> dict[str, Any]:
+    """The answer once all texts are written."""
+    await answer.finish()
+    _drop_unwanted(answer, body)
+    choices = []
+    for place, each in enumerate(answer.wholes):
+        before, logprobs = _prompt(answer, body, place)
+        if logprobs is not None:
+            _tell(logprobs, answer, each.told, len(before))
+        choices.append(
+            {
+                "index": place,
+                "text": before + each.text,
+                "logprobs": logprobs,
+                "finish_reason": each.finish_reason,
+            }
+        )
+    told = {"choices": choices, "usage": answer.usage(), "metrics": answer.metrics()}
+    return {**_head(answer), **told}
+
+
+async def chunks(
+    answer: AnswerTo, body: CompletionBody, first: list[TextUpdate]
+) -> AsyncIterator[str]:
+    """The answer as it is written: what a step brought for all texts at a time.
+
+    Args:
+        first: updates that were heard already.
+    """
+    wanted, begun, updates = body.stream_options or StreamOptions(), set[int](), first
+    while updates:
+        _drop_unwanted(answer, body)
+        found = [_chunk(answer, body, wanted, each, begun) for each in updates]
+        told = [each for each in found if each is not None]
+        if answer.ended:
+            yield answer.last_chunks(told, _head(answer), wanted)
+            return
+        if told:
+            yield "".join(map(event, told))
+        updates = await answer.updates()
+
+
+def _drop_unwanted(answer: AnswerTo, body: CompletionBody) -> None:
+    """Where only the prompt is wanted, nothing was written behind it."""
+    for each in answer.wholes if body.max_tokens == 0 else ():
+        each.text, each.told, each.tokens = "", [], 0
+        each.finish_reason = each.finish_reason and "length"
+
+
+def _chunk(
+    answer: AnswerTo,
+    body: CompletionBody,
+    wanted: StreamOptions,
+    update: TextUpdate,
+    begun: set[int],
+) -> dict[str, Any] | None:
+    """What an update tells; None where that is nothing."""
+    if body.max_tokens == 0:
+        update = replace(update, text="", told=(), finish_reason="length")
+    before, logprobs = "", None if body.logprobs is None else _empty()
+    if update.choice not in begun:
+        begun.add(update.choice)
+        before, logprobs = _prompt(answer, body, update.choice)
+    if logprobs is not None:
+        prompt = answer.job.choices[update.choice].prompt_text
+        _tell(logprobs, answer, update.told, 0 if prompt is None else len(prompt.text))
+    if not (before or update.text or update.told or update.finish_reason):
+        return None
+    choice = {
+        "index": update.choice,
+        "text": before + update.text,
+        "logprobs": logprobs,
+        "finish_reason": update.finish_reason,
+    }
+    found = {**_head(answer), "choices": [choice]}
+    if wanted.continuous_usage_stats:
+        found["usage"] = answer.usage()
+    elif wanted.include_usage:
+        found["usage"] = None
+    return found
+
+
+def _head(answer: AnswerTo) -> dict[str, Any]:
+    return {
+        "id": answer.name,
+        "object": OBJECT,
+        "created": answer.created,
+        "model": answer.model,
+        "system_fingerprint": None,
+    }
+
+
+def _prompt(
+    answer: AnswerTo, body: CompletionBody, place: int
+) -> tuple[str, dict[str, list[Any]] | None]:
+    """The prompt where it is to be told, and its log-probabilities where any are."""
+    logprobs = None if body.logprobs is None else _empty()
+    choice = answer.job.choices[place]
+    prompt = choice.prompt_text
+    if prompt is None:
+        return "", logprobs
+    if logprobs is not None:
+        tokens = choice.decoding.prompt
+        for token, start, told in zip(tokens, prompt.starts, choice.prompt_logprobs, strict=True):
+            _append(logprobs, answer, token, start, told)
+    return prompt.text, logprobs
+
+
+def _empty() -> dict[str, list[Any]]:
+    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+
+def _tell(
+    logprobs: dict[str, list[Any]], answer: AnswerTo, told: Sequence[ToldToken], before: int
+) -> None:
+    for each in told:
+        _append(logprobs, answer, each.logprob.token, before + each.start, each.logprob)
+
+
+def _append(
+    logprobs: dict[str, list[Any]],
+    answer: AnswerTo,
+    token: int,
+    start: int,
+    told: TokenLogprob | None,
+) -> None:
+    """One more token; the first of a prompt has no log-probability."""
+    key = answer.token_texts.key
+    logprobs["tokens"].append(key(token))
+    logprobs["text_offset"].append(start)
+    logprobs["token_logprobs"].append(None if told is None else number(told.logprob))
+    top = None
+    if told is not None:
+        top = {}
+        for other, value in (*told.top.items(), (token, told.logprob)):
+            top.setdefault(key(other), number(value))
+    logprobs["top_logprobs"].append(top)

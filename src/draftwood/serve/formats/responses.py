@@ -1,0 +1,241 @@
+"""Responses, whole and as events."""
+
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Literal
+
+from draftwood.grammar import CallDelta, ContentDelta, ToolReader
+from draftwood.serve.formats.answers import AnswerTo, chat_logprobs, event
+from draftwood.serve.schemas.responses import NamedResponseTool, ResponsesBody
+from draftwood.serve.texts import TextUpdate, ToldToken
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+@dataclass
+class ResponseItem:
+    """A message or a call of an answer.
+
+    Attributes:
+        place: among the answer's items.
+        call: its id and the function's name; None for a message.
+        text: of the message, or the arguments of the call.
+        told: tokens of the message, where their log-probabilities are wanted.
+    """
+
+    place: int
+    call: tuple[str, str] | None = None
+    text: str = ""
+    told: list[ToldToken] = field(default_factory=list)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = f"{'msg' if self.call is None else 'fc'}_{secrets.token_hex(12)}"
+
+    def as_json(self, status: Status, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {"id": self.name, "status": status}
+        if self.call is not None:
+            call, name = self.call
+            told = "" if status == "in_progress" else self.text
+            return {
+                **found,
+                "type": "function_call",
+                "call_id": call,
+                "name": name,
+                "arguments": told,
+            }
+        content = [] if status == "in_progress" else [part(self.text, logprobs)]
+        return {**found, "type": "message", "role": "assistant", "content": content}
+
+
+class ResponseFormatter:
+    """Tells an answer as a response: messages and calls of functions.
+
+    Args:
+        answer: what is told.
+        body: what it answers.
+        calls: whether it may hold calls of functions.
+    """
+
+    def __init__(self, answer: AnswerTo, body: ResponsesBody, calls: bool) -> None:
+        self.answer, self.body = answer, body
+        self._reader = ToolReader() if calls else None
+        self._items: list[ResponseItem] = []
+        self._numbers = count()
+
+    async def whole(self) -> dict[str, Any]:
+        """The response once its text is written."""
+        while updates := await self.answer.updates():
+            for update in updates:
+                self._read(update)
+        return self._response(self._status())
+
+    async def events(self, first: list[TextUpdate]) -> AsyncIterator[str]:
+        """The response as it is written.
+
+        Args:
+            first: updates that were heard already.
+        """
+        begun = self._response("in_progress")
+        told = self._event("response.created", response=begun)
+        told += self._event("response.in_progress", response=begun)
+        updates = first
+        while updates:
+            told += "".join(map(self._read, updates))
+            ended = self.answer.ended
+            yield told + (self._last() if ended else "")
+            told, updates = "", [] if ended else await self.answer.updates()
+
+    def _read(self, update: TextUpdate) -> str:
+        """Take an update; the events that tell it."""
+        read: list[ContentDelta | CallDelta] = [ContentDelta(update.text)]
+        if self._reader is not None:
+            read = self._reader.feed(update.text)
+            read += self._reader.finish() if update.finish_reason is not None else []
+        told, logprobs = "", list(update.told)
+        for each in read:
+            if isinstance(each, ContentDelta) and each.text:
+                told += self._content(each.text, logprobs)
+                logprobs = []
+            elif isinstance(each, CallDelta):
+                told += self._called(each)
+        if update.finish_reason is not None and not self._items:
+            told += self._open(ResponseItem(0))
+        return told
+
+    def _content(self, text: str, told: list[ToldToken]) -> str:
+        opened = ""
+        if not self._items or self._items[-1].call is not None:
+            opened = self._open(ResponseItem(len(self._items)))
+        item = self._items[-1]
+        item.text += text
+        item.told += told
+        logprobs = self._logprobs(told)
+        return opened + self._of_part("output_text.delta", item, delta=text, logprobs=logprobs)
+
+    def _called(self, delta: CallDelta) -> str:
+        told = ""
+        if delta.id is not None:
+            call = (delta.id, delta.name or "")
+            told = self._open(ResponseItem(len(self._items), call))
+        item = self._items[-1]
+        item.text += delta.arguments
+        if delta.arguments:
+            told += self._of_item("function_call_arguments.delta", item, delta=delta.arguments)
+        return told
+
+    def _open(self, item: ResponseItem) -> str:
+        """Begin an item, and end the one before it."""
+        told = self._close("completed") if self._items else ""
+        self._items.append(item)
+        begun = item.as_json("in_progress", [])
+        told += self._event("response.output_item.added", output_index=item.place, item=begun)
+        if item.call is None:
+            told += self._of_part("content_part.added", item, part=part("", []))
+        return told
+
+    def _close(self, status: Status) -> str:
+        item = self._items[-1]
+        logprobs = self._logprobs(item.told)
+        if item.call is None:
+            told = self._of_part("output_text.done", item, text=item.text, logprobs=logprobs)
+            told += self._of_part("content_part.done", item, part=part(item.text, logprobs))
+        else:
+            told = self._of_item(
+                "function_call_arguments.done", item, name=item.call[1], arguments=item.text
+            )
+        whole = item.as_json(status, logprobs)
+        return told + self._event("response.output_item.done", output_index=item.place, item=whole)
+
+    def _last(self) -> str:
+        status = self._status()
+        told = self._close(status)
+        return told + self._event(f"response.{status}", response=self._response(status))
+
+    def _status(self) -> Status:
+        cut = self.answer.wholes[0].finish_reason == "length"
+        return "incomplete" if cut else "completed"
+
+    def _of_part(self, kind: str, item: ResponseItem, **fields: Any) -> str:
+        return self._of_item(kind, item, content_index=0, **fields)
+
+    def _of_item(self, kind: str, item: ResponseItem, **fields: Any) -> str:
+        place = {"item_id": item.name, "output_index": item.place}
+        return self._event(f"response.{kind}", **place, **fields)
+
+    def _event(self, kind: str, **fields: Any) -> str:
+        return event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
+
+    def _logprobs(self, told: list[ToldToken]) -> list[dict[str, Any]]:
+        if self.body.top_logprobs is None:
+            return []
+        return chat_logprobs(told, self.answer.token_texts)
+
+    def _output(self, status: Status) -> list[dict[str, Any]]:
+        if status == "in_progress":
+            return []
+        last = len(self._items) - 1
+        return [
+            each.as_json(status if each.place == last else "completed", self._logprobs(each.told))
+            for each in self._items
+        ]
+
+    def _response(self, status: Status) -> dict[str, Any]:
+        answer, body, ended = self.answer, self.body, status != "in_progress"
+        choice = body.tool_choice
+        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        wanted = body.text.format if body.text is not None else None
+        return {
+            "id": answer.name,
+            "object": "response",
+            "created_at": answer.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": cut,
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
+            "model": answer.model,
+            "output": self._output(status),
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "store": False,
+            "temperature": 1.0 if body.temperature is None else body.temperature,
+            "text": {
+                "format": {"type": "text"}
+                if wanted is None
+                else wanted.model_dump(by_alias=True, exclude_none=True)
+            },
+            "tool_choice": choice.model_dump()
+            if isinstance(choice, NamedResponseTool)
+            else choice or "auto",
+            "tools": [_tool(each.model_dump()) for each in body.tools or ()],
+            "top_p": 1.0 if body.top_p is None else body.top_p,
+            "truncation": "disabled",
+            "usage": self._usage() if ended else None,
+            "metadata": {},
+            "metrics": answer.metrics() if ended else None,
+        }
+
+    def _usage(self) -> dict[str, Any]:
+        usage = self.answer.usage()
+        return {
+            "input_tokens": usage["prompt_tokens"],
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": usage["completion_tokens"],
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage["total_tokens"],
+        }
+
+
+def part(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The content of a message."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+def _tool(given: dict[str, Any]) -> dict[str, Any]:
+    """A tool as the response repeats it."""
+    if given["type"] != "function":
+        return given
+    return {**given, "parameters": given["parameters"] or {}, "strict": bool(given["strict"])}

@@ -1,0 +1,227 @@
+"""A request's way from its fields to tasks of the batch."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from draftwood.engine import Answers, Task
+from draftwood.grammar import Grammar, Tool, ToolChoice
+from draftwood.serve.echo import PromptEcho
+from draftwood.serve.errors import bad_request, one_line
+from draftwood.serve.mailbox import Mailbox
+from draftwood.serve.texts import Choice, PromptText
+from draftwood.text.language_model import LanguageModel
+from draftwood.text.prompts import Prompt
+
+UNLIMITED = 4096  # tokens of an answer where neither the request nor the model says
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """How a request wants to be decoded.
+
+    Attributes:
+        method: None takes the server's.
+        budget: most draft tokens in a step; None leaves it to the method.
+        trace: whether each step's counts are told.
+    """
+
+    method: str | None = None
+    budget: int | None = None
+    trace: bool = False
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """What a request wants written, of whichever endpoint.
+
+    Attributes:
+        prompts: texts, messages or token ids.
+        options: for ``LanguageModel.stream``, all but the prompt, the seed and the length.
+        n: texts of each prompt.
+        seed: of the first text; the others count on from it. None draws one.
+        max_tokens: of each text; None takes as many as the model's context holds.
+        raw: whether prompts are texts as they are, without a chat template.
+        echo: whether the prompts' own texts are told before the answers.
+        prompt_logprobs: likeliest tokens told at each place of the prompt; None tells none.
+        json_schema: that each text must fit; None for any.
+        tools: that a chat's answer may call.
+        tool_choice: whether it does.
+    """
+
+    prompts: Sequence[Prompt | Sequence[int]]
+    options: Mapping[str, Any]
+    n: int = 1
+    seed: int | None = None
+    max_tokens: int | None = None
+    raw: bool = False
+    echo: bool = False
+    prompt_logprobs: int | None = None
+    json_schema: Mapping[str, Any] | None = None
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    speculation: Speculation = field(default_factory=Speculation)
+
+    @property
+    def calls(self) -> bool:
+        """Whether texts may hold calls of tools."""
+        return bool(self.tools) and self.tool_choice.mode != "none"
+
+
+@dataclass(eq=False)
+class TaskOfJob:
+    """A task of the batch, and the texts it writes."""
+
+    task: Task
+    choices: list[Choice]
+
+
+@dataclass(eq=False)
+class TextJob:
+    """A request under way. Its fields are written by the thread that runs the model, and its
+    mailbox by the event loop.
+
+    Attributes:
+        tasks: that write it.
+        choices: its texts in order, prompt by prompt.
+        prompt_tokens: of all prompts, each counted once however many texts follow it.
+        seed: of the first text.
+        arrived, started, first_token, ended: seconds of ``time.perf_counter``; 0 before.
+    """
+
+    tasks: list[TaskOfJob]
+    choices: list[Choice]
+    prompt_tokens: int
+    seed: int
+    method: str
+    loop: asyncio.AbstractEventLoop
+    speculation: Speculation
+    arrived: float
+    mailbox: Mailbox = field(default_factory=Mailbox)
+    started: float = 0.0
+    first_token: float = 0.0
+    ended: float = 0.0
+    over: bool = False  # nothing more will be told
+
+
+def draw_seed() -> int:
+    """A seed that every client's JSON can hold."""
+    return secrets.randbits(31)
+
+
+def make_job(
+    lm: LanguageModel, wanted: TextRequest, most_texts: int, loop: asyncio.AbstractEventLoop
+) -> TextJob:
+    """Check a request and build its tasks; no cache is opened and no model is run.
+
+    Args:
+        most_texts: that one task writes.
+
+    Raises:
+        ApiError: where the request is at fault.
+    """
+    arrived = time.perf_counter()
+    seed = draw_seed() if wanted.seed is None else wanted.seed
+    _require_tokens(lm, wanted.options.get("logit_bias", {}))
+    grammar = blaming_the_request(lambda: _grammar(lm, wanted), "response_format")
+    tasks: list[TaskOfJob] = []
+    choices: list[Choice] = []
+    prompt_tokens = 0
+    for prompt in wanted.prompts:
+        tokens = blaming_the_request(lambda prompt=prompt: _tokens(lm, prompt, wanted))
+        _require_room(lm, tokens)
+        prompt_tokens += len(tokens)
+        texts = [
+            blaming_the_request(
+                lambda place=place, tokens=tokens: _choice(
+                    lm, wanted, tokens, seed + place, grammar
+                )
+            )
+            for place in range(wanted.n)
+        ]
+        prompt_text = PromptText.of(lm.tokenizer, tokens) if wanted.echo else None
+        for place, choice in enumerate(texts, start=len(choices)):
+            choice.number, choice.prompt_text = place, prompt_text
+        choices += texts
+        tasks += _tasks(lm, texts, most_texts)
+    return TextJob(
+        tasks, choices, prompt_tokens, seed, lm.method.name, loop, wanted.speculation, arrived
+    )
+
+
+def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> Any:
+    """What this makes; its complaints about values become 400."""
+    try:
+        return make()
+    except (ValueError, TypeError) as error:
+        raise bad_request(one_line(error), param) from error
+
+
+def _grammar(lm: LanguageModel, wanted: TextRequest) -> Grammar | None:
+    """What the request's texts must fit; compiling it takes up to a second."""
+    if wanted.calls:
+        return lm.grammars.tools(wanted.tools, wanted.tool_choice)
+    return None if wanted.json_schema is None else lm.grammars.json_schema(wanted.json_schema)
+
+
+def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
+    from jinja2 import TemplateError
+
+    if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
+        return list(prompt)
+    try:
+        return lm.encode(prompt, wanted.raw, wanted.tools, wanted.tool_choice)
+    except TemplateError as error:
+        raise bad_request(
+            f"the model's chat template refuses these messages: {one_line(error)}", "messages"
+        ) from error
+
+
+def _require_room(lm: LanguageModel, tokens: Sequence[int]) -> None:
+    limit = lm.model.context_length
+    if limit is not None and len(tokens) >= limit:
+        raise bad_request(
+            f"This model's maximum context length is {limit} tokens. However, your prompt has"
+            f" {len(tokens)} tokens; shorten it to at most {limit - 1}.",
+            "messages",
+            "context_length_exceeded",
+        )
+
+
+def _require_tokens(lm: LanguageModel, bias: Mapping[int, float]) -> None:
+    strange = [token for token in bias if token >= lm.model.vocab_size]
+    if strange:
+        raise bad_request(
+            f"logit_bias names tokens outside 0..{lm.model.vocab_size - 1}: {strange[:5]}",
+            "logit_bias",
+        )
+
+
+def _choice(
+    lm: LanguageModel,
+    wanted: TextRequest,
+    tokens: list[int],
+    seed: int,
+    grammar: Grammar | None,
+) -> Choice:
+    limit = lm.model.context_length
+    room = UNLIMITED if limit is None else limit - len(tokens)
+    length = room if wanted.max_tokens is None else wanted.max_tokens
+    if limit is not None:
+        length = min(length, room)
+    stream = lm.stream(tokens, seed=seed, max_new_tokens=length, grammar=grammar, **wanted.options)
+    echo = None
+    if wanted.prompt_logprobs is not None:
+        echo = PromptEcho(stream.decoding, wanted.prompt_logprobs)
+    return Choice(stream, echo)
+
+
+def _tasks(lm: LanguageModel, texts: list[Choice], most: int) -> list[TaskOfJob]:
+    """The texts of one prompt: they share its pass where nothing is read of it."""
+    if len(texts) > 1 and texts[0].echo is None and "fork" in lm.model.abilities:
+        groups = [texts[first : first + most] for first in range(0, len(texts), most)]
+        return [TaskOfJob(Answers([each.decoding for each in own]), own) for own in groups]
+    return [TaskOfJob(each.echo or each.decoding, [each]) for each in texts]

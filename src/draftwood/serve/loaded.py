@@ -1,0 +1,111 @@
+"""The model of a server, and the methods that its requests ask for."""
+
+from dataclasses import replace
+from typing import Any
+
+from draftwood import methods
+from draftwood.engine import Limits, Method
+from draftwood.engine.pace import Pace
+from draftwood.heads.folder import TrainedHead, named, open_folder
+from draftwood.interfaces.model import Model
+from draftwood.models.native import NativeModel
+from draftwood.serve.jobs import Speculation
+from draftwood.serve.settings import ServeSettings
+from draftwood.text.language_model import LanguageModel, load, load_draft_model
+
+
+class LoadedTarget:
+    """A target, what drafts for it, and methods over both.
+
+    Loaded and used by the thread that runs the model, as building a method may measure it.
+
+    Raises:
+        ValueError: for unknown names and for methods that cannot be had.
+    """
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self.settings = settings
+        self._draft: Model | None = None
+        self._trained: TrainedHead | str | None = settings.drafter
+        given = named(settings.drafter)
+        stored = None if given is None else open_folder(given)
+        self._require(settings.method)
+        where: dict[str, Any] = {
+            name: getattr(settings, name) for name in ("dtype", "device", "cache")
+        }
+        self.plain = load(settings.model, method="plain", **where)
+        if stored is not None:
+            self._trained = stored.read()
+        if settings.draft_model is not None:
+            self._draft = load_draft_model(settings.draft_model, self.plain.tokenizer, **where)
+        self._known: dict[tuple[str, str], LanguageModel] = {}
+        self.curve = self.plain.calibration.curve
+        self.using("", Speculation())
+
+    def using(self, owner: str, wanted: Speculation) -> LanguageModel:
+        """The target with the method that a request asks for.
+
+        Args:
+            owner: API key; a method that learns from texts learns from those of one owner only, as
+                its speed would else tell what others wrote.
+
+        Raises:
+            ValueError: for an unknown method, one that lacks a part, a lossy one and a budget that
+                it does not take.
+        """
+        name = wanted.method or self.settings.method
+        self._require(name)
+        if (owner, name) not in self._known:
+            draft = self._draft if methods.uses_draft_model(name) else None
+            trained = self._trained if methods.uses_drafter(name) else None
+            self._known[owner, name] = self.plain.with_method(name, draft, drafter=trained)
+        found = self._known[owner, name]
+        return found if wanted.budget is None else _with_budget(found, wanted.budget)
+
+    def knows(self, owner: str, wanted: Speculation) -> bool:
+        """Whether the method is built already, so that any thread may ask for it at once."""
+        return (owner, wanted.method or self.settings.method) in self._known
+
+    @property
+    def instructions(self) -> str | None:
+        """What the CPU multiplies matrices with; None where PyTorch does."""
+        model = self.plain.model
+        return model.instructions if isinstance(model, NativeModel) else None
+
+    @property
+    def limits(self) -> Limits:
+        """How much the batch does at once, by what passes cost here."""
+        settings, curve = self.settings, self.curve
+        more = getattr(curve, "per_context_token", 0.0)
+        return Limits(settings.max_batch, pace=Pace(curve, settings.max_step_ms / 1e3, more))
+
+    def _require(self, name: str) -> None:
+        recipe, settings = methods.recipe(name), self.settings
+        lacking = methods.lacking(
+            recipe, settings.draft_model is not None, named(settings.drafter) is not None
+        )
+        if lacking is not None:
+            raise ValueError(
+                f"method {name!r} needs a {lacking}, and this server was started without"
+                f" --{lacking}"
+            )
+        if recipe.promise == "trades quality" and not settings.inexact:
+            raise ValueError(
+                f"method {name!r} changes what the model would say; start the server with --inexact"
+                " to allow that"
+            )
+
+
+def _with_budget(lm: LanguageModel, most: int) -> LanguageModel:
+    """The same method with so many draft tokens in a step at most."""
+    method = lm.method
+    drafter: Any = method.drafter
+    budget = getattr(drafter, "budget", None)
+    if budget is None:
+        raise ValueError(
+            f"method {method.name!r} draws trees of a fixed size; speculative.budget is for methods"
+            " that size them by what pays, such as auto and suffix"
+        )
+    smaller = replace(budget, max_draft_tokens=min(most, budget.max_draft_tokens))
+    other = Method(replace(drafter, budget=smaller), method.verifier, method.name, method.otherwise)
+    return lm.with_method(other)

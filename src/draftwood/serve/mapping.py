@@ -1,0 +1,208 @@
+"""From the fields of a request to what is to be written."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from draftwood.grammar import read_tools
+from draftwood.serve.errors import bad_request, one_line, unsupported
+from draftwood.serve.jobs import Speculation, TextRequest
+from draftwood.serve.schemas.chat import ChatBody
+from draftwood.serve.schemas.common import (
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    NamedToolChoice,
+    SamplingBody,
+    SpeculativeOptions,
+)
+from draftwood.serve.schemas.completions import CompletionBody
+from draftwood.serve.schemas.responses import (
+    FunctionCallItem,
+    FunctionOutputItem,
+    InputItem,
+    MessageItem,
+    NamedResponseTool,
+    ResponsesBody,
+    TextPart,
+)
+
+LARGEST = 2**31 - 1
+COMPLETION_TOKENS = 16  # OpenAI's own default
+ANY_OBJECT = {"type": "object"}
+
+
+def of_chat(body: ChatBody) -> TextRequest:
+    """What a chat completion asks for."""
+    if body.top_logprobs is not None and not body.logprobs:
+        raise bad_request("top_logprobs needs logprobs: true", "top_logprobs")
+    if body.max_tokens is not None and body.max_completion_tokens not in (None, body.max_tokens):
+        raise bad_request("max_tokens and max_completion_tokens differ", "max_completion_tokens")
+    return TextRequest(
+        [[message.as_message() for message in body.messages]],
+        {
+            **sampling_options(body),
+            "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
+        },
+        n=body.n or 1,
+        seed=body.seed,
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        **constraints(body),
+        speculation=speculation(body.speculative),
+    )
+
+
+def of_completion(body: CompletionBody) -> TextRequest:
+    """What a completion asks for."""
+    n = body.n or 1
+    if body.best_of not in (None, n):
+        raise unsupported("best_of", " where it differs from n")
+    length = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
+    if length == 0 and not body.echo:
+        raise bad_request("max_tokens: 0 needs echo: true", "max_tokens")
+    return TextRequest(
+        prompts_of(body.prompt),
+        {**sampling_options(body), "logprobs": body.logprobs},
+        n=n,
+        seed=body.seed,
+        max_tokens=max(length, 1),
+        raw=True,
+        echo=bool(body.echo),
+        prompt_logprobs=body.logprobs if body.echo else None,
+        speculation=speculation(body.speculative),
+    )
+
+
+def of_responses(body: ResponsesBody) -> TextRequest:
+    """What a response asks for."""
+    messages: list[dict[str, Any]] = []
+    if body.instructions is not None:
+        messages.append({"role": "system", "content": body.instructions})
+    if isinstance(body.input, str):
+        messages.append({"role": "user", "content": body.input})
+    else:
+        messages += messages_of(body.input)
+    if not messages:
+        raise bad_request("input holds no message", "input")
+    return TextRequest(
+        [messages],
+        {
+            "temperature": _or(body.temperature, 1.0),
+            "top_p": _or(body.top_p, 1.0),
+            "logprobs": body.top_logprobs,
+        },
+        seed=body.seed,
+        max_tokens=body.max_output_tokens,
+        **response_constraints(body),
+        speculation=speculation(body.speculative),
+    )
+
+
+def sampling_options(body: SamplingBody) -> dict[str, Any]:
+    """Options of ``LanguageModel.stream`` that every endpoint of texts has."""
+    bias = body.logit_bias or {}
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    return {
+        "temperature": _or(body.temperature, 1.0),
+        "top_p": _or(body.top_p, 1.0),
+        "top_k": min(max(_or(body.top_k, 0), 0), LARGEST),
+        "min_p": _or(body.min_p, 0.0),
+        "repetition_penalty": _or(body.repetition_penalty, 1.0),
+        "presence_penalty": _or(body.presence_penalty, 0.0),
+        "frequency_penalty": _or(body.frequency_penalty, 0.0),
+        "logit_bias": {int(token): value for token, value in bias.items()},
+        "stop": stops,
+        "ignore_eos": bool(body.ignore_eos),
+    }
+
+
+def constraints(body: ChatBody) -> dict[str, Any]:
+    """What the answer to a chat must fit: fields of ``TextRequest``."""
+    schema, wanted = None, body.response_format
+    if isinstance(wanted, JsonObjectFormat):
+        schema = ANY_OBJECT
+    elif isinstance(wanted, JsonSchemaFormat):
+        schema = _given(wanted.json_schema.definition, "response_format.json_schema.schema")
+    tools = [each.model_dump() for each in body.tools or ()]
+    choice = body.tool_choice
+    chosen = choice.model_dump() if isinstance(choice, NamedToolChoice) else choice
+    return _constraints(schema, tools, chosen, body.parallel_tool_calls)
+
+
+def response_constraints(body: ResponsesBody) -> dict[str, Any]:
+    """The same for ``/v1/responses``; tools that are no functions are passed over."""
+    schema, wanted = None, body.text.format if body.text is not None else None
+    if wanted is not None and wanted.type == "json_object":
+        schema = ANY_OBJECT
+    elif wanted is not None and wanted.type == "json_schema":
+        schema = _given(wanted.definition, "text.format.schema")
+    functions = [tool.model_dump() for tool in body.tools or () if tool.type == "function"]
+    choice = body.tool_choice
+    chosen = choice.model_dump() if isinstance(choice, NamedResponseTool) else choice
+    return _constraints(schema, functions, chosen, body.parallel_tool_calls)
+
+
+def _given(schema: dict[str, Any] | None, param: str) -> dict[str, Any]:
+    if schema is None:
+        raise bad_request(f"{param} is missing", param)
+    return schema
+
+
+def _constraints(
+    schema: dict[str, Any] | None, tools: list[Any], chosen: Any, parallel: bool | None
+) -> dict[str, Any]:
+    try:
+        read, choice = read_tools(tools, chosen, parallel)
+    except ValueError as error:
+        raise bad_request(one_line(error), "tools") from error
+    if schema is not None and read and choice.mode != "none":
+        raise bad_request(
+            "an answer calls tools or has a JSON format, not both; leave out tools or"
+            " response_format",
+            "response_format",
+        )
+    return {"json_schema": schema, "tools": read, "tool_choice": choice}
+
+
+def speculation(wanted: bool | SpeculativeOptions | None) -> Speculation:
+    """How a request wants to be decoded; ``False`` is plain decoding."""
+    if wanted is False:
+        return Speculation("plain")
+    if wanted is True or wanted is None:
+        return Speculation()
+    return Speculation(wanted.method, wanted.budget, wanted.trace)
+
+
+def prompts_of(prompt: str | Sequence[Any]) -> list[Any]:
+    """Each prompt of a completion: a text or token ids."""
+    several = not isinstance(prompt, str) and not isinstance(prompt[0], int)
+    found = list(prompt) if several else [prompt]
+    if any(len(each) == 0 for each in found):
+        raise bad_request("a prompt is empty; give some text or at least one token", "prompt")
+    return found
+
+
+def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
+    """The items of a response's input as messages."""
+    found: list[dict[str, Any]] = []
+    for item in items:
+        if isinstance(item, MessageItem):
+            role = "system" if item.role == "developer" else item.role
+            found.append({"role": role, "content": _text(item.content)})
+        elif isinstance(item, FunctionCallItem):
+            call: Mapping[str, Any] = {
+                "id": item.call_id,
+                "type": "function",
+                "function": {"name": item.name, "arguments": item.arguments},
+            }
+            found.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        elif isinstance(item, FunctionOutputItem):
+            told = {"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)}
+            found.append(told)
+    return found
+
+
+def _text(content: str | Sequence[TextPart]) -> str:
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value

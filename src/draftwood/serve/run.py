@@ -1,0 +1,162 @@
+"""The server's life: its address, its start, its signals and its end."""
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from draftwood.serve.app import make_app
+from draftwood.serve.guard import Guard
+from draftwood.serve.service import TextService
+from draftwood.serve.settings import DRAIN_SECONDS, HEADER_BYTES, ServeSettings
+
+BACKLOG = 512
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at this address, which does not listen yet.
+
+    Raises:
+        OSError: where it cannot be had, with what to do.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        found = socket.socket(family, kind)
+    except OSError as error:
+        raise OSError(f"there is no address {host}: {error.strerror}") from None
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind(address)
+    except OSError as error:
+        found.close()
+        raise OSError(
+            f"port {port} at {host} cannot be had: {error.strerror}; is another server running"
+            " there? choose another one with --port"
+        ) from None
+    return found
+
+
+def address_of(bound: socket.socket) -> str:
+    """What a client on this machine asks for."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class DrainingServer(uvicorn.Server):
+    """Goes on for those it has begun with when it is told to stop, and turns others away.
+
+    Args:
+        service: told first.
+        say: takes a line for the user.
+        drain_seconds: that requests under way have left.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        service: TextService,
+        say: Callable[[str], None],
+        drain_seconds: float = DRAIN_SECONDS,
+    ) -> None:
+        super().__init__(config)
+        self.service, self.say, self.drain_seconds = service, say, drain_seconds
+        self.interrupted = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Future[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Asked by a signal: the first one drains, a second one ends at once."""
+        self.interrupted = self.interrupted or sig == signal.SIGINT
+        if self._loop is None:
+            self.should_exit = True
+        else:
+            self._loop.call_soon_threadsafe(self.drain)
+
+    def drain(self) -> None:
+        if self._draining is not None:
+            self.should_exit = self.force_exit = True
+            return
+        self._draining = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        count = len(self.service.open)
+        if count:
+            self.say(
+                f"stopping: {count} request{'s' * (count > 1)} under way may go on for"
+                f" {self.drain_seconds:.0f} s; once more ends them now"
+            )
+        await self.service.stop(self.drain_seconds)
+        self.should_exit = True
+
+
+def make_server(
+    service: TextService, say: Callable[[str], None], drain_seconds: float = DRAIN_SECONDS
+) -> DrainingServer:
+    """A server over a service that has loaded its model."""
+    app: Any = Guard(make_app(service), service.settings)
+    config = uvicorn.Config(
+        app,
+        http="h11",  # the one that limits headers
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=5,
+    )
+    return DrainingServer(config, service, say, drain_seconds)
+
+
+def serve(
+    settings: ServeSettings,
+    ready: Callable[[TextService, str], None],
+    say: Callable[[str], None],
+) -> None:
+    """Load a model and serve it until a signal says to stop.
+
+    Args:
+        ready: called once, when requests are taken, with the server's address.
+        say: takes lines for the user.
+
+    Raises:
+        OSError: where the address cannot be had.
+        ValueError: as ``draftwood.load``.
+        KeyboardInterrupt: after Ctrl-C, once all is closed.
+    """
+    bound = bind(settings.host, settings.port)
+    service = TextService(settings)
+    try:
+        service.load()
+        server = make_server(service, say)
+        _call_when_started(server, lambda: ready(service, address_of(bound)))
+        server.run(sockets=[bound])
+    finally:
+        bound.close()
+        service.close()
+    if server.interrupted:
+        raise KeyboardInterrupt
+
+
+def _call_when_started(server: uvicorn.Server, then: Callable[[], None]) -> None:
+    def wait() -> None:
+        while not server.started and not server.should_exit:
+            threading.Event().wait(0.01)
+        if server.started:
+            then()
+
+    threading.Thread(target=wait, daemon=True).start()

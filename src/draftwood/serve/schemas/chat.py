@@ -1,0 +1,64 @@
+"""`/v1/chat/completions`."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from draftwood.serve.schemas.common import (
+    FunctionTool,
+    ResponseFormat,
+    SamplingBody,
+    Strict,
+    ToolChoice,
+    TopLogprobs,
+)
+
+
+class TextContent(Strict):
+    """A part of a message. Parts of other types are refused: the model reads text alone."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(Strict):
+    name: str
+    arguments: str
+
+
+class ToolCall(Strict):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class ChatMessage(Strict):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextContent] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+    def as_message(self) -> dict[str, Any]:
+        """As chat templates read it."""
+        found = self.model_dump(exclude_none=True)
+        found["role"] = "system" if self.role == "developer" else self.role
+        return {"content": None, **found}
+
+
+class ChatBody(SamplingBody):
+    """A conversation that the model goes on with."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: TopLogprobs | None = None
+    response_format: ResponseFormat | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=128)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None

@@ -1,0 +1,190 @@
+"""Fields that several endpoints have."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic_core import PydanticCustomError
+
+from draftwood.serve.settings import CHOICES, STOP_CHARACTERS, STOPS
+
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+StopString = Annotated[str, Field(min_length=1, max_length=STOP_CHARACTERS)]
+TokenName = Annotated[str, Field(pattern="^[0-9]{1,9}$")]
+Bias = Annotated[FiniteFloat, Field(ge=-100, le=100)]
+TopLogprobs = Annotated[int, Field(ge=0, le=20)]
+
+# who asks, and what a server that keeps answers should do with them
+IGNORED = frozenset(
+    {
+        *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
+        *("prompt_cache_retention", "prompt_cache_options", "client_metadata"),
+    }
+)
+# known from OpenAI's API or from other servers
+UNSUPPORTED = frozenset(
+    {
+        *("audio", "modalities", "prediction", "web_search_options", "functions", "function_call"),
+        *("reasoning_effort", "verbosity", "moderation", "suffix", "best_of", "background"),
+        *("conversation", "previous_response_id", "prompt", "max_tool_calls", "chat_template"),
+        *("chat_template_kwargs", "documents", "add_generation_prompt", "continue_final_message"),
+        *(
+            "add_special_tokens",
+            "echo",
+            "min_tokens",
+            "stop_token_ids",
+            "include_stop_str_in_output",
+        ),
+        *(
+            "skip_special_tokens",
+            "spaces_between_special_tokens",
+            "length_penalty",
+            "use_beam_search",
+        ),
+        *("early_stopping", "bad_words", "allowed_token_ids", "prompt_logprobs", "guided_json"),
+        *("guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "priority"),
+        *("return_token_ids", "cache_salt", "truncate_prompt_tokens", "mm_processor_kwargs"),
+        *("typical_p", "mirostat", "n_probs", "logits_processors", "thinking_token_budget"),
+    }
+)
+TEMPLATES = frozenset({"chat_template", "chat_template_kwargs"})
+
+
+class Strict(BaseModel):
+    """Takes what it names and nothing else."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class RequestBody(Strict):
+    """A request: fields without a value count as left out, and others' fields are named."""
+
+    ignored: ClassVar[frozenset[str]] = IGNORED
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty_fields(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        kept = {}
+        for name, value in data.items():
+            if name not in cls.model_fields:
+                if value is None or name in cls.ignored:
+                    continue
+                if name in TEMPLATES:
+                    raise PydanticCustomError(
+                        "unsupported_parameter",
+                        "{name} is refused: templates come with the model, not with a request",
+                        {"name": name},
+                    )
+                if name in UNSUPPORTED:
+                    raise PydanticCustomError(
+                        "unsupported_parameter",
+                        "{name} is not supported by this server; leave it out",
+                        {"name": name},
+                    )
+            kept[name] = value
+        return kept
+
+
+class StreamOptions(Strict):
+    """What a stream tells besides its text.
+
+    Attributes:
+        include_usage: a last chunk with the usage.
+        continuous_usage_stats: the usage so far in every chunk.
+    """
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+    include_obfuscation: bool = False
+
+
+class SpeculativeOptions(Strict):
+    """How this text is to be decoded.
+
+    Attributes:
+        method: a name of ``draftwood methods``; None takes the server's.
+        budget: most draft tokens in a step, for methods that size their trees by what pays.
+        trace: tell what each step drafted and accepted.
+    """
+
+    method: Annotated[str, Field(max_length=64)] | None = None
+    budget: Annotated[int, Field(ge=0, le=1024)] | None = None
+    trace: bool = False
+
+
+class SamplingBody(RequestBody):
+    """How tokens are chosen, and where texts end."""
+
+    model: Annotated[str, Field(max_length=1024)] | None = None
+    temperature: Annotated[FiniteFloat, Field(ge=0, le=100)] | None = None
+    top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[FiniteFloat, Field(ge=0.01, le=100)] | None = None
+    presence_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] | None = None
+    frequency_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] | None = None
+    logit_bias: Annotated[dict[TokenName, Bias], Field(max_length=1024)] | None = None
+    seed: Seed | None = None
+    n: Annotated[int, Field(ge=1, le=CHOICES)] | None = None
+    stop: StopString | Annotated[list[StopString], Field(max_length=STOPS)] | None = None
+    ignore_eos: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    speculative: bool | SpeculativeOptions | None = None
+
+
+class FunctionDefinition(Strict):
+    """A function that the model may call, its parameters as a JSON schema."""
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(Strict):
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class NamedFunction(Strict):
+    name: str
+
+
+class NamedToolChoice(Strict):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice
+
+
+class TextFormat(Strict):
+    type: Literal["text"]
+
+
+class JsonObjectFormat(Strict):
+    type: Literal["json_object"]
+
+
+class JsonSchema(Strict):
+    """A schema that the answer must fit."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", populate_by_name=True)
+
+    name: Annotated[str, Field(max_length=64)] = "schema"
+    description: str | None = None
+    definition: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Strict):
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
+]

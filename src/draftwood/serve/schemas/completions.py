@@ -1,0 +1,25 @@
+"""`/v1/completions`."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from draftwood.serve.schemas.common import SamplingBody, TopLogprobs
+from draftwood.serve.settings import PROMPTS
+
+TokenIds = list[Annotated[int, Field(ge=0, lt=2**31)]]
+
+
+class CompletionBody(SamplingBody):
+    """Texts, or their token ids, that the model goes on with as they are."""
+
+    prompt: (
+        str
+        | Annotated[TokenIds, Field(min_length=1)]
+        | Annotated[list[str], Field(min_length=1, max_length=PROMPTS)]
+        | Annotated[list[TokenIds], Field(min_length=1, max_length=PROMPTS)]
+    )
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    logprobs: TopLogprobs | None = None
+    echo: bool | None = None
+    best_of: Annotated[int, Field(ge=1)] | None = None

@@ -1,0 +1,123 @@
+"""`/v1/responses`."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, FiniteFloat
+
+from draftwood.serve.schemas.common import (
+    IGNORED,
+    RequestBody,
+    Seed,
+    SpeculativeOptions,
+    Strict,
+    TopLogprobs,
+)
+
+
+class TextPart(Strict):
+    """A part of a message's content."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
+class MessageItem(Strict):
+    """A message of the conversation."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+
+class FunctionCallItem(Strict):
+    """A call that the model made."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+class FunctionOutputItem(Strict):
+    """What came of a call."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | list[TextPart]
+
+
+class ReasoningItem(Strict):
+    """What another model thought; this one is not told."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["reasoning"]
+
+
+InputItem = MessageItem | FunctionCallItem | FunctionOutputItem | ReasoningItem
+
+
+class ResponseTextFormat(Strict):
+    """As ``response_format`` of a chat completion, without the nesting."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", populate_by_name=True)
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    definition: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    strict: bool | None = None
+
+
+class ResponseText(Strict):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    format: ResponseTextFormat | None = None
+
+
+class ResponseTool(Strict):
+    """A function; tools of other types are passed over."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    type: str
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class NamedResponseTool(Strict):
+    type: Literal["function"]
+    name: str
+
+
+class ResponsesBody(RequestBody):
+    """A conversation in items; nothing of it is kept."""
+
+    ignored: ClassVar[frozenset[str]] = IGNORED | {"include", "reasoning", "max_tool_calls"}
+
+    input: str | Annotated[list[InputItem], Field(min_length=1)]
+    model: Annotated[str, Field(max_length=1024)] | None = None
+    instructions: str | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[FiniteFloat, Field(ge=0, le=100)] | None = None
+    top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
+    top_logprobs: TopLogprobs | None = None
+    seed: Seed | None = None
+    text: ResponseText | None = None
+    tools: Annotated[list[ResponseTool], Field(max_length=128)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
+    parallel_tool_calls: bool | None = None
+    truncation: Literal["disabled"] | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    speculative: bool | SpeculativeOptions | None = None

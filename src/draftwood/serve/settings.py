@@ -1,0 +1,120 @@
+"""How a server is run."""
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from draftwood.validation import require_whole
+
+BODY_BYTES = 2 * 2**20
+BODY_SECONDS = 30.0
+HEADER_BYTES = 64 * 2**10
+CHOICES = 16
+STOPS = 16
+STOP_CHARACTERS = 256
+PROMPTS = 256
+DRAIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """How a server is run.
+
+    Args:
+        model: a built-in name, a folder, a GGUF file or a Hugging Face id.
+        host: where to listen; other than this machine's own addresses needs an API key.
+        port: 0 takes a free one.
+        method: how texts are decoded where a request does not say.
+        draft_model: for methods that draft with a second model, as ``model``.
+        drafter: for methods that draft with a trained drafter: its folder or name.
+        dtype: as for ``draftwood.load``, as are the device and the cache.
+        max_batch: texts that are written at the same time.
+        max_queue: requests that wait for a place; further ones are sent away.
+        max_step_ms: milliseconds that a step with prompts in it may take, if the measured cost of
+            a pass is right; a prompt always goes on.
+        request_timeout: seconds that a request may take in all, waiting included.
+        api_keys: one of them must come with each request; empty asks for none.
+        served_names: names under which requests may ask for the model; empty takes its own.
+        inexact: allow methods that change what the model says.
+
+    Raises:
+        ValueError: for a number out of range, and an open address without an API key.
+    """
+
+    model: str = "smollm2-135m"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    method: str = "auto"
+    draft_model: str | None = None
+    drafter: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    cache: str | None = None
+    max_batch: int = 16
+    max_queue: int = 64
+    max_step_ms: float = 40.0
+    request_timeout: float = 600.0
+    api_keys: tuple[str, ...] = ()
+    served_names: tuple[str, ...] = ()
+    inexact: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_batch", 1), ("max_queue", 0), ("port", 0)):
+            require_whole(name, getattr(self, name))
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name in ("max_step_ms", "request_timeout"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        if any(not key for key in self.api_keys):
+            raise ValueError("an API key must not be empty")
+        if not self.api_keys and not is_own_address(self.host):
+            raise ValueError(
+                f"a server at {self.host} can be reached from other machines; ask for a key with"
+                " --api-key, or listen at 127.0.0.1"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names under which requests may ask for the model; answers carry the first."""
+        return self.served_names or (self.model,)
+
+
+def is_own_address(host: str) -> bool:
+    """Whether only this machine reaches a server there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+SPECULATIVE_KEYS = {"method": str, "draft_model": str, "model": str, "drafter": str}
+
+
+def speculative_config(text: str) -> dict[str, str]:
+    """Settings from vLLM's JSON form, such as ``{"method": "rsd-s", "model": "..."}``.
+
+    ``model`` is another name of ``draft_model``.
+
+    Raises:
+        ValueError: for what is no JSON object, and for keys that mean nothing here.
+    """
+    try:
+        given: Any = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"--speculative-config is not JSON: {error}") from None
+    if not isinstance(given, Mapping):
+        raise ValueError('--speculative-config must be a JSON object, such as {"method": "auto"}')
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        if key not in SPECULATIVE_KEYS or not isinstance(value, str):
+            raise ValueError(
+                f"--speculative-config knows method, draft_model (or model) and drafter, all of"
+                f" them texts; got {key!r}: {value!r}"
+            )
+        found["draft_model" if key == "model" else key] = value
+    return found

@@ -1,0 +1,148 @@
+"""A request's texts while they are written: what is told of each step, and when."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from draftwood.engine import FinishReason
+from draftwood.serve.echo import PromptEcho
+from draftwood.stats import Stats, Step, TokenLogprob
+from draftwood.text.builder import TextBuilder
+from draftwood.text.stream import Stream
+
+
+@dataclass(frozen=True)
+class ToldToken:
+    """A token with its log-probability, told with the text that it belongs to.
+
+    Attributes:
+        start: characters of the answer before its text.
+    """
+
+    logprob: TokenLogprob
+    start: int
+
+
+@dataclass(frozen=True)
+class TextUpdate:
+    """What a step brought for one text.
+
+    Attributes:
+        choice: number of the text within its request.
+        text: new characters of it.
+        told: log-probabilities of the tokens whose text is released.
+        tokens: emitted so far.
+        finish_reason: with the last update.
+    """
+
+    choice: int
+    text: str
+    told: tuple[ToldToken, ...]
+    tokens: int
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True)
+class PromptText:
+    """A prompt as text.
+
+    Attributes:
+        starts: characters before the text of each token.
+    """
+
+    text: str
+    starts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> "PromptText":
+        builder, starts = TextBuilder(tokenizer), []
+        for token in tokens:
+            starts.append(len(builder.text))
+            builder.add([token])
+        builder.finish()
+        return cls(builder.text, tuple(starts))
+
+
+class Choice:
+    """One text of a request.
+
+    Args:
+        stream: what is to be written; its iteration is left alone.
+        echo: what reads the prompt's log-probabilities, where they are wanted.
+
+    Attributes:
+        number: among the request's texts.
+        prompt_text: of the prompt, where it is to be told.
+        stats: what it took so far.
+        accepted, drafted: draft tokens of each step.
+    """
+
+    def __init__(self, stream: Stream, echo: PromptEcho | None = None) -> None:
+        self.number, self.decoding, self.echo = 0, stream.decoding, echo
+        self.builder = next(each for each in stream.decoding.stops if isinstance(each, TextBuilder))
+        self.prompt_text: PromptText | None = None
+        self.stats = Stats()
+        self.accepted: list[int] = []
+        self.drafted: list[int] = []
+        self._logprobs = _HeldLogprobs(self.builder)
+        self._released = 0  # characters
+
+    @property
+    def finished(self) -> bool:
+        return self.decoding.finish_reason is not None
+
+    @property
+    def prompt_logprobs(self) -> Sequence[TokenLogprob | None]:
+        return self.echo.prompt if self.echo is not None else ()
+
+    def take(self, step: Step) -> TextUpdate:
+        """Count a step; what is to be told of it."""
+        self.stats.add(step)
+        if not step.is_prefill:
+            self.accepted.append(step.accepted)
+            self.drafted.append(step.drafted)
+        self._logprobs.add(step.logprobs or ())
+        reason = self.decoding.finish_reason
+        if reason is not None:
+            self.builder.finish()
+        piece = self.builder.new_text(final=reason is not None)
+        self._released += len(piece)
+        told = tuple(self._logprobs.release(self._released, final=reason is not None))
+        if self.builder.stopped:
+            reason = "stop"
+        return TextUpdate(self.number, piece, told, len(self.builder.tokens), reason)
+
+
+class _HeldLogprobs:
+    """Log-probabilities that wait until the text of their tokens is released."""
+
+    def __init__(self, builder: TextBuilder) -> None:
+        # the text without stop strings, a token at a time
+        self._own = TextBuilder(builder.tokenizer)
+        self._of = builder
+        self._held: deque[ToldToken] = deque()
+        self._ends: deque[int] = deque()
+
+    def add(self, logprobs: Sequence[TokenLogprob]) -> None:
+        for each in logprobs:
+            start = len(self._own.text)
+            self._own.add([each.token])
+            self._held.append(ToldToken(each, start))
+            self._ends.append(len(self._own.text))
+
+    def release(self, characters: int, final: bool) -> Iterator[ToldToken]:
+        """Those whose text is among the first ``characters``; at the end of the text all that
+        belong to it, its end token too.
+        """
+        cut = self._of.stopped and len(self._of.text) < len(self._own.text)
+        while self._held:
+            within = self._ends[0] <= characters and self._held[0].start < characters
+            last = final and not (cut and self._held[0].start >= characters)
+            if not (within or last):
+                if final:
+                    self._held.clear()
+                return
+            self._ends.popleft()
+            yield self._held.popleft()

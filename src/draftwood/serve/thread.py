@@ -1,0 +1,212 @@
+"""The one thread that loads, measures and runs the model."""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import closing
+from time import perf_counter
+from typing import Any, TypeVar
+
+from draftwood.engine import Batch, Event
+from draftwood.serve.errors import ApiError, broken
+from draftwood.serve.jobs import TaskOfJob, TextJob
+from draftwood.serve.loaded import LoadedTarget
+from draftwood.serve.mailbox import Told
+from draftwood.serve.measures import Measures
+from draftwood.serve.settings import ServeSettings
+from draftwood.serve.texts import TextUpdate
+from draftwood.stats import Step
+
+Value = TypeVar("Value")
+
+
+class ModelThread:
+    """Runs the tasks of all requests in one batch, first come first served.
+
+    Other threads hand it functions; it hands what each step brought to the requests' event loops,
+    one call for each loop and step.
+
+    Args:
+        settings: what to load and how much to run at once.
+        measures: counters that it keeps.
+    """
+
+    def __init__(self, settings: ServeSettings, measures: Measures) -> None:
+        self.settings, self.measures = settings, measures
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._waiting: deque[tuple[TextJob, TaskOfJob]] = deque()
+        self._running: dict[int, tuple[TextJob, TaskOfJob]] = {}
+        self._told: list[tuple[TextJob, Told]] = []
+        self._ending = False
+        self._loaded: Future[LoadedTarget] = Future()
+        self._thread = threading.Thread(target=self._run, name="draftwood-model", daemon=True)
+
+    # for other threads
+
+    def start(self) -> "Future[LoadedTarget]":
+        """Begin to load; the future holds what was loaded, or why it could not be."""
+        self._thread.start()
+        return self._loaded
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def call(self, make: Callable[[LoadedTarget], Value]) -> "Future[Value]":
+        """Let the thread make something between two steps."""
+        future: Future[Value] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(make(self._loaded.result()))
+            except Exception as error:
+                future.set_exception(error)
+
+        self._inbox.put(run)
+        return future
+
+    def add(self, job: TextJob) -> None:
+        """Let a request wait for its turn."""
+        self._inbox.put(lambda: self._add(job))
+
+    def cancel(self, job: TextJob, why: ApiError | None = None) -> None:
+        """End a request before its next step; it is told why, or nothing more."""
+        self._inbox.put(lambda: self._end(job, why))
+
+    def close(self, seconds: float = 10.0) -> None:
+        """End all requests and the thread."""
+        self._inbox.put(self._stop)
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    # for the thread itself
+
+    def _run(self) -> None:
+        try:
+            target = LoadedTarget(self.settings)
+            limits = target.limits
+        except BaseException as error:
+            self._loaded.set_exception(error)
+            return
+        self._loaded.set_result(target)
+        with closing(Batch(limits)) as self._batch:
+            while not self._ending:
+                self._hear()
+                self._admit()
+                if self._batch:
+                    self._step()
+                self.measures.load(self.running_texts, len(self._waiting))
+                self._post()
+
+    def _hear(self) -> None:
+        """Do what other threads asked for; wait for it where there is nothing else to do."""
+        idle = not self._batch and not self._waiting
+        while True:
+            try:
+                self._inbox.get(block=idle)()
+            except queue.Empty:
+                return
+            idle = False
+
+    def _add(self, job: TextJob) -> None:
+        self._waiting += [(job, task) for task in job.tasks]
+
+    def _stop(self) -> None:
+        self._ending = True
+
+    def _admit(self) -> None:
+        """Start what there is room for."""
+        rows = self.running_texts
+        while self._waiting:
+            job, task = self._waiting[0]
+            if rows and rows + len(task.choices) > self.settings.max_batch:
+                return
+            self._waiting.popleft()
+            rows += len(task.choices)
+            job.started = job.started or perf_counter()
+            self._running[self._batch.add(task.task)] = (job, task)
+
+    @property
+    def running_texts(self) -> int:
+        """Rows of the batch: texts that hold a cache."""
+        return sum(len(task.choices) for _, task in self._running.values())
+
+    def _step(self) -> None:
+        since = perf_counter()
+        try:
+            events = self._batch.step()
+        except Exception as error:  # all tasks are closed
+            for job, _ in list(self._running.values()):
+                self._end(job, broken(error))
+            return
+        updates: dict[int, tuple[TextJob, list[TextUpdate]]] = {}
+        for event in events:
+            if event.number not in self._running:  # its request ended with another of its tasks
+                continue
+            job, task = self._running[event.number]
+            try:
+                told = self._took(event, job, task)
+            except Exception as error:
+                self._end(job, broken(error))
+                continue
+            updates.setdefault(id(job), (job, []))[1].extend(told)
+        for job, told in updates.values():
+            if told and not job.over:
+                self._told.append((job, told))
+                self._finish_if_done(job)
+        self.measures.step(perf_counter() - since)
+
+    def _took(self, event: Event, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
+        """What an event tells its request."""
+        if event.error is not None:
+            raise event.error
+        progress: Any = event.progress
+        told: list[tuple[int, Step]]
+        told = [(0, progress)] if isinstance(progress, Step) else list(progress or ())
+        updates = []
+        for place, step in told:
+            updates.append(task.choices[place].take(step))
+            self.measures.count(step)
+        if told and not job.first_token:
+            job.first_token = perf_counter()
+        if event.finish_reason is not None:
+            del self._running[event.number]
+        return updates
+
+    def _finish_if_done(self, job: TextJob) -> None:
+        if all(each.finished for each in job.choices):
+            job.ended, job.over = perf_counter(), True
+            self.measures.ended(job, "finished")
+
+    def _end(self, job: TextJob, why: ApiError | None) -> None:
+        """End a request: its tasks give back what they hold, at once."""
+        for number, (other, _) in list(self._running.items()):
+            if other is job:
+                del self._running[number]
+                self._batch.cancel(number)
+        self._waiting = deque(each for each in self._waiting if each[0] is not job)
+        if not job.over:
+            job.ended, job.over = perf_counter(), True
+            self._told.append((job, why))
+            self.measures.ended(job, "cancelled" if why is None else "failed")
+
+    def _post(self) -> None:
+        """Hand what there is to tell to the event loops."""
+        told, self._told = self._told, []
+        for loop in {id(job.loop): job.loop for job, _ in told}.values():
+            own = [(job, each) for job, each in told if job.loop is loop]
+            try:
+                loop.call_soon_threadsafe(_deliver, own)
+            except RuntimeError:  # the loop is closed: nobody listens any more
+                for job in {id(job): job for job, _ in own if not job.over}.values():
+                    self._end(job, None)
+                self._told = []
+
+
+def _deliver(told: list[tuple[TextJob, Told]]) -> None:
+    for job, each in told:
+        job.mailbox.put(each)

@@ -1,0 +1,181 @@
+"""Clients that leave, requests that wait too long, and the server's end."""
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from serving import RunningServer, running, wait_for
+
+LONG = {"prompt": "go", "max_tokens": 500_000, "temperature": 0.5, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def slow(endless: str) -> Iterator[RunningServer]:
+    """A server with room for two texts and one that waits."""
+    with running(endless, method="plain", max_batch=2, max_queue=1) as found:
+        yield found
+
+
+def send(server: RunningServer, **body: Any) -> socket.socket:
+    """A request over a bare connection."""
+    content = json.dumps(body).encode()
+    host, port = server.address.removeprefix("http://").split(":")
+    found = socket.create_connection((host, int(port)))
+    found.sendall(
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(content) + content
+    )
+    return found
+
+
+def kill(connection: socket.socket) -> None:
+    """End a connection as the system does for a client that was killed."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("killed", [True, False])
+def test_who_leaves_gives_the_place_back_within_two_steps(
+    slow: RunningServer, stream: bool, killed: bool
+) -> None:
+    connections = [send(slow, **LONG, stream=stream) for _ in range(2)]
+    wait_for(lambda: slow.service.thread.running_texts == 2)
+    for connection in connections:
+        kill(connection) if killed else connection.close()
+    wait_for(slow.idle, 5)
+    before = slow.metric("steps_total")
+    assert len(slow.text("go", max_tokens=8)) == 8
+    assert slow.metric("steps_total") - before <= 8 + 2
+
+
+def test_who_leaves_while_waiting_is_never_run(slow: RunningServer) -> None:
+    connections = [send(slow, **LONG) for _ in range(2)]
+    wait_for(lambda: slow.service.thread.running_texts == 2)
+    third = send(slow, **LONG)
+    wait_for(lambda: len(slow.service.open) == 3)
+    kill(third)
+    wait_for(lambda: len(slow.service.open) == 2)
+    for connection in connections:
+        connection.close()
+    wait_for(slow.idle)
+
+
+def test_too_many_are_sent_away_and_told_when_to_come_back(slow: RunningServer) -> None:
+    for _ in range(3):
+        slow.text("go", max_tokens=4)
+    connections = [send(slow, **LONG) for _ in range(3)]
+    wait_for(lambda: len(slow.service.open) == 3 and slow.service.thread.running_texts == 2)
+    response = slow.client.post("/v1/completions", json=LONG)
+    assert response.status_code == 429
+    assert response.json()["error"]["code"] == "rate_limit_exceeded"
+    assert 0 < int(response.headers["retry-after"]) <= 120
+    assert 0 < int(response.headers["retry-after-ms"]) <= 120_000
+    for connection in connections:
+        connection.close()
+    wait_for(slow.idle)
+    assert len(slow.text("go", max_tokens=4)) == 4
+
+
+def test_first_come_is_first_served(slow: RunningServer) -> None:
+    order: list[int] = []
+    with ThreadPoolExecutor(3) as pool:
+        blockers = [send(slow, **LONG) for _ in range(2)]
+        wait_for(lambda: slow.service.thread.running_texts == 2)
+
+        def ask(number: int) -> None:
+            slow.text("go", max_tokens=800)
+            order.append(number)
+
+        slow.service.settings.__dict__["max_queue"] = 3
+        for number in range(3):
+            pool.submit(ask, number)
+            wait_for(lambda wanted=3 + number: len(slow.service.open) == wanted)
+        kill(blockers[0])
+    kill(blockers[1])
+    slow.service.settings.__dict__["max_queue"] = 1
+    assert order == [0, 1, 2]
+    wait_for(slow.idle)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_that_takes_too_long_ends_alone(endless: str, stream: bool) -> None:
+    with running(endless, method="plain", request_timeout=0.5) as server:
+        response = server.client.post("/v1/completions", json={**LONG, "stream": stream})
+        wait_for(server.idle)
+        if stream:
+            assert response.status_code == 200
+            *_, last, done = (line for line in response.text.splitlines() if line)
+            assert done == "data: [DONE]"
+            error = json.loads(last.removeprefix("data: "))["error"]
+        else:
+            assert response.status_code == 504
+            assert response.headers["x-should-retry"] == "false"
+            error = response.json()["error"]
+        assert error["code"] == "timeout"
+        assert len(server.text("go", max_tokens=4)) == 4
+
+
+def test_a_server_that_stops_ends_what_runs_with_an_error_and_takes_nothing_new(
+    endless: str,
+) -> None:
+    with running(endless, method="plain", drain_seconds=1.0) as server:
+        lines: list[str] = []
+
+        def read() -> None:
+            with httpx.stream(
+                "POST", f"{server.address}/v1/completions", json={**LONG, "stream": True}
+            ) as told:
+                lines.extend(line for line in told.iter_lines() if line)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        wait_for(lambda: len(lines) > 3)
+        server.server.handle_exit(15, None)
+        wait_for(lambda: server.service.stopping)
+        for path in ("/v1/completions", "/v1/chat/completions"):
+            body = {"prompt": "go"} if path == "/v1/completions" else {"messages": [MESSAGE]}
+            assert server.refused(path, 503, **body)["code"] == "stopping"
+        assert server.client.get("/health").status_code == 503
+        reader.join(20)
+        assert lines[-1] == "data: [DONE]"
+        assert json.loads(lines[-2].removeprefix("data: "))["error"]["code"] == "stopping"
+        wait_for(lambda: server.server.should_exit)
+
+
+MESSAGE = {"role": "user", "content": "go"}
+
+
+def test_a_server_that_stops_lets_short_requests_end(tiny: str) -> None:
+    with running(tiny, drain_seconds=20.0) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.text, "go", max_tokens=400)
+        wait_for(lambda: server.service.thread.running_texts == 1)
+        server.server.handle_exit(15, None)
+        assert len(asked.result(20)) == 400
+        wait_for(lambda: server.server.should_exit, 5)
+
+
+def test_a_request_whose_step_fails_ends_alone(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from draftwood.serve.texts import Choice
+
+    take = Choice.take
+
+    def failing(self: Choice, step: Any) -> Any:
+        if self.decoding.options.seed == 666 and self.stats.tokens > 3:
+            raise RuntimeError("a planted fault")
+        return take(self, step)
+
+    with running(tiny) as server, ThreadPoolExecutor(2) as pool:
+        wanted = server.text("go", seed=5, max_tokens=60)
+        monkeypatch.setattr(Choice, "take", failing)
+        healthy = pool.submit(server.text, "go", seed=5, max_tokens=60)
+        error = server.refused("/v1/completions", 500, prompt="go", seed=666, max_tokens=60)
+        assert "a planted fault" in error["message"]
+        assert healthy.result(20) == wanted
+        wait_for(server.idle)

@@ -1,0 +1,156 @@
+"""What a request may not say: one error in OpenAI's shape that names the field."""
+
+import pytest
+from serving import RunningServer
+
+CHAT = {"messages": [{"role": "user", "content": "go"}], "max_tokens": 4}
+TOOL = {"type": "function", "function": {"name": "now"}}
+TEXT = {"prompt": "go", "max_tokens": 4}
+
+
+@pytest.mark.parametrize(
+    ("more", "param", "code"),
+    [
+        ({"temperature": -1}, "temperature", "invalid_value"),
+        ({"temperature": "warm"}, "temperature", "invalid_value"),
+        ({"temperature": 1e-40}, None, None),
+        ({"top_p": 0}, "top_p", "invalid_value"),
+        ({"n": 17}, "n", "invalid_value"),
+        ({"n": True}, "n", "invalid_value"),
+        ({"seed": 2**63}, "seed", "invalid_value"),
+        ({"stop": ["a"] * 17}, "stop", "invalid_value"),
+        ({"stop": ""}, "stop", "invalid_value"),
+        ({"logit_bias": {"a": 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"999": 1}}, None, None),
+        ({"nonsense": 1}, "nonsense", "unknown_parameter"),
+        ({"chat_template": "{{ x }}"}, "chat_template", "unsupported_parameter"),
+        ({"chat_template_kwargs": {}}, "chat_template_kwargs", "unsupported_parameter"),
+        ({"min_tokens": 3}, "min_tokens", "unsupported_parameter"),
+        ({"speculative": {"methods": "auto"}}, "speculative", "unknown_parameter"),
+        ({"speculative": {"method": "nosuch"}}, "speculative", None),
+        ({"speculative": {"method": "rsd-s"}}, "speculative", None),
+        ({"speculative": {"method": "typical"}}, "speculative", None),
+        ({"speculative": {"method": "lookup", "budget": 2}}, "speculative", None),
+        ({"model": "other"}, "model", "model_not_found"),
+    ],
+)
+def test_a_bad_field_is_named(
+    server: RunningServer, more: dict[str, object], param: str | None, code: str | None
+) -> None:
+    status = 404 if "model" in more else 400
+    for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", TEXT)):
+        error = server.refused(path, status, **{**body, **more})
+        assert (error["param"] or "").startswith(param or "")
+        assert error["code"] == code or code is None
+        assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "what"),
+    [
+        ("/v1/chat/completions", {"messages": []}, "messages"),
+        ("/v1/chat/completions", {}, "messages"),
+        ("/v1/chat/completions", {**CHAT, "top_logprobs": 3}, "logprobs: true"),
+        ("/v1/chat/completions", {**CHAT, "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ("/v1/chat/completions", {**CHAT, "functions": []}, "functions is not supported"),
+        ("/v1/chat/completions", {**CHAT, "max_completion_tokens": 5}, "differ"),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "assistant", "content": "4"}]},
+            "template refuses",
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages.0.content",
+        ),
+        ("/v1/chat/completions", {**CHAT, "tools": [TOOL], "tool_choice": "later"}, "tool_choice"),
+        ("/v1/chat/completions", {**CHAT, "tools": [TOOL, TOOL]}, "different names"),
+        (
+            "/v1/chat/completions",
+            {**CHAT, "tools": [TOOL], "response_format": {"type": "json_object"}},
+            "not both",
+        ),
+        (
+            "/v1/chat/completions",
+            {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+            "schema is missing",
+        ),
+        ("/v1/chat/completions", {**CHAT, "response_format": {"type": "xml"}}, "response_format"),
+        ("/v1/completions", {"prompt": ""}, "empty"),
+        ("/v1/completions", {"prompt": []}, "prompt"),
+        ("/v1/completions", {"prompt": [[]]}, "empty"),
+        ("/v1/completions", {"prompt": [["a"]]}, "prompt"),
+        ("/v1/completions", {"prompt": [99]}, "token ids outside"),
+        ("/v1/completions", {"prompt": "a\ud800b"}, "surrogate"),
+        ("/v1/completions", {**TEXT, "max_tokens": 0}, "echo"),
+        ("/v1/completions", {**TEXT, "best_of": 4}, "best_of"),
+        ("/v1/completions", {**TEXT, "suffix": "x"}, "suffix"),
+        ("/v1/responses", {"input": []}, "input"),
+        ("/v1/responses", {"input": "x", "previous_response_id": "r"}, "previous_response_id"),
+        ("/v1/responses", {"input": "x", "background": True}, "background"),
+    ],
+)
+def test_a_bad_request_is_explained(
+    server: RunningServer, path: str, body: dict[str, object], what: str
+) -> None:
+    assert what in server.refused(path, 400, **body)["message"]
+
+
+def test_a_prompt_that_can_never_fit_has_a_code_of_its_own(server: RunningServer) -> None:
+    error = server.refused("/v1/completions", 400, prompt="a" * 512)
+    assert error["code"] == "context_length_exceeded"
+    messages = [{"role": "user", "content": "a" * 600}]
+    error = server.refused("/v1/chat/completions", 400, messages=messages)
+    assert error["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"null",
+        b'"text"',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"prompt": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+        b'{"prompt": "a", "temperature": NaN}',
+        b'{"prompt": "a", "temperature": -Infinity}',
+        b'{"prompt": "a", "seed": ' + b"9" * 5000 + b"}",
+        b'{"prompt": "a", "\\ud800": 1}',
+        b'{"prompt": "a", "model": "\\udfff"}',
+    ],
+)
+def test_broken_bodies_are_no_bugs(server: RunningServer, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses"):
+        response = server.client.post(path, content=body, headers=headers)
+        assert 400 <= response.status_code < 500, response.text
+        assert response.json()["error"]["message"]
+
+
+def test_fields_that_a_server_without_a_store_need_not_know_are_taken(
+    server: RunningServer,
+) -> None:
+    more = {"user": "me", "metadata": {"a": "b"}, "store": False, "suffix": None, "stop": None}
+    assert server.text(**TEXT, seed=1, **more) == server.text(**TEXT, seed=1)
+
+
+def test_unknown_paths_and_methods_have_the_same_shape(server: RunningServer) -> None:
+    for response, status in (
+        (server.client.get("/v2/models"), 404),
+        (server.client.get("/v1/completions"), 405),
+        (server.client.get("/v1/models/other"), 404),
+    ):
+        assert response.status_code == status
+        assert response.json()["error"]["message"]
+
+
+def test_models_and_health_are_told(server: RunningServer) -> None:
+    (card,) = server.client.get("/v1/models").json()["data"]
+    assert card["id"] == "tiny"
+    assert card["max_model_len"] == 512
+    assert server.client.get("/v1/models/tiny").json() == card
+    assert server.client.get("/health").json() == {"status": "ok"}

@@ -1,0 +1,120 @@
+"""`draftwood serve` as a process, as a user starts and stops it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from openai import OpenAI
+
+from draftwood.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--host", "0.0.0.0"], "--api-key"),
+        (["nosuchmodel"], "no model is named 'nosuchmodel'"),
+        (["--method", "nosuch"], "there is no method 'nosuch'"),
+        (["--method", "rsd-s"], "--draft-model"),
+        (["--speculative-config", "{"], "not JSON"),
+        (["--speculative-config", "{}", "--method", "plain"], "one or the other"),
+        (["--host", "no.such.host.invalid", "--api-key", "k"], "there is no address"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_a_line(arguments: list[str], what: str) -> None:
+    result = CliRunner().invoke(main, ["serve", "--port", "0", *arguments])
+    assert result.exit_code == 2
+    assert what in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_port_in_use_is_said_in_a_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(main, ["serve", "--port", port])
+    assert result.exit_code == 2
+    assert f"port {port} at 127.0.0.1" in result.stderr
+    assert "--port" in result.stderr
+
+
+def start(*arguments: str) -> tuple["subprocess.Popen[str]", dict[str, str]]:
+    command = [sys.executable, "-m", "draftwood.cli.main", "serve", "--port", "0", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    process = subprocess.Popen(
+        [*command, *arguments], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_lets_what_runs_end(tiny: str, sent: int, code: int) -> None:
+    process, facts = start(tiny, "--method", "plain", "--served-model-name", "small")
+    with process:
+        try:
+            assert facts["models"] == ["small"]
+            body = {"model": "small", "prompt": "go", "max_tokens": 400, "stream": True}
+            with httpx.stream("POST", f"{facts['api']}/completions", json=body) as told:
+                lines = told.iter_lines()
+                next(lines)
+                process.send_signal(sent)
+                assert list(lines)[-2] == "data: [DONE]"
+            assert process.wait(30) == code
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_a_server_that_was_killed_starts_again_at_the_same_port(tiny: str) -> None:
+    texts = []
+    port = "0"
+    for _ in range(2):
+        process, facts = start(tiny, "--port", port)
+        with process:
+            body = {"prompt": "go", "seed": 1, "max_tokens": 20}
+            answer = httpx.post(f"{facts['api']}/completions", json=body).json()
+            texts.append(answer["choices"][0]["text"])
+            port = facts["address"].rpartition(":")[2]
+            process.send_signal(signal.SIGKILL)
+            process.wait(30)
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_the_built_in_model_is_served() -> None:
+    process, facts = start("smollm2-135m")
+    with process:
+        try:
+            with OpenAI(
+                base_url=facts["api"], api_key="x", _strict_response_validation=True
+            ) as client:
+                months = "Name the first month of the year. Answer with one word."
+                answer = client.chat.completions.create(
+                    model="smollm2-135m",
+                    messages=[{"role": "user", "content": months}],
+                    temperature=0,
+                    max_tokens=32,
+                )
+                assert "January" in (answer.choices[0].message.content or "")
+                assert answer.choices[0].finish_reason == "stop"
+                with client.responses.stream(
+                    model="smollm2-135m", input=months, extra_body={"seed": 1}
+                ) as stream:
+                    final = stream.get_final_response()
+                assert final.status == "completed"
+                assert final.output_text
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(40)
+            process.kill()

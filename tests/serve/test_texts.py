@@ -1,0 +1,207 @@
+"""Texts of completions and chats: what they say, when they end, what is told beside them."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from serving import RunningServer
+
+import draftwood
+from draftwood.text.language_model import LanguageModel
+
+PROMPT = "hello"
+
+
+@pytest.fixture(scope="module")
+def lm(tiny: str) -> LanguageModel:
+    return draftwood.load(tiny, method="plain")
+
+
+def test_a_completion_is_the_text_of_the_library(server: RunningServer, lm: LanguageModel) -> None:
+    for options in (
+        {"temperature": 0.0},
+        {"temperature": 0.8, "seed": 3, "top_k": 9},
+        {"temperature": 1.0, "seed": 5, "presence_penalty": 1.0, "repetition_penalty": 1.2},
+        {"temperature": 1.0, "seed": -7, "logit_bias": {5: 3.0}, "min_p": 0.1, "top_p": 0.9},
+    ):
+        wanted = lm.generate(PROMPT, raw=True, max_new_tokens=24, **options)
+        sent: dict[str, Any] = dict(options)
+        if "logit_bias" in sent:
+            sent["logit_bias"] = {str(token): value for token, value in sent["logit_bias"].items()}
+        found = server.post("/v1/completions", prompt=PROMPT, max_tokens=24, **sent)
+        assert found["choices"][0]["text"] == wanted.text
+        assert found["choices"][0]["finish_reason"] == "length"
+        assert found["usage"] == {"prompt_tokens": 5, "completion_tokens": 24, "total_tokens": 29}
+        assert found["metrics"]["speculative_decoding"]["num_spec_steps"] <= 23
+
+
+def test_a_chat_is_the_text_of_the_library(server: RunningServer, lm: LanguageModel) -> None:
+    messages = [{"role": "system", "content": "be"}, {"role": "user", "content": "who"}]
+    wanted = lm.generate(messages, max_new_tokens=16, temperature=0.7, seed=2)
+    sent = {"messages": messages, "temperature": 0.7, "seed": 2, "max_completion_tokens": 16}
+    found = server.post("/v1/chat/completions", **sent)
+    assert found["choices"][0]["message"]["content"] == wanted.text
+    parts = [{"type": "text", "text": "who"}]
+    sent["messages"] = [messages[0] | {"role": "developer"}, {"role": "user", "content": parts}]
+    assert server.post("/v1/chat/completions", **sent)["choices"] == found["choices"]
+
+
+def test_a_stream_says_what_the_whole_answer_says(server: RunningServer) -> None:
+    sent: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "go"}],
+        "max_tokens": 30,
+        "seed": 9,
+        "n": 3,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "stop": ["q", "ab"],
+    }
+    whole = server.post("/v1/chat/completions", **sent)
+    for extra in ({}, {"stream_options": {"include_usage": True}}):
+        told = server.stream("/v1/chat/completions", **sent, **extra)
+        usage = told[-1]
+        assert usage["metrics"]["seed"] == 9
+        if extra:
+            assert usage["choices"] == []
+            assert usage["usage"] == whole["usage"]
+            assert all(chunk["usage"] is None for chunk in told[:-1])
+            told.pop()
+        assert all(len(chunk["choices"]) == 1 for chunk in told)
+        for place, wanted in enumerate(whole["choices"]):
+            own = [c["choices"][0] for c in told if c["choices"][0]["index"] == place]
+            assert own[0]["delta"]["role"] == "assistant"
+            text = "".join(each["delta"].get("content", "") for each in own)
+            assert text == wanted["message"]["content"]
+            logprobs = [entry for each in own for entry in each["logprobs"]["content"]]
+            assert logprobs == wanted["logprobs"]["content"]
+            assert [each["finish_reason"] for each in own][:-1] == [None] * (len(own) - 1)
+            assert own[-1]["finish_reason"] == wanted["finish_reason"]
+
+
+def test_usage_grows_in_every_chunk_where_it_is_wanted(server: RunningServer) -> None:
+    told = server.stream(
+        "/v1/completions",
+        prompt=PROMPT,
+        max_tokens=12,
+        stream_options={"include_usage": True, "continuous_usage_stats": True},
+    )
+    counts = [chunk["usage"]["completion_tokens"] for chunk in told]
+    assert all(first <= second for first, second in pairwise(counts))
+    assert counts[-1] == 12
+
+
+@pytest.mark.parametrize("method", ["auto", "plain", "lookup"])
+def test_stop_strings_end_texts_and_their_logprobs(server: RunningServer, method: str) -> None:
+    sent = {"prompt": PROMPT, "seed": 4, "max_tokens": 40, "speculative": {"method": method}}
+    whole = server.text(**sent)
+    stop = whole[11:14]
+    assert stop not in whole[:11]
+    found = server.post("/v1/completions", stop=["nowhere", stop], logprobs=1, **sent)
+    (choice,) = found["choices"]
+    assert choice["text"] == whole[: whole.index(stop)]
+    assert choice["finish_reason"] == "stop"
+    assert "".join(choice["logprobs"]["tokens"]) == choice["text"]
+    assert found["usage"]["completion_tokens"] == whole.index(stop) + 3
+    told = server.stream("/v1/completions", stop=stop, logprobs=1, **sent)
+    assert "".join(each["choices"][0]["text"] for each in told) == choice["text"]
+    for each in told:
+        assert "".join(each["choices"][0]["logprobs"]["tokens"]) == each["choices"][0]["text"]
+
+
+def test_logprobs_are_the_same_with_and_without_speculation(server: RunningServer) -> None:
+    sent = {"prompt": "ababababab", "max_tokens": 24, "temperature": 0, "logprobs": 3}
+    drafted = server.post("/v1/completions", **sent)
+    plain = server.post("/v1/completions", speculative=False, **sent)
+    assert drafted["choices"] == plain["choices"]
+    assert plain["metrics"]["speculative_decoding"]["num_draft_tokens"] == 0
+    for value, top in zip(
+        plain["choices"][0]["logprobs"]["token_logprobs"],
+        plain["choices"][0]["logprobs"]["top_logprobs"],
+        strict=True,
+    ):
+        assert value == max(top.values())
+
+
+def test_an_echo_tells_the_prompts_own_logprobs(server: RunningServer, lm: LanguageModel) -> None:
+    prompt = "what is it " * 20  # more than one chunk of rows
+    sent = {"prompt": prompt, "echo": True, "logprobs": 2, "temperature": 0}
+    (choice,) = server.post("/v1/completions", max_tokens=3, **sent)["choices"]
+    tokens = lm.encode(prompt, raw=True)
+    session = lm.model.start()
+    rows = session.extend(tokens, keep="all").logits.float().log_softmax(-1)
+    session.close()
+    wanted = [float(rows[place, token]) for place, token in enumerate(tokens[1:])]
+    told = choice["logprobs"]
+    assert told["token_logprobs"][0] is None
+    assert told["token_logprobs"][1 : len(tokens)] == pytest.approx(wanted, abs=1e-5)
+    assert len(told["tokens"]) == len(tokens) + 3
+    assert choice["text"].startswith(prompt)
+    assert choice["text"][len(prompt) :] == server.text(prompt, max_tokens=3, temperature=0)
+    assert "".join(told["tokens"]) == choice["text"]
+    for token, start in zip(told["tokens"], told["text_offset"], strict=True):
+        assert choice["text"][start : start + len(token)] == token
+    found = server.post("/v1/completions", max_tokens=0, **sent)
+    (nothing,) = found["choices"]
+    assert nothing["text"] == prompt
+    assert nothing["logprobs"]["token_logprobs"] == told["token_logprobs"][: len(tokens)]
+    assert found["usage"]["completion_tokens"] == 0
+    streamed = server.stream("/v1/completions", max_tokens=3, **sent)
+    assert "".join(each["choices"][0]["text"] for each in streamed) == choice["text"]
+
+
+def test_prompts_may_be_token_ids_and_several(server: RunningServer, lm: LanguageModel) -> None:
+    texts = ["one", "three", "twelve"]
+    ids = [lm.encode(each, raw=True) for each in texts]
+    wanted = [server.text(each, seed=1, max_tokens=9) for each in texts]
+    for prompt in (texts, ids):
+        found = server.post("/v1/completions", prompt=prompt, seed=1, max_tokens=9, n=2)
+        assert [each["index"] for each in found["choices"]] == list(range(6))
+        assert [each["text"] for each in found["choices"]][::2] == wanted
+        assert found["usage"]["prompt_tokens"] == sum(map(len, ids))
+        assert found["usage"]["completion_tokens"] == 54
+    assert server.text(ids[1], seed=1, max_tokens=9) == wanted[1]
+
+
+def test_choices_are_the_texts_of_the_seeds_that_follow(server: RunningServer) -> None:
+    found = server.post("/v1/completions", prompt=PROMPT, n=3, max_tokens=12)
+    seed = found["metrics"]["seed"]
+    texts = [each["text"] for each in found["choices"]]
+    assert texts == [server.text(PROMPT, seed=seed + n, max_tokens=12) for n in range(3)]
+    assert len(set(texts)) == 3
+    assert server.post("/v1/completions", prompt=PROMPT)["metrics"]["seed"] != seed
+
+
+def test_a_text_ends_where_the_context_is_full(server: RunningServer) -> None:
+    found = server.post("/v1/completions", prompt="a" * 500, max_tokens=10**12)
+    assert found["choices"][0]["finish_reason"] == "length"
+    assert found["usage"]["total_tokens"] in (512, 513)
+
+
+def test_a_trace_tells_each_step(server: RunningServer) -> None:
+    sent = {"prompt": "abcabcabcabc", "max_tokens": 20, "temperature": 0}
+    found = server.post("/v1/completions", speculative={"trace": True}, **sent)
+    told = found["metrics"]["speculative_decoding"]
+    assert sum(told["per_step_accepted"]) == told["num_accepted_draft_tokens"]
+    assert sum(told["per_step_drafted"]) == told["num_draft_tokens"]
+    assert len(told["per_step_drafted"]) == told["num_spec_steps"]
+    histogram = enumerate(told["acceptance_histogram"])
+    assert sum(n * count for n, count in histogram) == told["num_accepted_draft_tokens"]
+    assert "per_step_accepted" not in server.post("/v1/completions", **sent)["metrics"]
+
+
+def test_a_budget_bounds_the_draft_tokens_of_a_step(server: RunningServer) -> None:
+    sent = {"prompt": "abcabcabcabc", "max_tokens": 20, "temperature": 0}
+    texts = set()
+    for budget in (0, 2, 64):
+        found = server.post("/v1/completions", speculative={"budget": budget}, **sent)
+        texts.add(found["choices"][0]["text"])
+        assert found["metrics"]["speculative_decoding"]["num_spec_tokens"] <= budget
+    assert len(texts) == 1
+
+
+def test_what_was_drafted_is_counted(server: RunningServer) -> None:
+    name = "spec_decode_num_draft_tokens_total"
+    before = server.metric(name)
+    found = server.post("/v1/completions", prompt="abcabcabcabc", max_tokens=20, temperature=0)
+    drafted = found["metrics"]["speculative_decoding"]["num_draft_tokens"]
+    assert server.metric(name) == before + drafted
