@@ -21,17 +21,17 @@ class TextContent(Strict):
     text: str
 
 
-class CalledFunction(Strict):
+class MessageFunction(Strict):
     name: str
     arguments: str
 
 
-class ToolCall(Strict):
+class MessageCall(Strict):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     id: str
     type: Literal["function"] = "function"
-    function: CalledFunction
+    function: MessageFunction
 
 
 class ChatMessage(Strict):
@@ -40,7 +40,7 @@ class ChatMessage(Strict):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextContent] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[MessageCall] | None = None
     tool_call_id: str | None = None
 
     def as_message(self) -> dict[str, Any]:
