@@ -6,10 +6,10 @@ python benchmarks/drafters.py time --work FOLDER           # seconds beside plai
 python benchmarks/drafters.py show                         # the tables, in Markdown
 
 DATA is what `draftwood train data DATA --tokens 1200k --self-written 0.5` writes with the public
-sets. All drafters see as many tokens of it, but where the amount is what is asked. They are measured
-by decoding prompts of Spec-Bench (its even half), two of each category, of which no training saw
-any. Block efficiency is what a forward pass emits, pooled over prompts, with a bootstrap 95 %
-interval over prompts.
+sets. Drafters that are compared see as many tokens of it, but where the amount is what is asked.
+They are measured by decoding prompts of Spec-Bench (its even half), two of each category, of which
+no training saw any. Block efficiency is what a forward pass emits, pooled over prompts, with a
+bootstrap 95 % interval over prompts.
 """
 
 import argparse
@@ -163,7 +163,7 @@ ARMS = (
     Arm("ctc layer, prefix+lk", "ctc", ctc()),
     Arm("medusa", "ctc", MedusaRecipe()),
     Arm("hydra", "ctc", HydraRecipe()),
-    Arm("eagle-1, ctc weight 0", "released", ReleasedCtc(unroll=1, variant="eagle-1", ctc_weight=0.0)),
+    Arm("eagle-1, ctc weight 0", "released", EagleRecipe(unroll=1, variant="eagle-1")),
     Arm("eagle-1, ctc weight 0.01", "released", ReleasedCtc(unroll=1, variant="eagle-1")),
     Arm("eagle, kl", "eagle", eagle(), tokens=FEWER_TOKENS),
     Arm("eagle, lk-hybrid", "eagle", eagle(loss_name="lk-hybrid"), tokens=FEWER_TOKENS),

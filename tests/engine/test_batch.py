@@ -468,6 +468,9 @@ def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
         finish_reason = None
         standing = Standing()
 
+        def give_way(self) -> bool:
+            return False
+
         def __init__(self) -> None:
             self.sessions = []
 

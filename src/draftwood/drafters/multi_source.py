@@ -110,6 +110,10 @@ class _MultiSourceSession(DraftSession):
     def reads(self) -> Reads:
         return Reads(self.reads_logits and self.drafts, self.merged.hidden)
 
+    @property
+    def needs_prompt(self) -> bool:
+        return False  # states of the newest tokens alone count
+
     def propose(self, root: int, context: Context) -> DraftTree:
         self.drafts = True
         if self.rest.goes_on():

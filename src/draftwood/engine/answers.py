@@ -44,40 +44,73 @@ class Answers:
         return self.members[-1].finish_reason
 
     @property
+    def _in_prompt(self) -> bool:
+        """Whether the prompt is run, once for all."""
+        return self.members[0].root < 0
+
+    @property
     def standing(self) -> Standing:
+        first = self.members[0].standing
+        if self._in_prompt:
+            return first
         each = [member.standing for member in self.members if member.finish_reason is None]
-        if self.members[0].prompt_left or not each:
-            return self.members[0].standing
-        tokens = sum(one.expected_tokens for one in each)
-        return Standing(0, sum(one.length for one in each), tokens)
+        return Standing(
+            sum(one.prompt_left for one in each),
+            sum(one.length for one in each),
+            sum(one.expected_tokens for one in each),
+            sum(one.wants for one in each),
+            first.cache,
+        )
+
+    def give_way(self) -> bool:
+        return sum(each.give_way() for each in self.members if each.finish_reason is None) > 0
 
     def next_inputs(self, turn: Turn) -> list[Input]:
         first = self.members[0]
         if not first.sessions:
-            for each in self.members:
-                each.open()
-        if first.prompt_left:
+            first.open()
+            for each in self.members[1:]:
+                each.open(with_prefix=False)
+                if first.prefill.reused:
+                    each.know(first.prefill.reused)
+        if self._in_prompt:
             return first.next_inputs(turn)
         going = [(n, each) for n, each in enumerate(self.members) if each.finish_reason is None]
         if not self._asked:  # all have learnt the prompt, and none has drafted
             for _, each in going[1:]:
                 each.draft.follow(going[0][1].draft)
-        self._asked = going
-        shared = SharedPass(turn.shared.rows + len(going) - 1, turn.shared.tokens + len(going) - 1)
+        late = [(number, each) for number, each in going if each.prompt_left]
+        if late:
+            self._share_prompt(late[0][1])
+        self._asked = late[:1] or going  # one after the other where all gave way
+        others = len(self._asked) - 1
+        shared = SharedPass(turn.shared.rows + others, turn.shared.tokens + others)
         turn = replace(turn, shared=shared)
         return [wanted for _, each in self._asked for wanted in each.next_inputs(turn)]
+
+    def _share_prompt(self, late: Decoding) -> None:
+        """Let a text that gave way begin with the prompt of another, if any has it."""
+        length = len(late.prompt)
+        if late.session.length:
+            return
+        for each in self.members:
+            if each.finish_reason is None and each.session.length >= length:
+                each.session.fork(late.session, length)
+                return
 
     def take(self, outputs: Sequence[Output], seconds: float) -> list[tuple[int, Step]] | None:
         """The steps by number of the answer; None while the prompt goes on."""
         first, told = self.members[0], []
-        if first.prompt_left:  # what came of it is news for all
+        if self._in_prompt:  # what came of it is news for all
             given = first.asked
             assert isinstance(given, PromptInput)
-            if first.prompt_left == len(given.tokens):
+            start = first.session.length - len(given.tokens)
+            if not first.prompt_left:
                 for each in self.members[1:]:
                     first.session.fork(each.session)
+            share = seconds / len(self.members)
             steps = [
-                (number, each.take_prompt(given.tokens, outputs[0], seconds / len(self.members)))
+                (number, each.take_prompt(given.tokens, start, outputs[0], share))
                 for number, each in enumerate(self.members)
             ]
         else:

@@ -8,6 +8,7 @@ from typing import Any
 
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import Options
+from draftwood.engine.room import FreeBlocks, make_room
 from draftwood.engine.task import (
     Event,
     Input,
@@ -78,7 +79,7 @@ class Batch:
                 number = next(iter(self._waiting))
                 self._running[number] = self._waiting.pop(number)
             self._rows = {number: self._rows.get(number, 1) for number in self._running}
-            asked = {number: task.standing for number, task in self._running.items()}
+            asked = make_room(self._running)
             trees = [number for number, each in asked.items() if not each.prompt_left]
             prompts = [number for number, each in asked.items() if each.prompt_left]
             events = [*self._ask_texts(trees, asked), *self._ask_prompts(prompts, asked)]
@@ -111,9 +112,15 @@ class Batch:
             _rows(each) * each.session.length for each in inputs if isinstance(each, ForwardInput)
         )
         limits, failed, left = self.limits, [], self.limits.prompt_rows
+        free = FreeBlocks(known.values())
+        oldest = next(iter(known), None)
         for number in numbers:
             if not left:
                 break
+            if number != oldest:
+                if not free.has(known[number]):
+                    continue
+                free.take(known[number])
             given, length = min(left, known[number].prompt_left), known[number].length
             if limits.pace is not None:
                 given = limits.pace.prompt_rows(rows, context, length, given)

@@ -11,13 +11,12 @@ from torch import Tensor
 from draftwood.engine.constrained import Branches, constrained
 from draftwood.engine.logprobs import token_logprobs
 from draftwood.engine.options import FinishReason, Options
+from draftwood.engine.prefill import Prefill
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import Input, Standing, Turn
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import (
-    CHUNK,
     ForwardInput,
-    Keep,
     Model,
     ModelSession,
     Output,
@@ -89,7 +88,7 @@ class Decoding:
         # on the target and on what drafts; none before the first pass
         self.sessions: list[ModelSession] = []
         self._unclosed: DraftSession | None = None
-        self._ran = 0  # tokens of the prompt that were run
+        self.prefill = Prefill(target, self.context.tokens, options)
         self.asked: PromptInput | ForwardInput | None = None  # for, by the last ``next_inputs``
         self._stepper: Stepper | None = None  # where the library can make whole steps
         self._seconds: dict[str, float] = {}  # of the step under way
@@ -100,7 +99,6 @@ class Decoding:
         self.emitted = 0
         self.finish_reason: FinishReason | None = None
         if session is not None:
-            self._ran = len(self.prompt)
             self._start_on(session)
 
     def _start_on(self, session: ModelSession) -> None:
@@ -113,20 +111,32 @@ class Decoding:
             require_ability(self.target, "hidden", self.drafter.name)
         self._stepper = _stepper(self)
 
-    def open(self) -> None:
-        """Start sessions of the target and of what drafts."""
-        self._start_on(self.target.start())
+    def open(self, with_prefix: bool = True) -> None:
+        """Start sessions of the target and of what drafts.
+
+        Args:
+            with_prefix: whether to begin with what is known of the prompt.
+        """
+        self._start_on(self.prefill.start(with_prefix))
+        self.know(self.prefill.reused)
+
+    def know(self, count: int) -> None:
+        """So many of the prompt's first tokens need not be run."""
+        self.prefill.know(self.draft, count)
 
     @property
     def prompt_left(self) -> int:
-        """Tokens of the prompt that are yet to be run."""
-        return max(0, len(self.prompt) - self._ran)
+        """Tokens that are yet to be run before the root."""
+        return self.prefill.left
 
     @property
     def standing(self) -> Standing:
-        length = self.session.length if self.sessions else 0
-        left = self.prompt_left
-        return Standing(left, length, 0.0 if left else self._expected_tokens)
+        to_run = self.prefill
+        expected = 0.0 if to_run.left else self._expected_tokens
+        return Standing(to_run.left, to_run.length, expected, to_run.wants, to_run.cache)
+
+    def give_way(self) -> bool:
+        return self.prefill.give_way()
 
     def next_inputs(self, turn: Turn = ALONE) -> list[Input]:
         """A chunk of the prompt, or the next tree; the first call opens the caches."""
@@ -134,19 +144,13 @@ class Decoding:
             self.open()
         self._shared = turn.shared
         if self.prompt_left:
-            self.asked = self._chunk(turn.prompt_rows)
+            self.asked = self.prefill.chunk(turn.prompt_rows, self.draft.reads, self.root < 0)
             return [self.asked]
         step = self._whole_step(replace(self.context, shared=turn.shared))
         if step is not None:
             return [step]
         self.asked, self._seconds = self.propose()
         return [self.asked]
-
-    def _chunk(self, most: int) -> PromptInput:
-        tokens, reads = self.prompt[self._ran : self._ran + min(most, CHUNK)], self.draft.reads
-        is_last = len(tokens) == self.prompt_left
-        keep: Keep = "all" if reads.logits else "last" if is_last else "none"
-        return PromptInput(self.session, tokens, keep, reads.hidden)
 
     def take(self, outputs: Sequence[Any], seconds: float) -> Step | None:
         """What came of the inputs: a step, or None while the prompt goes on."""
@@ -159,26 +163,30 @@ class Decoding:
             return self._took(made)
         given = self.asked
         if isinstance(given, PromptInput):
-            return self.take_prompt(given.tokens, outputs[0], seconds)
+            start = self.session.length - len(given.tokens)
+            return self.take_prompt(given.tokens, start, outputs[0], seconds)
         assert given is not None  # take follows next_inputs
         self._seconds["target"] = self._seconds.get("target", 0.0) + seconds
         return self.settle(given, outputs[0], self._seconds)
 
-    def take_prompt(self, chunk: Sequence[int], output: Output, seconds: float) -> Step | None:
+    def take_prompt(
+        self, chunk: Sequence[int], start: int, output: Output, seconds: float
+    ) -> Step | None:
         """What came of a chunk of the prompt: the first token after the last one, else None.
 
         Args:
+            start: place of its first token.
             seconds: that running it took.
         """
         watch = Stopwatch(self._seconds)
         watch.seconds["target"] += seconds
-        self._ran += len(chunk)
-        seen = output if self.draft.reads else None
-        self.draft.update(VerifiedTree(DraftTree.chain(list(chunk)), range(len(chunk)), seen))
+        if self.root < 0:
+            self.prefill.take(self.draft, chunk, start, output)
         watch.lap("draft")
         self._seconds = watch.seconds
-        if self.prompt_left:
+        if self.root >= 0 or start + len(chunk) < len(self.prompt):
             return None
+        self.prefill.remember()
         contexts = [self.context] if self.options.sampler.reads_context else []
         logits = output.logits[-1:].cpu()
         probs = self.options.sampler.probs(logits, contexts)[0]
@@ -323,6 +331,8 @@ class Decoding:
         """Give the caches back, and end the drafter's session; a second call does nothing."""
         unclosed, self._unclosed = self._unclosed, None
         try:
+            if unclosed is not None and self.root >= 0:
+                self.prefill.remember()
             if unclosed is not None:
                 unclosed.close()
         finally:

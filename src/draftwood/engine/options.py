@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from draftwood.interfaces.constraint import Constraint
+from draftwood.interfaces.model import PrefixStore
 from draftwood.interfaces.verifier import NodeProbs
 from draftwood.sampling import Sampler, Sampling
 from draftwood.tree import DraftTree
@@ -49,6 +50,9 @@ class Options:
             None tells none. They are the target's own, before temperature and penalties.
         bound: computes the greatest acceptance possible at the root of a tree, to report beside the
             realised one.
+        prefixes: finds what earlier texts have computed of the prompt, and keeps what this one
+            computes.
+        salt: texts with different ones share nothing there.
         constraint: what the answer has to satisfy, for instance a grammar; forbidden tokens have no
             probability, and the text ends with the constraint's end tokens too.
     """
@@ -62,6 +66,8 @@ class Options:
     stop: Sequence[StopRule] = ()
     logprobs: int | None = None
     constraint: Constraint | None = None
+    prefixes: PrefixStore | None = None
+    salt: str = ""
 
     def __post_init__(self) -> None:
         require_whole("max_new_tokens", self.max_new_tokens, "a whole number >= 1")

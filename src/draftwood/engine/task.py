@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from draftwood.engine.options import FinishReason
 from draftwood.engine.pace import Pace
-from draftwood.interfaces.model import CHUNK, PassInput
+from draftwood.interfaces.model import CHUNK, BlockCache, PassInput
 from draftwood.sampling import NOTHING_SHARED, SharedPass
 from draftwood.validation import require_whole
 
@@ -36,11 +36,15 @@ class Standing:
         prompt_left: tokens of its prompt that are yet to be run.
         length: tokens in its cache.
         expected_tokens: that its next pass is expected to emit.
+        wants: blocks of the cache that its next tree, or all of its prompt, may take.
+        cache: with a limit, that it takes them of; None for a cache without blocks or limit.
     """
 
     prompt_left: int = 0
     length: int = 0
     expected_tokens: float = 1.0
+    wants: int = 0
+    cache: BlockCache | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,12 @@ class Task(Protocol):
 
     def next_inputs(self, turn: Turn) -> Sequence[Input]:
         """What to run next, asked once before each pass; nothing where it waits."""
+        ...
+
+    def give_way(self) -> bool:
+        """Give its share of the cache back for now, and compute it again later; False where it has
+        none.
+        """
         ...
 
     def take(self, outputs: Sequence[Any], seconds: float) -> Any:

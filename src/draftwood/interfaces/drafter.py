@@ -30,7 +30,8 @@ class VerifiedTree:
         tree: what the forward pass read.
         path: nodes that are now part of the sequence, root included, in order.
         output: logits (and hidden states, where asked for) of every node of the forward pass, kept
-            or not; None where the drafter said that it reads neither.
+            or not; None where the drafter said that it reads neither, and of tokens of a prompt
+            that nothing was computed of, where it does not need that.
     """
 
     tree: DraftTree
@@ -97,6 +98,14 @@ class DraftSession(ABC):
     def reads(self) -> Reads:
         """Asked before each pass: what ``update`` will read of it."""
         return Reads()
+
+    @property
+    def needs_prompt(self) -> bool:
+        """Whether ``update`` needs what the target computes of the prompt.
+
+        Where it does not, tokens that are in the cache already come without an output.
+        """
+        return bool(self.reads)
 
     @abstractmethod
     def propose(self, root: int, context: Context) -> DraftTree:

@@ -216,6 +216,14 @@ class ModelSession(Protocol):
         """
         ...
 
+    def wants(self, count: int) -> int:
+        """Blocks of the cache that so many further tokens or nodes take; 0 where it has none."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all tokens and give the cache back that they took; the session stays open."""
+        ...
+
     def close(self) -> None:
         """Give the session's share of the cache back."""
         ...
@@ -254,6 +262,25 @@ class PromptInput:
     tokens: Sequence[int]
     keep: Keep = "last"
     hidden: tuple[int, ...] = ()
+
+
+@runtime_checkable
+class PrefixStore(Protocol):
+    """Texts whose cache serves later prompts that begin alike.
+
+    Texts with different salts never serve each other.
+    """
+
+    def start(self, prompt: Sequence[int], salt: str = "") -> tuple[ModelSession, int]:
+        """A session that begins with as much of a prompt as is known; how many tokens these are.
+
+        The prompt's last token is never among them, as its logits are wanted.
+        """
+        ...
+
+    def remember(self, session: ModelSession, tokens: Sequence[int], salt: str = "") -> None:
+        """Keep what a session has computed of its first tokens, which are these."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,9 +352,9 @@ class Model(Protocol):
 
         They may have different lengths and different trees, and chunks of prompts may be among
         them. Each gives an ``Output``. Where the model is a ``StepModel`` there may be steps too,
-        which give a ``NativeStep``, or the error that befell the step alone. Inputs that run different layers are computed in a pass each.
-        Where the pass fails, no sequence has become longer; after a ValueError or MemoryError each
-        is just as before.
+        which give a ``NativeStep``, or the error that befell the step alone. Inputs that run
+        different layers are computed in a pass each. Where the pass fails, no sequence has become
+        longer; after a ValueError or MemoryError each is just as before.
         """
         ...
 

@@ -276,6 +276,14 @@ class PooledSession(InProcess):
         pool.begin(self.slot, blocks)
         self._length, self._ran = length, 0
 
+    def clear(self) -> None:
+        self._require_open("clear")
+        pool = self.model.pool
+        if isinstance(pool, BlockPool):
+            with pool.lock:
+                pool.begin(self.slot, ())
+        self._length = self._ran = 0
+
     def fork(self, into: ModelSession | None = None, length: int | None = None) -> "PooledSession":
         self._require_open("fork")
         length = self._length if length is None else length

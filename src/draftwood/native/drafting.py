@@ -289,7 +289,8 @@ class Drafting:
             path: nodes that are now text.
             rows: the likeliest successors of each node and their probabilities; None takes in the
                 path alone.
-            hidden: states of the target's layers that sources read.
+            hidden: states of the target's layers that sources read; none where nothing was
+                computed.
         """
         states = {layer: each.float().contiguous() for layer, each in hidden.items()}
         addresses = library.integers(
@@ -297,6 +298,7 @@ class Drafting:
             if states
             else []
         )
+        addresses = addresses if states else None
         numbers = library.integers(path)
         best, probs, ranks = (None, None, 0)
         if rows is not None:

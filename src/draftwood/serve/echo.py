@@ -38,6 +38,9 @@ class PromptEcho:
     def standing(self) -> Standing:
         return self.decoding.standing
 
+    def give_way(self) -> bool:
+        return self.decoding.give_way()
+
     def next_inputs(self, turn: Turn) -> Sequence[Input]:
         rows = min(turn.prompt_rows, ROWS)
         inputs = self.decoding.next_inputs(replace(turn, prompt_rows=rows))
@@ -50,8 +53,7 @@ class PromptEcho:
         if not isinstance(asked, PromptInput):
             return self.decoding.take(outputs, seconds)
         (output,) = outputs
-        ran = len(self.decoding.prompt) - self.decoding.prompt_left
-        self._read(output.logits, ran)
+        self._read(output.logits, self.decoding.session.length - len(asked.tokens))
         wanted = {"all": output.logits, "last": output.logits[-1:], "none": output.logits[:0]}
         return self.decoding.take([Output(wanted[asked.keep], output.hidden)], seconds)
 

@@ -147,7 +147,8 @@ class NativeMerger:
                 )
             rows = (best.cpu(), probs.float().cpu().contiguous())
         states = {} if accepted.output is None else accepted.output.hidden
-        if missing := [layer for layer in self.hidden if layer not in states]:
+        missing = [layer for layer in self.hidden if layer not in states]
+        if missing and accepted.output is not None:
             raise ValueError(f"there must be hidden states of the layers {missing}")
         self.drafting.learn(tree.tokens, tree.parents, accepted.path, rows, states)
         for session in self.foreign:

@@ -179,7 +179,9 @@ class _HeadSession:
 
     def learn(self, news: TargetUpdate) -> None:
         accepted = news.accepted
-        assert accepted.output is not None  # its layers were asked for
+        if accepted.output is None:  # nothing was computed
+            self.late, self.states = [], [[] for _ in self.hidden]
+            return
         path = list(accepted.path)[-NEWEST:]
         for kept, layer in zip(self.states, self.hidden, strict=True):
             # what the library wrote is overwritten by the next pass

@@ -150,6 +150,12 @@ class TableSession:
         self.tokens += [token for token, _ in chosen]
         self.run = []
 
+    def wants(self, count: int) -> int:
+        return 0
+
+    def clear(self) -> None:
+        self.tokens, self.run = [], []
+
     def rewind(self, count: int) -> None:
         if not 0 <= count <= len(self.tokens):
             raise ValueError(f"cannot take back {count} of {len(self.tokens)} tokens")

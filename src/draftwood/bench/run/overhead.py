@@ -97,6 +97,12 @@ class PreparedSession:
         fork.length = self.length if length is None else length
         return fork
 
+    def wants(self, count: int) -> int:
+        return 0
+
+    def clear(self) -> None:
+        self.length = 0
+
     def close(self) -> None:
         """Nothing is held."""
 

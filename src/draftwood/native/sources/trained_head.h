@@ -45,6 +45,7 @@ struct TrainedHeadSource : Source {
     }
 
     void learn(const VerifiedTree& verified) override {
+        if (!verified.hidden) return forget(late.size());  // nothing was computed
         const int64_t width = settings.width;
         for (int64_t i = 0; i < verified.length; i++) {
             const int64_t node = verified.path[i], token = verified.tokens[node];

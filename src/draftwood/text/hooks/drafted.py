@@ -49,7 +49,7 @@ class Rows:
     They end together, and processors and criteria see all of them.
     """
 
-    standing = Standing()
+    standing, give_way = Standing(), staticmethod(lambda: False)
 
     def __init__(self, call: Call, target: TransformersModel, method: Method) -> None:
         self.call, self.target, self.method = call, target, method

@@ -1,0 +1,54 @@
+"""Room for tasks in caches with a limit."""
+
+from collections.abc import Iterable, Mapping
+
+from draftwood.engine.task import Standing, Task
+from draftwood.interfaces.model import BlockCache
+
+
+def make_room(tasks: Mapping[int, Task]) -> dict[int, Standing]:
+    """The youngest tasks give way until the next trees of the others fit, and the oldest task.
+
+    Nothing was drafted for the next pass yet, so that no text depends on who gives way. Gives the
+    standing of each.
+    """
+    while True:
+        known = {number: task.standing for number, task in tasks.items()}
+        short = FreeBlocks(known.values()).short
+        if not short:
+            return known
+        holders = [n for n in known if known[n].cache in short and known[n].length]
+        if len(holders) < 2 or not tasks[max(holders)].give_way():
+            return known  # a pass will tell what is lacking
+
+
+class FreeBlocks:
+    """Blocks that are left for prompts once each text has what its next tree may take.
+
+    The oldest task, which comes first, counts as one.
+    """
+
+    def __init__(self, known: Iterable[Standing]) -> None:
+        self._left: dict[int, int] = {}
+        self._caches: dict[int, BlockCache] = {}
+        for number, each in enumerate(known):
+            if each.cache is not None and each.cache.free_blocks is not None:
+                self._caches[id(each.cache)] = each.cache
+                left = self._left.setdefault(id(each.cache), each.cache.free_blocks)
+                if not each.prompt_left or not number:
+                    self._left[id(each.cache)] = left - each.wants
+
+    @property
+    def short(self) -> list[BlockCache]:
+        """Caches in which the texts have too few."""
+        return [self._caches[number] for number, left in self._left.items() if left < 0]
+
+    def has(self, standing: Standing) -> bool:
+        """Whether all of a prompt fits."""
+        left = self._left.get(id(standing.cache))
+        return left is None or standing.wants <= left
+
+    def take(self, standing: Standing) -> None:
+        """Keep them for this prompt."""
+        if id(standing.cache) in self._left:
+            self._left[id(standing.cache)] -= standing.wants

@@ -1,0 +1,172 @@
+"""A cache with a limit, and prompts that begin alike: texts are the same as without."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from draftwood.costs.budget import Budget
+from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup, Stand
+from draftwood.engine import Answers, Batch, Decoding, Limits, Options, run_all
+from draftwood.interfaces.model import CacheFullError
+from draftwood.interfaces.verifier import Verifier
+from draftwood.models.native import NativeModel
+from draftwood.models.prefixes import Prefixes
+from draftwood.native import library
+from draftwood.sampling import Sampling
+from draftwood.shapes import Widths
+from draftwood.testing import tiny_llama
+from draftwood.verifiers import Match, Rejection
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")
+
+BUDGET = Budget(lambda nodes: 1.0 + 0.01 * nodes, per_draft_token=0.0, per_step=0.0)
+PROMPT = [3, 5, 7, 11, 3, 5, 7, 2] * 12
+
+
+@pytest.fixture(scope="module")
+def model() -> NativeModel:
+    return NativeModel(tiny_llama(context=512), "float32")
+
+
+@pytest.fixture(scope="module")
+def draft() -> NativeModel:
+    return NativeModel(tiny_llama(context=512, seed=3), "float32")
+
+
+def decoding(
+    model: NativeModel,
+    drafter: Drafter,
+    verifier: Verifier | None = None,
+    prompt: Sequence[int] = PROMPT,
+    **options: object,
+) -> Decoding:
+    wanted = Options(**{"max_new_tokens": 90, "seed": 1, **options})  # type: ignore[arg-type]
+    return Decoding(model, drafter, verifier or Match(), prompt, wanted)
+
+
+def requests(model: NativeModel, draft: NativeModel, **options: object) -> list[Decoding]:
+    """Texts of several methods and temperatures, with prompts of several lengths."""
+    drawn = Sampling(1.0)
+    return [
+        decoding(model, Nothing(), **options),
+        decoding(model, MultiSource(budget=BUDGET), sampler=drawn, **options),
+        decoding(model, PromptLookup(), prompt=PROMPT[:70], **options),
+        decoding(model, DraftModel(draft, Widths((2, 1))), Rejection(), sampler=drawn, **options),
+        decoding(model, MultiSource(budget=BUDGET), prompt=PROMPT * 2, logprobs=1, **options),
+        decoding(model, Stand(), Rejection(), sampler=drawn, prompt=PROMPT[:40], **options),
+    ]
+
+
+def texts(tasks: Sequence[Decoding], limits: Limits | None = None) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in tasks]
+    for number, step in run_all(tasks, limits or Limits(requests=8)):
+        found[number] += step.tokens
+    return found
+
+
+def alone(model: NativeModel, draft: NativeModel, **options: object) -> list[list[int]]:
+    return [texts([each])[0] for each in requests(model, draft, **options)]
+
+
+@pytest.fixture
+def limited(model: NativeModel) -> object:
+    """A limit in blocks, taken back behind the test."""
+
+    def limit(blocks: int) -> None:
+        model.pool.limit = blocks * model.pool.block_bytes
+
+    yield limit
+    model.pool.limit = None
+
+
+@pytest.mark.parametrize("blocks", [10, 14, 24, 64])
+def test_texts_that_give_way_are_the_same(
+    model: NativeModel, draft: NativeModel, limited: object, blocks: int, monkeypatch
+) -> None:
+    expected, gave = alone(model, draft), []
+    give_way = Decoding.give_way
+    monkeypatch.setattr(Decoding, "give_way", lambda self: gave.append(self) or give_way(self))
+    limited(blocks)  # type: ignore[operator]
+    assert texts(requests(model, draft)) == expected
+    assert bool(gave) == (blocks < 64)
+    assert model.pool.used_blocks == 0
+
+
+def test_a_text_that_can_never_fit_fails_alone(model: NativeModel, limited: object) -> None:
+    limited(8)  # type: ignore[operator]
+    batch, told = Batch(), {}
+    long = batch.add(decoding(model, Nothing(), prompt=PROMPT * 3))
+    short = batch.add(decoding(model, Nothing(), prompt=PROMPT[:20], max_new_tokens=5))
+    while batch:
+        for event in batch.step():
+            told[event.number] = event
+    assert isinstance(told[long].error, CacheFullError)
+    assert told[short].finish_reason == "length"
+    assert model.pool.used_blocks == 0
+
+
+def test_several_answers_give_way_and_come_back(model: NativeModel, limited: object) -> None:
+    def answers() -> Answers:
+        drawn = Sampling(1.0)
+        return Answers(
+            [decoding(model, PromptLookup(), seed=seed, sampler=drawn) for seed in range(3)]
+        )
+
+    def written(limit: int | None) -> list[list[int]]:
+        if limit is not None:
+            limited(limit)  # type: ignore[operator]
+        found: list[list[int]] = [[], [], []]
+        tasks = [decoding(model, Nothing()), answers()]
+        for number, told in run_all(tasks, Limits(requests=8)):
+            for place, step in told if number else []:
+                found[place] += step.tokens
+        return found
+
+    assert written(14) == written(None)
+
+
+@pytest.mark.parametrize("limit", [None, 16])
+def test_a_known_prefix_leaves_texts_as_they_are(
+    model: NativeModel, draft: NativeModel, limited: object, limit: int | None
+) -> None:
+    expected = alone(model, draft)
+    if limit is not None:
+        limited(limit)  # type: ignore[operator]
+    prefixes = Prefixes(model)
+    try:
+        first = requests(model, draft, prefixes=prefixes)
+        again = requests(model, draft, prefixes=prefixes)
+        together = requests(model, draft, prefixes=prefixes)
+        assert [texts([each])[0] for each in first] == expected
+        assert [texts([each])[0] for each in again] == expected
+        assert texts(together) == expected
+        reused = [each.prefill.reused for each in again]
+        assert reused[5] == 0  # it learns from the logits of the prompt
+        assert max(reused) > 0
+        if limit is None:
+            assert reused[:5] == [64, 64, 64, 64, 160]
+    finally:
+        prefixes.clear()
+    assert model.pool.used_blocks == 0
+
+
+def test_another_salt_shares_nothing(model: NativeModel) -> None:
+    prefixes = Prefixes(model)
+    texts([decoding(model, Nothing(), prefixes=prefixes, salt="one")])
+    same = decoding(model, Nothing(), prefixes=prefixes, salt="one")
+    other = decoding(model, Nothing(), prefixes=prefixes, salt="two")
+    assert texts([same]) == texts([other])
+    assert same.prefill.reused == 64
+    assert other.prefill.reused == 0
+    prefixes.clear()
+
+
+def test_a_chat_goes_on_from_its_answer(model: NativeModel) -> None:
+    prefixes = Prefixes(model)
+    first = decoding(model, Nothing(), prefixes=prefixes)
+    (answer,) = texts([first])
+    more = decoding(model, Nothing(), prompt=[*PROMPT, *answer, 4, 4], prefixes=prefixes)
+    plain = decoding(model, Nothing(), prompt=[*PROMPT, *answer, 4, 4])
+    assert texts([more]) == texts([plain])
+    assert more.prefill.reused >= len(PROMPT) + 60
+    prefixes.clear()
