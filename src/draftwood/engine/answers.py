@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import FinishReason
@@ -10,6 +11,7 @@ from draftwood.engine.task import Input, Standing, Turn
 from draftwood.interfaces.model import Output, PromptInput, require_ability
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
+from draftwood.together import raise_first, run_together
 
 
 class Answers:
@@ -49,7 +51,8 @@ class Answers:
         if self.members[0].prompt_left or not each:
             return self.members[0].standing
         tokens = sum(one.expected_tokens for one in each)
-        return Standing(0, sum(one.length for one in each), tokens)
+        length, drafting = sum(one.length for one in each), any(one.has_draft_model for one in each)
+        return Standing(0, length, tokens, drafting)
 
     def next_inputs(self, turn: Turn) -> list[Input]:
         first = self.members[0]
@@ -59,13 +62,21 @@ class Answers:
         if first.prompt_left:
             return first.next_inputs(turn)
         going = [(n, each) for n, each in enumerate(self.members) if each.finish_reason is None]
-        if not self._asked:  # all have learnt the prompt, and none has drafted
-            for _, each in going[1:]:
-                each.draft.follow(going[0][1].draft)
+        begins = not self._asked  # all have learnt the prompt, and none has drafted
         self._asked = going
         shared = SharedPass(turn.shared.rows + len(going) - 1, turn.shared.tokens + len(going) - 1)
         turn = replace(turn, alone=False, shared=shared)
-        return [wanted for _, each in self._asked for wanted in each.next_inputs(turn)]
+        calls = [partial(each.next_inputs, turn) for _, each in going]
+        wanted: list[list[Input]] = []
+        if begins:  # the others copy what the first one computes
+            for _, each in going[1:]:
+                each.draft.follow(going[0][1].draft)
+            wanted.append(calls.pop(0)())
+        if self.standing.has_draft_model:
+            wanted += raise_first(run_together(calls))
+        else:
+            wanted += [call() for call in calls]
+        return [each for own in wanted for each in own]
 
     def take(self, outputs: Sequence[Output], seconds: float) -> list[tuple[int, Step]] | None:
         """The steps by number of the answer; None while the prompt goes on."""

@@ -124,7 +124,8 @@ class Decoding:
     def standing(self) -> Standing:
         length = self.session.length if self.sessions else 0
         left = self.prompt_left
-        return Standing(left, length, 0.0 if left else self._expected_tokens)
+        tokens = 0.0 if left else self._expected_tokens
+        return Standing(left, length, tokens, has_draft_model=len(self.sessions) > 1)
 
     def next_inputs(self, turn: Turn = ALONE) -> list[Input]:
         """A chunk of the prompt, or the next tree; the first call opens the caches."""

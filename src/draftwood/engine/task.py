@@ -36,11 +36,13 @@ class Standing:
         prompt_left: tokens of its prompt that are yet to be run.
         length: tokens in its cache.
         expected_tokens: that its next pass is expected to emit.
+        has_draft_model: whether another model drafts, whose passes texts can share.
     """
 
     prompt_left: int = 0
     length: int = 0
     expected_tokens: float = 1.0
+    has_draft_model: bool = False
 
 
 @dataclass(frozen=True)
