@@ -16,6 +16,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "draftwood"
 
 GROUND = {
     "storage",
+    "together",
     "validation",
     "tree",
     "native",
@@ -31,6 +32,7 @@ TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "text"} | AX
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "storage": set(),
+    "together": set(),
     "validation": set(),
     "tree": set(),
     "native": {"storage"},

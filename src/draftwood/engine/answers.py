@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import FinishReason
@@ -10,6 +11,7 @@ from draftwood.engine.task import Input, Standing, Turn
 from draftwood.interfaces.model import Output, PromptInput, require_ability
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
+from draftwood.together import raise_first, run_together
 
 
 class Answers:
@@ -60,6 +62,7 @@ class Answers:
             sum(one.expected_tokens for one in each),
             sum(one.wants for one in each),
             first.cache,
+            any(one.has_draft_model for one in each),
         )
 
     def give_way(self) -> bool:
@@ -76,17 +79,24 @@ class Answers:
         if self._in_prompt:
             return first.next_inputs(turn)
         going = [(n, each) for n, each in enumerate(self.members) if each.finish_reason is None]
-        if not self._asked:  # all have learnt the prompt, and none has drafted
-            for _, each in going[1:]:
-                each.draft.follow(going[0][1].draft)
+        begins = not self._asked  # all have learnt the prompt, and none has drafted
         late = [(number, each) for number, each in going if each.prompt_left]
         if late:
             self._share_prompt(late[0][1])
         self._asked = late[:1] or going  # one after the other where all gave way
         others = len(self._asked) - 1
         shared = SharedPass(turn.shared.rows + others, turn.shared.tokens + others)
-        turn = replace(turn, shared=shared)
-        return [wanted for _, each in self._asked for wanted in each.next_inputs(turn)]
+        calls = [partial(each.next_inputs, replace(turn, shared=shared)) for _, each in self._asked]
+        wanted: list[list[Input]] = []
+        if begins:  # the others copy what the first one computes
+            for _, each in going[1:]:
+                each.draft.follow(going[0][1].draft)
+            wanted.append(calls.pop(0)())
+        if self.standing.has_draft_model:
+            wanted += raise_first(run_together(calls))
+        else:
+            wanted += [call() for call in calls]
+        return [each for own in wanted for each in own]
 
     def _share_prompt(self, late: Decoding) -> None:
         """Let a text that gave way begin with the prompt of another, if any has it."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import accumulate, count, pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from draftwood.interfaces.model import ForwardInput, Model, PromptInput, StepInp
 from draftwood.interfaces.verifier import Verifier
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
+from draftwood.together import run_together
 
 
 class Batch:
@@ -97,11 +99,16 @@ class Batch:
             sum(each.expected_tokens for each in known.values()),
         )
         failed = []
-        for number in numbers:
-            rows -= self._rows[number]
-            shared = SharedPass(rows, tokens - known[number].expected_tokens)
-            failed += self._ask(number, Turn(shared=shared))
-            rows += self._rows.get(number, 0)
+        drafting = [number for number in numbers if known[number].has_draft_model]
+        others = [[number] for number in numbers if not known[number].has_draft_model]
+        for group in [drafting, *others]:  # those with a draft model share its passes
+            before = {number: self._rows[number] for number in group}
+            turns = {}
+            for number in group:
+                shared = tokens - known[number].expected_tokens
+                turns[number] = Turn(shared=SharedPass(rows - before[number], shared))
+            failed += self._ask(turns)
+            rows += sum(self._rows.get(number, 0) - before[number] for number in group)
         return failed
 
     def _ask_prompts(self, numbers: Sequence[int], known: Mapping[int, Standing]) -> list[Event]:
@@ -124,23 +131,24 @@ class Batch:
             given, length = min(left, known[number].prompt_left), known[number].length
             if limits.pace is not None:
                 given = limits.pace.prompt_rows(rows, context, length, given)
-            failed += self._ask(number, Turn(prompt_rows=given))
+            failed += self._ask({number: Turn(prompt_rows=given)})
             more = sum(map(_rows, self._inputs.get(number, ())))
             left, rows, context = left - more, rows + more, context + more * (length + more // 2)
             if limits.pace is not None and more < known[number].prompt_left:
                 break  # the step is full
         return failed
 
-    def _ask(self, number: int, turn: Turn) -> list[Event]:
-        """What a task wants to run is kept; the event of its failure."""
-        try:
-            inputs = self._running[number].next_inputs(turn)
-        except Exception as error:
-            return [self._failed(number, error)]
-        if inputs:  # otherwise it waits, and is asked again at the next step
-            self._inputs[number] = inputs
-            self._rows[number] = sum(map(_rows, inputs))
-        return []
+    def _ask(self, turns: Mapping[int, Turn]) -> list[Event]:
+        """What tasks want to run is kept; the events of those that failed."""
+        calls = [partial(self._running[number].next_inputs, turn) for number, turn in turns.items()]
+        failed = []
+        for number, inputs in zip(turns, run_together(calls), strict=True):
+            if isinstance(inputs, Exception):
+                failed.append(self._failed(number, inputs))
+            elif inputs:  # otherwise it waits, and is asked again at the next step
+                self._inputs[number] = inputs
+                self._rows[number] = sum(map(_rows, inputs))
+        return failed
 
     def _by_model(self) -> list[list[int]]:
         groups: dict[int, list[int]] = {}

@@ -133,7 +133,8 @@ class Decoding:
     def standing(self) -> Standing:
         to_run = self.prefill
         expected = 0.0 if to_run.left else self._expected_tokens
-        return Standing(to_run.left, to_run.length, expected, to_run.wants, to_run.cache)
+        drafts = len(self.sessions) > 1
+        return Standing(to_run.left, to_run.length, expected, to_run.wants, to_run.cache, drafts)
 
     def give_way(self) -> bool:
         return self.prefill.give_way()

@@ -38,6 +38,7 @@ class Standing:
         expected_tokens: that its next pass is expected to emit.
         wants: blocks of the cache that its next tree, or all of its prompt, may take.
         cache: with a limit, that it takes them of; None for a cache without blocks or limit.
+        has_draft_model: whether another model drafts, whose passes texts can share.
     """
 
     prompt_left: int = 0
@@ -45,6 +46,7 @@ class Standing:
     expected_tokens: float = 1.0
     wants: int = 0
     cache: BlockCache | None = None
+    has_draft_model: bool = False
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.methods import Recipe
 from draftwood.models.native import NativeModel
+from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.text.builder import StopStrings
@@ -95,7 +96,8 @@ class LanguageModel(InProcess):
         """The same model, decoded by another method.
 
         Args:
-            draft_model: for methods that draft with one.
+            draft_model: for methods that draft with one; texts that are written at the same time
+                share its passes.
             measure: False does without what would have to be measured first: the method drafts as
                 on a machine where draft tokens are dear.
             drafter: for methods that draft with a trained drafter: its folder, or what
@@ -106,7 +108,7 @@ class LanguageModel(InProcess):
         chosen = methods.build(
             method,
             self.model,
-            draft_model,
+            None if draft_model is None else shared_passes(draft_model),
             curve=self.calibration if measure or self.calibration.is_known else None,
             prior=self.prior if measure or self.prior.is_known else None,
             drafter=self._trained(method, drafter),

@@ -6,12 +6,11 @@ one that starts at the leaves what it looks at. The sequences under way share on
 are those of ordinary decoding; times mean nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import takewhile
-from typing import Any
 
 import torch
-from greenlet import getcurrent, greenlet
 
 from draftwood.bench.plan.configurations import Configuration
 from draftwood.drafters import DraftModel, Nothing
@@ -20,16 +19,16 @@ from draftwood.engine.options import Options
 from draftwood.interfaces.model import (
     Ability,
     ForwardInput,
-    ModelEnds,
     ModelSession,
     Output,
     PassInput,
-    WithoutEnds,
     require_layers,
 )
 from draftwood.models.pooled import PoolOfSequences
-from draftwood.models.session import PackedInput, PooledSession
+from draftwood.models.session import PooledSession
+from draftwood.models.shared import SharedPasses
 from draftwood.stats import Step
+from draftwood.together import raise_first, run_together
 from draftwood.tree import DraftTree
 
 
@@ -53,87 +52,22 @@ def decode_together(
         options: for each prompt.
         whole_trees: run every node of every tree.
     """
-    together = Together()
-    model = (Shared if whole_trees else LazyNodes)(target, together)
-    drafter = (
-        Nothing()
-        if cell.tree is None
-        else DraftModel(Shared(draft, together, first=True), cell.tree)
-    )
-    found: list[list[Step]] = [[] for _ in prompts]
+    model = SharedPasses(target, first=False) if whole_trees else LazyNodes(target)
+    drafter = Nothing() if cell.tree is None else DraftModel(SharedPasses(draft), cell.tree)
 
-    def task(number: int) -> Callable[[], None]:
-        return lambda: found[number].extend(
-            generate(model, drafter, cell.rule, prompts[number], options[number])
-        )
+    def text(number: int) -> list[Step]:
+        return list(generate(model, drafter, cell.rule, prompts[number], options[number]))
 
     with torch.no_grad():
-        together.run([task(number) for number in range(len(prompts))])
-    return found
+        found = run_together([partial(text, number) for number in range(len(prompts))])
+    return raise_first(found)
 
 
-class Together:
-    """Runs several tasks in turns on one thread and merges the forward passes they wait for."""
-
-    def __init__(self) -> None:
-        self.waiting: dict[greenlet, tuple[Shared, PackedInput]] = {}
-        self.scheduler = getcurrent()
-
-    def run(self, tasks: Sequence[Callable[[], None]]) -> None:
-        """Run the tasks to their ends; an error of one ends all."""
-        ready: list[tuple[greenlet, Output | None]] = [(greenlet(task), None) for task in tasks]
-        while ready:
-            for task, answer in ready:
-                task.switch() if answer is None else task.switch(answer)
-            ready = self._serve() if self.waiting else []
-
-    def wait(self, model: "Shared", part: PackedInput) -> Output:
-        """Called by a task: the output of a pass of this model over this part."""
-        self.waiting[getcurrent()] = (model, part)
-        return self.scheduler.switch()
-
-    def _serve(self) -> list[tuple[greenlet, Output | None]]:
-        """One pass, of the draft model if any task waits for it.
-
-        So passes of the target serve many.
-        """
-        model = max(
-            {model for model, _ in self.waiting.values()}, key=lambda candidate: candidate.first
-        )
-        tasks = [task for task, (wanted, _) in self.waiting.items() if wanted is model]
-        tasks.sort(key=lambda task: self.waiting[task][1].place.slot)
-        parts = [self.waiting.pop(task)[1] for task in tasks]
-        return list(zip(tasks, model.inner.run(parts), strict=True))
-
-
-class Shared(PoolOfSequences):
-    """A model whose passes are merged with those of the other tasks.
-
-    It is ``first`` where others wait for what it says.
-    """
-
-    def __init__(self, inner: PoolOfSequences, together: Together, first: bool = False) -> None:
-        super().__init__(inner.config, inner.pool, inner.abilities & {"fork"})
-        self.inner, self.together, self.first = inner, together, first
-        self.layers, self.hidden_size = inner.layers, inner.hidden_size  # type: ignore[attr-defined]
-        self.end_tokens, self.device = inner.end_tokens, inner.device  # type: ignore[attr-defined]
-
-    def run(self, parts: Sequence[Any]) -> list[Output]:
-        return [self.together.wait(self, part) for part in parts]
-
-    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
-        raise NotImplementedError("runs are those of the inner model")
-
-    @property
-    def ends(self) -> ModelEnds:
-        return WithoutEnds(self)  # type: ignore[arg-type]
-
-
-class LazyNodes(Shared):
+class LazyNodes(SharedPasses):
     """A target that runs a node when its distribution is asked for. It has no other abilities."""
 
-    def __init__(self, inner: PoolOfSequences, together: Together) -> None:
-        super().__init__(inner, together)
+    def __init__(self, inner: PoolOfSequences) -> None:
+        super().__init__(inner, first=False)
         self.abilities: frozenset[Ability] = frozenset()
 
     def start(self) -> PooledSession:

@@ -1,0 +1,74 @@
+"""A model whose forward passes are shared by calls that take turns."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from draftwood.interfaces.model import Layers, Model, ModelEnds, WithoutEnds
+from draftwood.models.pooled import PoolOfSequences
+from draftwood.models.session import Packed
+from draftwood.together import wait
+
+
+class SharedPasses(PoolOfSequences):
+    """Another model, one pass of which serves all calls of a ``run_together`` that wait for one.
+
+    Outside of these it runs as the other model does. Several objects around one model share its
+    passes too.
+
+    Args:
+        inner: the model, whose weights and caches these are.
+        first: whether its passes are run before those of models for which other calls wait.
+    """
+
+    def __init__(self, inner: PoolOfSequences, first: bool = True) -> None:
+        super().__init__(inner.config, inner.pool, inner.abilities)
+        self.inner: PoolOfSequences = inner
+        self.first = first
+
+    @property
+    def layers(self) -> int:
+        return self._model.layers
+
+    @property
+    def hidden_size(self) -> int:
+        return self._model.hidden_size
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        return self._model.end_tokens
+
+    @property
+    def device(self) -> torch.device:
+        return self._model.device
+
+    @property
+    def ends(self) -> ModelEnds:
+        return self._model.ends if "ends" in self.abilities else WithoutEnds(self)
+
+    @property
+    def _model(self) -> Model:
+        return self.inner  # type: ignore[return-value]
+
+    def check(self, layers: Layers) -> None:
+        self.inner.check(layers)
+
+    def run(self, parts: Sequence[Packed]) -> list[Any]:
+        return list(wait(self.inner, parts, self._by_slot, self.first))
+
+    def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
+        return self.inner.compute(parts, hidden)
+
+    def _by_slot(self, parts: Sequence[Packed]) -> list[Any]:
+        """One pass; sequences whose slots lie side by side are read without a copy."""
+        order = sorted(range(len(parts)), key=lambda number: parts[number].place.slot)
+        found = dict(zip(order, self.inner.run([parts[number] for number in order]), strict=True))
+        return [found[number] for number in range(len(parts))]
+
+
+def shared_passes(model: Model) -> Model:
+    """The model with passes that calls can share, where its sequences live in one pool."""
+    if isinstance(model, SharedPasses) or not isinstance(model, PoolOfSequences):
+        return model
+    return SharedPasses(model)
