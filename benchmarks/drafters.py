@@ -40,7 +40,7 @@ from draftwood.training.unrolled import shifted
 
 RECORDS = Path(__file__).parent / "results" / "drafters" / "records.jsonl"
 TOKENS = 300_000
-FEWER_TOKENS = 150_000  # where EAGLE heads are compared with each other
+FEWER_TOKENS = 60_000  # where EAGLE heads are compared with each other
 NEW_TOKENS = 64
 
 
@@ -173,8 +173,8 @@ ARMS = (
     Arm("eagle, self-written", "data", eagle(), part=PartOfData, tokens=FEWER_TOKENS),
     Arm("eagle, collected", "data", eagle(), part=CollectedData, tokens=FEWER_TOKENS),
     Arm("eagle, shuffled", "control", Shuffled(unroll=2, unroll_from=0.0), tokens=FEWER_TOKENS),
-    Arm("eagle, 50k data", "growth", eagle(), tokens=FEWER_TOKENS // 3),
-    Arm("eagle, 450k data", "growth", eagle(), tokens=FEWER_TOKENS * 3),
+    Arm("eagle, 20k data", "growth", eagle(), tokens=FEWER_TOKENS // 3),
+    Arm("eagle, 180k data", "growth", eagle(), tokens=FEWER_TOKENS * 3),
     Arm("eagle, 2 layers", "growth", eagle(layers=2), tokens=FEWER_TOKENS),
     Arm("eagle, 4 layers", "growth", eagle(layers=4), tokens=FEWER_TOKENS),
 )  # fmt: skip

@@ -75,7 +75,7 @@ class Answers:
             for each in self.members[1:]:
                 each.open(with_prefix=False)
                 if first.prefill.reused:
-                    each.know(first.prefill.reused)
+                    each.prefill.know(each.draft, first.prefill.reused)
         if self._in_prompt:
             return first.next_inputs(turn)
         going = [(n, each) for n, each in enumerate(self.members) if each.finish_reason is None]

@@ -99,6 +99,7 @@ class Decoding:
         self.emitted = 0
         self.finish_reason: FinishReason | None = None
         if session is not None:
+            self.prefill.session = session
             self._start_on(session)
 
     def _start_on(self, session: ModelSession) -> None:
@@ -118,11 +119,7 @@ class Decoding:
             with_prefix: whether to begin with what is known of the prompt.
         """
         self._start_on(self.prefill.start(with_prefix))
-        self.know(self.prefill.reused)
-
-    def know(self, count: int) -> None:
-        """So many of the prompt's first tokens need not be run."""
-        self.prefill.know(self.draft, count)
+        self.prefill.know(self.draft, self.prefill.reused)
 
     @property
     def prompt_left(self) -> int:
@@ -131,10 +128,9 @@ class Decoding:
 
     @property
     def standing(self) -> Standing:
-        to_run = self.prefill
-        expected = 0.0 if to_run.left else self._expected_tokens
-        drafts = len(self.sessions) > 1
-        return Standing(to_run.left, to_run.length, expected, to_run.wants, to_run.cache, drafts)
+        run, drafts = self.prefill, len(self.sessions) > 1
+        expected = 0.0 if run.left else self._expected_tokens
+        return Standing(run.left, run.length, expected, run.wants, run.cache, drafts)
 
     def give_way(self) -> bool:
         return self.prefill.give_way()
