@@ -1,11 +1,13 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 from command import hear_ctrl_c, refused, run
+from transformers import AutoTokenizer
 
 from draftwood.native import library
 
@@ -248,3 +250,37 @@ def test_the_first_text_does_not_wait_for_what_is_measured(target, tmp_path, mon
     assert written(*options)["text"] == first["text"]  # with both
     assert order == ["text", "prior", "curve", "text"]
     assert written(*options, "--method", "plain")["text"] == first["text"]
+
+
+@pytest.fixture
+def ending(target, tmp_path):
+    """The model, whose text a tilde ends."""
+    folder = shutil.copytree(target, tmp_path / "ending")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.eos_token = "~"
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def test_schemas_and_grammars_come_from_files(ending, tmp_path):
+    schema, lark = tmp_path / "schema.json", tmp_path / "two.lark"
+    schema.write_text('{"type": "array", "items": {"enum": [1, "two"]}, "maxItems": 3}')
+    lark.write_text('start: "one" | "two"')
+    options = ("hello", "--model", ending, "--temperature", "1", "--seed", "3")
+    made = written(*options, "--json-schema", str(schema))
+    assert set(json.loads(made["text"])) <= {1, "two"}
+    assert made["finish_reason"] == "stop"
+    assert written(*options, "--grammar", str(lark))["text"] in ("one", "two")
+    several = written(*options, "--grammar", str(lark), "--answers", "3")["answers"]
+    assert {each["text"] for each in several} <= {"one", "two"}
+
+
+def test_schemas_that_do_not_do_are_refused(target, ending, tmp_path):
+    schema = tmp_path / "schema.json"
+    options = ("generate", "hello", "--json-schema", str(schema), "--model")
+    assert "cannot read" in refused(*options, ending)
+    schema.write_bytes(b"\xff")
+    assert "UTF-8" in refused(*options, ending)
+    schema.write_text('{"type": "nonsense"}')
+    assert "Invalid type" in refused(*options, ending)
+    assert "token that ends a text" in refused(*options, target)

@@ -171,7 +171,7 @@ def test_tokenizers_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch)
     wordwise = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
     ends = frozenset({0})
     for tokenizer, width, end, reason in (
-        (TOKENIZER, len(TOKENIZER) - 1, ends, "belongs to another model"),
+        (TOKENIZER, len(TOKENIZER) - 2, ends, "belongs to another model"),
         (TOKENIZER, WIDTH, frozenset(), "ends a text"),
         (wordwise, 2, ends, "cannot read the tokens"),
         (object(), 2, ends, "fast tokenizer"),
@@ -181,6 +181,17 @@ def test_tokenizers_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(ImportError, match=r"draftwood\[serve\]"):
         Compiler(TOKENIZER, WIDTH, ends).json_object()
+
+
+def test_markers_without_a_logit_and_settings_for_batches_do_not_matter() -> None:
+    tokenizer = bytes_and_pairs()
+    width = len(tokenizer)
+    wanted = Compiler(tokenizer, width, frozenset({END})).regex("[ab]+").start().allowed()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    tokenizer.backend_tokenizer.enable_padding(length=40)
+    tokenizer.backend_tokenizer.enable_truncation(40)
+    found = Compiler(tokenizer, width, frozenset({END})).regex("[ab]+").start().allowed()
+    assert torch.equal(found, wanted)
 
 
 def test_masks_are_of_their_own_memory(compiler: Compiler) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -162,7 +163,7 @@ class Constrained:
 
     def allowed(self, context: Context) -> Bool[Tensor, " vocab"] | None:
         mask = self.branches.mask(context)
-        return None if mask is None or (self.drafting and not bool(mask.any())) else mask
+        return None if mask is None or (self.drafting and not mask.numpy().any()) else mask
 
     def probs(
         self, logits: Float[Tensor, "rows vocab"], contexts: Sequence[Context] = ()
@@ -173,10 +174,22 @@ class Constrained:
                 f"a constraint needs the tokens before each row, got {len(masks)} for"
                 f" {len(logits)} rows"
             )
-        everything = torch.ones(logits.shape[-1], dtype=torch.bool)
-        mask = torch.stack([everything if each is None else each for each in masks])
-        masked = logits.masked_fill(~mask.to(logits.device), -torch.inf)
+        rows = [_masked(row, mask) for row, mask in zip(logits, masks, strict=True)]
+        masked = rows[0][None] if len(rows) == 1 else torch.stack(rows)
         return self.unmasked.probs(masked, contexts if self.unmasked.reads_context else ())
+
+
+def _masked(
+    logits: Float[Tensor, " vocab"], mask: Bool[Tensor, " vocab"] | None
+) -> Float[Tensor, " vocab"]:
+    """Minus infinity for what is forbidden; logits as they are where anything goes."""
+    if mask is None:
+        return logits
+    if logits.device.type != "cpu" or logits.dtype == torch.bfloat16:
+        return logits.masked_fill(~mask.to(logits.device), -torch.inf)
+    # torch would wake its threads for so many entries, and wait for them
+    scores = logits.numpy()
+    return torch.from_numpy(np.where(mask.numpy(), scores, scores.dtype.type(-np.inf)))
 
 
 def constrained(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -111,15 +112,17 @@ class Compiler:
                 "grammars need a token that ends a text, and this model has none; set the"
                 " tokenizer's eos_token"
             )
-        if len(self.tokenizer) > self.vocab_size:
+        beyond = [id for id in self.tokenizer.get_vocab().values() if id >= self.vocab_size]
+        if not set(beyond) <= set(backend.get_added_tokens_decoder()):
             raise ValueError(
                 f"the tokenizer has {len(self.tokenizer)} tokens and the model's logits"
                 f" {self.vocab_size}: it belongs to another model"
             )
+        width = 1 + max([self.vocab_size - 1, *beyond])  # markers without a logit
         guidance, ends = _guidance(), sorted(self.end_tokens)
-        text = _without_length(backend.to_str())
+        text = _text_of(backend)
         try:
-            return guidance.LLTokenizer(text, n_vocab=self.vocab_size, eos_token=ends)
+            return guidance.LLTokenizer(text, n_vocab=width, eos_token=ends)
         except ValueError as error:
             raise ValueError(
                 f"grammars cannot read the tokens of this tokenizer ({name}):"
@@ -148,11 +151,13 @@ def _guidance() -> Any:
     return llguidance
 
 
-def _without_length(tokenizer: str) -> str:
-    """A tokenizer's JSON without padding and truncation."""
-    settings = json.loads(tokenizer)
-    settings["padding"] = settings["truncation"] = None
-    return json.dumps(settings)
+def _text_of(tokenizer: Any) -> str:
+    """A tokenizer's JSON without padding and truncation, which are for batches."""
+    if tokenizer.padding is not None or tokenizer.truncation is not None:
+        tokenizer = copy(tokenizer)
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+    return tokenizer.to_str()
 
 
 def _json(schema: Mapping[str, Any] | str) -> str:

@@ -122,15 +122,15 @@ class GrammarState:
 
     def allowed(self) -> Bool[Tensor, " vocab"]:
         grammar, may_end = self._cursor.grammar, self.may_end
-        mask = torch.zeros(grammar.vocab_size, dtype=torch.bool)
+        # in numpy: torch would wake its threads for so many entries, and wait for them
+        flags = np.zeros(grammar.vocab_size, dtype=np.uint8)
         matcher = None if self.must_end else self._matcher()
         if matcher is not None:
             bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
             if self._went_well():
                 flags = np.unpackbits(bits, count=grammar.vocab_size, bitorder="little")
-                mask = torch.from_numpy(flags.view(np.bool_))
-        mask[list(grammar.end_tokens)] = may_end
-        return mask
+        flags[list(grammar.end_tokens)] = may_end
+        return torch.from_numpy(flags.view(np.bool_))
 
     def forced(self) -> list[int]:
         if self.must_end:
