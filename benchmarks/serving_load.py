@@ -1,0 +1,227 @@
+"""What is asked of servers: by guidellm, and by a client that sees every chunk."""
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+
+from draftwood.bench.peers import environments
+from draftwood.bench.plan.prompts import Prompt
+from servers import OFFLINE, System
+
+CELL_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """How many streams ask for what.
+
+    Attributes:
+        streams: at once.
+        prompts: asked for in this order, each once.
+        tokens: of each answer.
+    """
+
+    streams: int
+    prompts: tuple[Prompt, ...]
+    tokens: int
+
+
+def by_guidellm(system: System, address: str, cell: Cell, tokenizer: Path, folder: Path) -> dict:
+    """A cell's figures as guidellm sees them; two kinds of requests take a guidellm each.
+
+    Raises OSError that says what failed.
+    """
+    parts = system.bodies[: cell.streams]
+    running = []
+    for number, body in enumerate(parts):
+        place = folder / f"part-{number}"
+        place.mkdir(parents=True, exist_ok=True)
+        own = Cell(cell.streams // len(parts), cell.prompts[number :: len(parts)], cell.tokens)
+        running.append((place, _guidellm(system, address, own, body, tokenizer, place), own))
+    requests: list[dict] = []
+    for place, process, own in running:
+        status = process.wait(CELL_SECONDS)
+        report = place / "report.json"
+        if status or not report.is_file():
+            raise OSError(f"guidellm ended with status {status}; its log is {place / 'log'}")
+        found = json.loads(report.read_text())["benchmarks"][0]["requests"]
+        if found["errored"] or len(found["successful"]) != len(own.prompts):
+            raise OSError(
+                f"{len(found['errored'])} of {len(own.prompts)} requests failed; {place / 'log'}"
+            )
+        requests += found["successful"]
+    return _figures(requests, cell)
+
+
+def _guidellm(
+    system: System, address: str, cell: Cell, body: dict[str, Any], tokenizer: Path, place: Path
+) -> "subprocess.Popen[bytes]":
+    """A guidellm that asks for the prompts of a cell."""
+    lines = [json.dumps({"prompt": prompt.turns[0]}) for prompt in cell.prompts]
+    (place / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+    extras = {"body": {"temperature": 0, "max_tokens": cell.tokens, **body}}
+    backend = {
+        **{"kind": "openai_http", "target": address, "model": system.model},
+        **{"request_format": "/v1/chat/completions", "extras": extras},
+    }
+    command = [str(environments.folder("guidellm") / "bin" / "guidellm"), "run"]
+    for option, value in (
+        ("backend", backend),
+        ("profile", {"kind": "concurrent", "streams": cell.streams}),
+        ("constraint", {"kind": "max_requests", "count": len(cell.prompts)}),
+        ("data", {"kind": "json_file", "path": str(place / "prompts.jsonl")}),
+        ("tokenizer", {"kind": "huggingface_auto", "model": str(tokenizer)}),
+        ("output", {"kind": "json", "path": str(place / "report.json")}),
+    ):
+        command += [f"--{option}", json.dumps(value)]
+    with (place / "log").open("wb") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **OFFLINE, "GUIDELLM__MAX_WORKER_PROCESSES": "1"},
+        )
+
+
+def _figures(requests: Sequence[dict], cell: Cell) -> dict[str, Any]:
+    tokens = [request["output_tokens"] for request in requests]
+    seconds = max(each["request_end_time"] for each in requests) - min(
+        each["request_start_time"] for each in requests
+    )
+    firsts = sorted(each["time_to_first_token_ms"] for each in requests)
+    each_token = [
+        (1000 * request["request_latency"] - request["time_to_first_token_ms"]) / (count - 1)
+        for request, count in zip(requests, tokens, strict=True)
+    ]
+    return {
+        "requests": len(requests),
+        "output_tokens": sum(tokens),
+        "short_answers": sum(count < cell.tokens for count in tokens),
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(sum(tokens) / seconds, 2),
+        "first_token_ms": round(median(firsts), 1),
+        "worst_first_token_ms": round(firsts[-1], 1),
+        "ms_per_output_token": round(median(each_token), 2),
+    }
+
+
+@dataclass
+class Answer:
+    """A streamed answer as it came.
+
+    Attributes:
+        sent: when it was asked for, in seconds.
+        chunks: when, and how many tokens were there by then, for each chunk with text.
+        prompt_tokens: as the server counts them.
+    """
+
+    sent: float
+    chunks: list[tuple[float, int]] = field(default_factory=list)
+    prompt_tokens: int = 0
+
+    @property
+    def first_ms(self) -> float:
+        """Milliseconds to the first chunk with text."""
+        return 1000 * (self.chunks[0][0] - self.sent)
+
+    @property
+    def end(self) -> float:
+        return self.chunks[-1][0]
+
+    def tokens_until(self, moment: float) -> int:
+        return max((count for when, count in self.chunks if when <= moment), default=0)
+
+
+def body_of(messages: Sequence[dict[str, str]], tokens: int, **more: Any) -> dict[str, Any]:
+    """A greedy request of so many tokens, streamed with the usage in every chunk."""
+    usage = {"include_usage": True, "continuous_usage_stats": True}
+    asked = {"messages": list(messages), "temperature": 0, "max_tokens": tokens, **more}
+    return {**asked, "stream": True, "stream_options": usage}
+
+
+async def answer(client: httpx.AsyncClient, body: dict[str, Any], into: Answer) -> Answer:
+    """Ask and note when every chunk comes; what has come is in ``into`` at any time."""
+    async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+        if response.status_code != 200:
+            told = (await response.aread()).decode(errors="replace")
+            raise OSError(f"the server answered {response.status_code}: {told[:200]}")
+        async for line in response.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            chunk, now = json.loads(line.removeprefix("data: ")), time.perf_counter()
+            if "error" in chunk:
+                raise OSError(f"the server broke off: {chunk['error']}")
+            usage = chunk.get("usage") or {}
+            into.prompt_tokens = usage.get("prompt_tokens", into.prompt_tokens)
+            if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
+                into.chunks.append((now, usage.get("completion_tokens", len(into.chunks) + 1)))
+    return into
+
+
+def with_client(address: str, work: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:
+    """What work with a client of a server gives."""
+
+    async def run() -> Any:
+        async with httpx.AsyncClient(base_url=address, timeout=CELL_SECONDS) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def at_once(address: str, bodies: Sequence[dict[str, Any]]) -> list[Answer]:
+    """Ask for all of them at the same moment."""
+
+    async def work(client: httpx.AsyncClient) -> list[Answer]:
+        asked = [answer(client, body, Answer(time.perf_counter())) for body in bodies]
+        return list(await asyncio.gather(*asked))
+
+    return with_client(address, work)
+
+
+def beside_prefill(
+    address: str, bodies: Sequence[dict[str, Any]], long: dict[str, Any]
+) -> tuple[list[float], Answer]:
+    """Milliseconds between chunks of streams while a long prompt is read, and its answer."""
+
+    async def work(client: httpx.AsyncClient) -> tuple[list[float], Answer]:
+        streams = [Answer(time.perf_counter()) for _ in bodies]
+        tasks = [
+            asyncio.ensure_future(answer(client, body, stream))
+            for body, stream in zip(bodies, streams, strict=True)
+        ]
+        try:
+            while not all(len(stream.chunks) > 8 for stream in streams):
+                await asyncio.sleep(0.01)
+                for task in tasks:
+                    if task.done():
+                        task.result()
+            asked = await answer(client, long, Answer(time.perf_counter()))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return gaps(streams, asked.sent, asked.chunks[0][0]), asked
+
+    return with_client(address, work)
+
+
+def gaps(streams: Sequence[Answer], since: float, until: float) -> list[float]:
+    """Milliseconds between chunks that come one after the other, where any of it is in between."""
+    found = []
+    for stream in streams:
+        times = [when for when, _ in stream.chunks]
+        if times[-1] < until:
+            raise OSError("a stream ended before the long prompt was read; ask for more tokens")
+        found += [1000 * (b - a) for a, b in pairwise(times) if b > since and a < until]
+    return found

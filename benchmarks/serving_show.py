@@ -1,0 +1,101 @@
+"""Records of servers as tables in Markdown."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+from draftwood.bench.report.table import Table, number
+
+Row = dict[str, Any]
+COLUMNS = (
+    ("tokens_per_second", "Tokens per second, all streams together", 1),
+    ("first_token_ms", "Milliseconds to the first token, median of requests", 0),
+    ("ms_per_output_token", "Milliseconds per further token of a stream, median of requests", 1),
+)
+ASKED: dict[str, tuple[str, Callable[[Row], bool]]] = {
+    "one-stream": ("ratio at least 0.9", lambda row: row["ratio"] >= 0.9),
+    "sixteen-streams": ("ratio of auto at least 0.85", lambda row: row["auto_ratio"] >= 0.85),
+    "cached-prompt": ("cached under 100 ms", lambda row: row["cached_first_token_ms"] < 100),
+    "beside-long-prompt": ("99 % under 80 ms", lambda row: row["share_under_80_ms"] >= 0.99),
+}
+
+
+def tables(run: Sequence[Row], further: Sequence[Row]) -> str:
+    """Everything that was measured, each cell a median of rounds with its lowest and highest."""
+    parts = [where(run or further)] if run or further else ["Nothing was measured yet."]
+    parts += [shown(_by_streams(run, *column)) for column in COLUMNS if run]
+    parts += [best_peer(run)] if run else []
+    for name in dict.fromkeys(row["figure"] for row in further):
+        parts.append(shown(_figure(name, [row for row in further if row["figure"] == name])))
+    return "\n\n".join(parts)
+
+
+def where(rows: Sequence[Row]) -> str:
+    """The machine, and how busy it was."""
+    last, loads = rows[-1], [row["load_average"] for row in rows]
+    return (
+        f"{last['model']}; {last['processor']}, {last['threads']} threads on {last['cpus']} CPUs;"
+        f" {', '.join(last['packages'])}; load average {min(loads)} to {max(loads)}."
+    )
+
+
+def shown(table: Table) -> str:
+    return f"{table.title}\n\n{table.markdown()}"
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """A median, with the lowest and the highest where there are several."""
+    told = number(median(values), digits)
+    if len(values) == 1:
+        return told
+    return f"{told} ({number(min(values), digits)} to {number(max(values), digits)})"
+
+
+def _by_streams(rows: Sequence[Row], column: str, title: str, digits: int) -> Table:
+    counts = sorted({row["streams"] for row in rows})
+    lines = []
+    for name in dict.fromkeys(row["system"] for row in rows):
+        own = [
+            [row[column] for row in rows if (row["system"], row["streams"]) == (name, count)]
+            for count in counts
+        ]
+        lines.append((name, *(spread(values, digits) if values else "" for values in own)))
+    heads = tuple(f"{count} stream{'s' * (count > 1)}" for count in counts)
+    return Table(title, ("server", *heads), tuple(lines))
+
+
+def best_peer(rows: Sequence[Row]) -> str:
+    """draftwood beside the fastest other server, by streams; rounds are compared one by one."""
+    speeds = {
+        (row["system"], row["streams"], row["round"]): row["tokens_per_second"] for row in rows
+    }
+    peers = {name for name, _, _ in speeds if not name.startswith("draftwood")}
+    lines = []
+    for count in sorted({count for _, count, _ in speeds}):
+        by_peer = {
+            peer: [
+                speeds["draftwood", count, turn] / speed
+                for (name, streams, turn), speed in speeds.items()
+                if (name, streams) == (peer, count) and ("draftwood", count, turn) in speeds
+            ]
+            for peer in sorted(peers)
+        }
+        ratios = {peer: found for peer, found in by_peer.items() if found}
+        if ratios:
+            best = min(ratios, key=lambda peer: median(ratios[peer]))
+            lines.append((str(count), best, spread(ratios[best], 2)))
+    title = "draftwood's tokens per second over the best peer's (asked for one stream: 1.3)"
+    return shown(Table(title, ("streams", "best peer", "ratio"), tuple(lines)))
+
+
+def _figure(name: str, rows: Sequence[Row]) -> Table:
+    asked, good = ASKED[name]
+    known = rows[0]
+    since = list(known).index("round") + 1
+    keys = list(known)[since : list(known).index("model")]
+    head = ("round", *(key.replace("_", " ") for key in keys), asked)
+    lines = tuple(
+        (str(row["round"]), *(str(row[key]) for key in keys), "yes" if good(row) else "no")
+        for row in rows
+    )
+    return Table(name.replace("-", " ").capitalize(), head, lines)
