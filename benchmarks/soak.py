@@ -87,6 +87,11 @@ def requests(count: int, tokens: int) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+def tokens_of(usage: dict[str, Any]) -> dict[str, int]:
+    """The counts that are the same whatever was in the cache."""
+    return {name: count for name, count in usage.items() if name != "prompt_tokens_details"}
+
+
 def texts_of(answer: dict[str, Any]) -> list[str]:
     return [
         choice["text"] if "text" in choice else choice["message"]["content"]
@@ -114,7 +119,7 @@ async def streamed(
             for choice in chunk["choices"]:
                 said = choice["text"] if "text" in choice else choice["delta"].get("content", "")
                 texts[choice["index"]] += said
-            usage = chunk["usage"] or usage
+            usage = tokens_of(chunk["usage"] or {}) or usage
             seen += 1
             if leave_after is not None and seen > leave_after:
                 return None
@@ -172,7 +177,7 @@ async def ask(
             response = await client.post(known.path, json=known.body)
             response.raise_for_status()
             answer = response.json()
-            found = texts_of(answer), answer["usage"]
+            found = texts_of(answer), tokens_of(answer["usage"])
     except httpx.HTTPStatusError as error:
         if error.response.status_code != 429:
             raise
@@ -198,7 +203,7 @@ def alone(address: str, wanted: list[tuple[str, dict[str, Any]]]) -> list[Known]
     with httpx.Client(base_url=address, timeout=600) as client:
         for path, body in wanted:
             answer = client.post(path, json=body).raise_for_status().json()
-            found.append(Known(path, body, texts_of(answer), answer["usage"]))
+            found.append(Known(path, body, texts_of(answer), tokens_of(answer["usage"])))
     return found
 
 

@@ -1,6 +1,7 @@
 """`draftwood serve`: a model behind OpenAI's API."""
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,19 @@ from draftwood.cli.terminal import notes
 if TYPE_CHECKING:
     from draftwood.serve.service import TextService
     from draftwood.serve.settings import ServeSettings
+
+
+BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+
+
+def size_of(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """Bytes, with k, m or g for a power of 1024."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)i?b?", value.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"needs bytes such as 512m or 2g, got {value!r}")
+    return round(float(found[1]) * BYTES[found[2]])
 
 
 @click.command(short_help="Serve a model by OpenAI's API.")
@@ -57,6 +71,11 @@ if TYPE_CHECKING:
     default=40.0,
     show_default=True,
     help="What prompts may make a step of the others last.",
+)
+@click.option(
+    "--cache-memory",
+    callback=size_of,
+    help="Bytes of keys and values, such as 2g or 512m.  [default: a quarter of the free memory]",
 )
 @click.option(
     "--request-timeout",

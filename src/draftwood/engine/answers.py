@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import FinishReason
 from draftwood.engine.task import Input, Standing, Turn
-from draftwood.interfaces.model import Output, PromptInput, require_ability
+from draftwood.interfaces.model import PromptInput, require_ability
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
 from draftwood.together import raise_first, run_together
@@ -52,16 +53,15 @@ class Answers:
 
     @property
     def standing(self) -> Standing:
-        first = self.members[0].standing
         if self._in_prompt:
-            return first
+            return self.members[0].standing
         each = [member.standing for member in self.members if member.finish_reason is None]
         return Standing(
             sum(one.prompt_left for one in each),
             sum(one.length for one in each),
             sum(one.expected_tokens for one in each),
             sum(one.wants for one in each),
-            first.cache,
+            self.members[0].prefill.cache,
             any(one.has_draft_model for one in each),
         )
 
@@ -108,7 +108,7 @@ class Answers:
                 each.session.fork(late.session, length)
                 return
 
-    def take(self, outputs: Sequence[Output], seconds: float) -> list[tuple[int, Step]] | None:
+    def take(self, outputs: Sequence[Any], seconds: float) -> list[tuple[int, Step]] | None:
         """The steps by number of the answer; None while the prompt goes on."""
         first, told = self.members[0], []
         if self._in_prompt:  # what came of it is news for all

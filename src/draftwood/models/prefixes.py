@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from draftwood.interfaces.model import ModelSession
 from draftwood.models.blocks import PLACES, BlockPool
 from draftwood.models.native import NativeModel
 from draftwood.models.session import PooledSession
@@ -57,13 +58,15 @@ class Prefixes:
             self._touch(keys)
         return session, PLACES * len(keys)
 
-    def remember(self, session: PooledSession, tokens: Sequence[int], salt: str = "") -> None:
+    def remember(self, session: ModelSession, tokens: Sequence[int], salt: str = "") -> None:
         """Keep the whole blocks of a session's first tokens, which are these.
 
         Raises:
             ValueError: for more tokens than the session has, or a session of another model.
         """
-        if session.model is not self.model or len(tokens) > session.length:
+        if not isinstance(session, PooledSession) or (
+            session.model is not self.model or len(tokens) > session.length
+        ):
             raise ValueError(
                 f"a session of this model with at least {len(tokens)} tokens is wanted, this one"
                 f" has {session.length}"

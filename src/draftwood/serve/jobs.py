@@ -5,10 +5,11 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from draftwood.engine import Answers, Task
 from draftwood.grammar import Grammar, Tool, ToolChoice
+from draftwood.interfaces.model import PrefixStore
 from draftwood.serve.echo import PromptEcho
 from draftwood.serve.errors import bad_request, one_line
 from draftwood.serve.mailbox import Mailbox
@@ -17,6 +18,17 @@ from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import Prompt
 
 UNLIMITED = 4096  # tokens of an answer where neither the request nor the model says
+
+
+class SharedCache(Protocol):
+    """What all requests share of the model's cache."""
+
+    @property
+    def prefixes(self) -> PrefixStore | None: ...
+
+    def require_room(self, tokens: int) -> None:
+        """Raise ValueError for a prompt that can never be held."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,11 @@ class TextJob:
     ended: float = 0.0
     over: bool = False  # nothing more will be told
 
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompts that were in the cache already."""
+        return sum(task.choices[0].decoding.prefill.reused for task in self.tasks)
+
 
 def draw_seed() -> int:
     """A seed that every client's JSON can hold."""
@@ -113,12 +130,19 @@ def draw_seed() -> int:
 
 
 def make_job(
-    lm: LanguageModel, wanted: TextRequest, most_texts: int, loop: asyncio.AbstractEventLoop
+    lm: LanguageModel,
+    wanted: TextRequest,
+    most_texts: int,
+    loop: asyncio.AbstractEventLoop,
+    cache: SharedCache,
+    owner: str,
 ) -> TextJob:
     """Check a request and build its tasks; no cache is opened and no model is run.
 
     Args:
         most_texts: that one task writes.
+        cache: of all texts.
+        owner: of the API key; requests of others share no prefix with this one.
 
     Raises:
         ApiError: where the request is at fault.
@@ -127,17 +151,20 @@ def make_job(
     seed = draw_seed() if wanted.seed is None else wanted.seed
     _require_tokens(lm, wanted.options.get("logit_bias", {}))
     grammar = blaming_the_request(lambda: _grammar(lm, wanted), "response_format")
+    options = {**wanted.options, "grammar": grammar, "salt": owner}
+    if wanted.prompt_logprobs is None:
+        options["prefixes"] = cache.prefixes
     tasks: list[TaskOfJob] = []
     choices: list[Choice] = []
     prompt_tokens = 0
     for prompt in wanted.prompts:
         tokens = blaming_the_request(lambda prompt=prompt: _tokens(lm, prompt, wanted))
-        _require_room(lm, tokens)
+        _require_room(lm, tokens, cache)
         prompt_tokens += len(tokens)
         texts = [
             blaming_the_request(
                 lambda place=place, tokens=tokens: _choice(
-                    lm, wanted, tokens, seed + place, grammar
+                    lm, {**options, "seed": seed + place}, wanted, tokens
                 )
             )
             for place in range(wanted.n)
@@ -180,7 +207,11 @@ def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
         ) from error
 
 
-def _require_room(lm: LanguageModel, tokens: Sequence[int]) -> None:
+def _require_room(lm: LanguageModel, tokens: Sequence[int], cache: SharedCache) -> None:
+    try:
+        cache.require_room(len(tokens))
+    except ValueError as error:
+        raise bad_request(one_line(error), "messages", "context_length_exceeded") from error
     limit = lm.model.context_length
     if limit is not None and len(tokens) >= limit:
         raise bad_request(
@@ -202,17 +233,16 @@ def _require_tokens(lm: LanguageModel, bias: Mapping[int, float]) -> None:
 
 def _choice(
     lm: LanguageModel,
+    options: Mapping[str, Any],
     wanted: TextRequest,
     tokens: list[int],
-    seed: int,
-    grammar: Grammar | None,
 ) -> Choice:
     limit = lm.model.context_length
     room = UNLIMITED if limit is None else limit - len(tokens)
     length = room if wanted.max_tokens is None else wanted.max_tokens
     if limit is not None:
         length = min(length, room)
-    stream = lm.stream(tokens, seed=seed, max_new_tokens=length, grammar=grammar, **wanted.options)
+    stream = lm.stream(tokens, max_new_tokens=length, **options)
     echo = None
     if wanted.prompt_logprobs is not None:
         echo = PromptEcho(stream.decoding, wanted.prompt_logprobs)

@@ -8,10 +8,16 @@ from draftwood.engine import Limits, Method
 from draftwood.engine.pace import Pace
 from draftwood.heads.folder import TrainedHead, named, open_folder
 from draftwood.interfaces.model import Model
+from draftwood.models.blocks import PLACES
 from draftwood.models.native import NativeModel
+from draftwood.models.prefixes import Prefixes
 from draftwood.serve.jobs import Speculation
 from draftwood.serve.settings import ServeSettings
+from draftwood.storage.memory import available_memory
 from draftwood.text.language_model import LanguageModel, load, load_draft_model
+
+LEAST_TOKENS = 64
+"""That a text takes beyond its prompt: a tree and the first tokens."""
 
 
 class LoadedTarget:
@@ -38,6 +44,7 @@ class LoadedTarget:
             self._trained = stored.read()
         if settings.draft_model is not None:
             self._draft = load_draft_model(settings.draft_model, self.plain.tokenizer, **where)
+        self.prefixes = self._limit_cache(self.plain.model)
         self._known: dict[tuple[str, str], LanguageModel] = {}
         self.curve = self.plain.calibration.curve
         self.using("", Speculation())
@@ -78,6 +85,39 @@ class LoadedTarget:
         settings, curve = self.settings, self.curve
         more = getattr(curve, "per_context_token", 0.0)
         return Limits(settings.max_batch, pace=Pace(curve, settings.max_step_ms / 1e3, more))
+
+    def _limit_cache(self, model: Model) -> Prefixes | None:
+        """Bound the cache, which then keeps prefixes too; None for a cache without blocks."""
+        if not isinstance(model, NativeModel):
+            if self.settings.cache_memory is not None:
+                raise ValueError(
+                    "--cache-memory is for models that run natively on the CPU, and this one does"
+                    " not; leave it out"
+                )
+            return None
+        pool, wanted = model.pool, self.settings.cache_memory
+        pool.limit = wanted
+        if wanted is None and (free := available_memory()) is not None:
+            pool.limit = free // 4
+        least = pool.blocks_for(2 * LEAST_TOKENS) * pool.block_bytes
+        if pool.limit is not None and pool.limit < least:
+            raise ValueError(
+                f"a cache of {pool.limit} bytes holds next to nothing; give --cache-memory"
+                f" {least // 2**20 + 1}m or more"
+            )
+        return Prefixes(model)
+
+    def require_room(self, tokens: int) -> None:
+        """Raise ValueError for a prompt that the cache can never hold."""
+        model = self.plain.model
+        if isinstance(model, NativeModel) and model.pool.limit is not None:
+            most = model.pool.limit // model.pool.block_bytes
+            if model.pool.blocks_for(tokens + LEAST_TOKENS) > most:
+                raise ValueError(
+                    f"the prompt has {tokens} tokens and the server's cache holds"
+                    f" {most * PLACES - LEAST_TOKENS}; shorten it, or start the server with more"
+                    " --cache-memory"
+                )
 
     def _require(self, name: str) -> None:
         recipe, settings = methods.recipe(name), self.settings

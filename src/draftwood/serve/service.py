@@ -62,7 +62,7 @@ class TextService:
         try:
             lm = await self._language_model(owner, wanted.speculation)
             loop = asyncio.get_running_loop()
-            make = partial(make_job, lm, wanted, self.settings.max_batch, loop)
+            make = partial(make_job, lm, wanted, self.settings.max_batch, loop, self.target, owner)
             job = await loop.run_in_executor(self._preparing, make)
             job.arrived = request.arrived
             request.begin(job)

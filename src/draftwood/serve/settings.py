@@ -34,6 +34,8 @@ class ServeSettings:
         max_queue: requests that wait for a place; further ones are sent away.
         max_step_ms: milliseconds that a step with prompts in it may take, if the measured cost of
             a pass is right; a prompt always goes on.
+        cache_memory: bytes of keys and values, of texts and of prefixes that are kept; None takes
+            a quarter of the free memory. For models that run natively.
         request_timeout: seconds that a request may take in all, waiting included.
         api_keys: one of them must come with each request; empty asks for none.
         served_names: names under which requests may ask for the model; empty takes its own.
@@ -55,6 +57,7 @@ class ServeSettings:
     max_batch: int = 16
     max_queue: int = 64
     max_step_ms: float = 40.0
+    cache_memory: int | None = None
     request_timeout: float = 600.0
     api_keys: tuple[str, ...] = ()
     served_names: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.folder import StoredHead, TrainedHead, named, open_folder, shipped_for
 from draftwood.heads.native_eagle import why_not
 from draftwood.interfaces.constraint import Constraint
-from draftwood.interfaces.model import InProcess, Model
+from draftwood.interfaces.model import InProcess, Model, PrefixStore
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.methods import Recipe
@@ -179,6 +179,8 @@ class LanguageModel(InProcess):
         logprobs: int | None = None,
         json_schema: Mapping[str, Any] | str | None = None,
         grammar: Constraint | str | None = None,
+        prefixes: PrefixStore | None = None,
+        salt: str = "",
     ) -> Stream:
         """Decode a prompt; iterate over the result for text as it is accepted.
 
@@ -199,6 +201,9 @@ class LanguageModel(InProcess):
             json_schema: the text is JSON of this schema, a dict or JSON itself, unless
                 ``max_new_tokens`` or a stop string cuts it. It needs ``draftwood[serve]``.
             grammar: the text is one of this grammar: Lark, or what ``grammars`` compiled.
+            prefixes: what earlier texts have computed of their prompts and answers, for instance a
+                ``models.prefixes.Prefixes``; what is known of this prompt is not computed again.
+            salt: texts with different ones share nothing there.
 
         Raises:
             ImportError: for a schema or grammar where ``llguidance`` is missing.
@@ -229,6 +234,8 @@ class LanguageModel(InProcess):
             stop=[StopStrings(self.tokenizer, stops)],
             logprobs=logprobs,
             constraint=constraint,
+            prefixes=prefixes,
+            salt=salt,
         )
         tokens = token_ids(prompt)
         if tokens is None:

@@ -80,6 +80,7 @@ class AnswerTo:
             "prompt_tokens": self.job.prompt_tokens,
             "completion_tokens": written,
             "total_tokens": self.job.prompt_tokens + written,
+            "prompt_tokens_details": {"cached_tokens": self.job.cached_tokens},
         }
 
     def metrics(self) -> dict[str, Any]:

@@ -1,0 +1,62 @@
+"""Prefixes, and a cache that is full, as clients see them."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serving import running, save_tiny
+
+PROMPT = "abcdefgh" * 12
+
+
+def cached(answer: dict) -> int:
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_the_usage_tells_what_was_in_the_cache(tiny: str) -> None:
+    with running(tiny) as server:
+        body = {"prompt": PROMPT, "max_tokens": 8, "seed": 1, "temperature": 1.0}
+        first, again = (server.post("/v1/completions", **body) for _ in range(2))
+        assert cached(first) == 0
+        assert 32 <= cached(again) < again["usage"]["prompt_tokens"]
+        assert cached(again) % 32 == 0
+        assert first["choices"] == again["choices"]
+        scored = server.post("/v1/completions", **body, echo=True, logprobs=1)
+        assert cached(scored) == 0  # logits of the whole prompt are wanted
+        assert scored["choices"][0]["text"] == PROMPT + first["choices"][0]["text"]
+
+
+def test_keys_share_no_prefix(tiny: str) -> None:
+    with running(tiny, api_keys=("one", "two")) as server:
+
+        def ask(key: str) -> int:
+            answer = httpx.post(
+                f"{server.address}/v1/completions",
+                json={"prompt": PROMPT, "max_tokens": 2},
+                headers={"authorization": f"Bearer {key}"},
+                timeout=60,
+            )
+            return cached(answer.raise_for_status().json())
+
+        assert [ask("one"), ask("two")] == [0, 0]
+        assert min(ask("one"), ask("two")) > 0
+
+
+def test_a_prompt_that_can_never_fit_is_refused(tmp_path: Path) -> None:
+    large = save_tiny(tmp_path / "large", context=100_000)
+    with running(large, cache_memory=2**20) as server:
+        answer = httpx.post(
+            f"{server.address}/v1/completions", json={"prompt": "ab" * 9000}, timeout=60
+        )
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+        assert "--cache-memory" in answer.json()["error"]["message"]
+
+
+def test_a_cache_of_nothing_is_refused(tiny: str) -> None:
+    from draftwood.serve.loaded import LoadedTarget
+    from draftwood.serve.settings import ServeSettings
+
+    with pytest.raises(ValueError, match="holds next to nothing"):
+        LoadedTarget(ServeSettings(model=tiny, cache_memory=100))
