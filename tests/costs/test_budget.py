@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from draftwood.costs.budget import Budget, default_cost
+from draftwood.costs.budget import SHARED_MARGIN, Budget, default_cost
 from draftwood.costs.curve import LENGTH, Curve
 
 
@@ -118,10 +118,11 @@ def test_a_budget_takes_what_a_curve_knows_of_context() -> None:
 def test_beside_other_texts_a_draft_token_must_be_worth_what_it_takes_from_them(
     others: int,
 ) -> None:
-    """It enters where its estimate exceeds all tokens per second times what a row costs."""
-    slope = 0.2
+    """It enters where its estimate exceeds all tokens per second times what a row counts."""
+    slope = 0.1
     budget = Budget(linear(slope), per_draft_token=0.0, max_draft_tokens=8).beside(others)
-    price = (1 + others) * slope / linear(slope)(1 + others)
+    margin = SHARED_MARGIN if others else 1.0
+    price = margin * (1 + others) * slope / linear(slope)(1 + others)
     assert budget.best([price + 0.01], others) == 1
     assert budget.best([price - 0.01], others) == 0
     assert budget.gain([price + 0.01], -budget.per_step, others) > 1.0

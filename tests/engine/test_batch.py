@@ -370,7 +370,7 @@ def test_long_prompts_do_not_hold_up_texts_under_way(model: LeanModel) -> None:
 
 
 def test_prompts_take_the_rows_for_which_a_step_has_time(model: LeanModel) -> None:
-    """A row takes 1 ms and a step 8 ms: beside two texts a prompt has 6 rows, alone it has 8."""
+    """A row takes 1 ms and a step 8 ms: beside two texts a prompt has 6 rows, alone it has all."""
     batch = Batch(Limits(pace=Pace(lambda rows: rows * 1e-3, 8.2e-3)))
     texts = [batch.add(decoding(model, tokens=40)) for _ in range(2)]
     while sum(event.progress is not None for event in batch.step()) < 2:
@@ -388,16 +388,18 @@ def test_prompts_take_the_rows_for_which_a_step_has_time(model: LeanModel) -> No
     last = decoding(model, prompt=[5] * 20, tokens=2)
     batch.add(last)
     batch.step()
-    assert last.prompt_left == 12
+    assert last.prompt_left == 0
     batch.close()
 
 
 def test_a_pace_counts_what_context_costs() -> None:
     pace = Pace(lambda rows: 1e-3 * rows, 20e-3, per_context_token=1e-6)
-    assert pace.prompt_rows(0, 0, 0, 512) == 19
-    assert pace.prompt_rows(0, 0, 1000, 512) == 9
-    assert pace.prompt_rows(10, 10_000, 0, 512) == 1
-    assert pace.prompt_rows(50, 0, 0, 512) == 1
+    assert pace.prompt_rows(0, 0, 0, 512) == 512
+    assert pace.prompt_rows(1, 0, 0, 512) == 18
+    assert pace.prompt_rows(1, 0, 1000, 512) == 9
+    assert pace.prompt_rows(5, 5_000, 0, 512) == 9
+    assert pace.prompt_rows(19, 0, 0, 512) == 9  # half as long again
+    assert pace.prompt_rows(50, 0, 0, 512) == 24
     with pytest.raises(ValueError, match="more than 0 seconds"):
         Pace(lambda rows: 1.0, 0.0)
 

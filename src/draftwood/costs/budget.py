@@ -8,6 +8,9 @@ Seconds = Callable[[int], float]
 """Seconds of a forward pass over so many nodes, the root included; one node is plain decoding."""
 
 
+SHARED_MARGIN = 1.5
+"""What a draft token counts where other texts share the pass, as a multiple of its cost."""
+
 _CONTEXT = 128  # tokens before the tree when a curve is measured
 
 
@@ -91,13 +94,20 @@ class Budget:
     def beside(self, rows: int) -> "Budget":
         """The budget of passes that run so many rows of other texts too.
 
-        Above 16 rows they are rounded to a multiple of 4.
+        Each draft token counts half as much again as it costs: what is chosen for its estimate is
+        overestimated, and others wait for the drafting too. Above 16 rows they are rounded to a
+        multiple of 4.
         """
         if not rows:
             return self
         rows = rows if rows <= 16 else 4 * round(rows / 4)
         if rows not in self._beside:
-            self._beside[rows] = replace(self, seconds=lambda nodes: self.seconds(rows + nodes))
+            alone = self.seconds(rows + 1)
+
+            def seconds(nodes: int) -> float:
+                return alone + SHARED_MARGIN * (self.seconds(rows + nodes) - alone)
+
+            self._beside[rows] = replace(self, seconds=seconds)
         return self._beside[rows]
 
     @cached_property

@@ -154,6 +154,7 @@ class _MultiSourceSession(DraftSession):
     def _tree(
         self, grown: Grown, proposers: tuple[tuple[str, ...], ...], budget: Budget, others: float
     ) -> DraftTree:
-        self.rest.count(budget.gain(grown.chances[1:], self.merged.spent(), others))
+        gain = budget.gain(grown.chances[1:], self.merged.spent(), others)
+        self.rest.count(gain, in_company=others > 0)
         draw = "chosen" if self.greedy else "coupled"
         return DraftTree.of(grown.tokens, grown.parents, draw, proposers)

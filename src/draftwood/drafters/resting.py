@@ -2,6 +2,7 @@
 
 SHORTEST, LONGEST = 8, 64  # steps of rest
 LEAST_TRIAL = 8  # passes after a rest before the next one
+SHORT_TRIAL, LONG_REST = 2, 32  # the same in company
 FORGETTING = 0.9  # what a pass leaves of the gains of earlier ones
 
 
@@ -33,15 +34,21 @@ class Rest:
         self.left = max(0, self.left - 1)
         return self.left > 0
 
-    def count(self, gain: float, passes: int = 1) -> None:
-        """The gain of some passes with draft tokens, all together."""
+    def count(self, gain: float, passes: int = 1, in_company: bool = False) -> None:
+        """The gain of some passes with draft tokens, all together.
+
+        Args:
+            in_company: whether other texts wait for the drafting: trials are short then, and rests
+                long.
+        """
         old = FORGETTING**passes
         self._mean = old * self._mean + (1.0 - old) * gain / passes
         self._passes += passes
-        if self._passes < LEAST_TRIAL:
+        if self._passes < (SHORT_TRIAL if in_company else LEAST_TRIAL):
             return
         if self._mean >= self.least:
             self._length = SHORTEST
             return
-        self.left, self._length = self._length + 1, min(2 * self._length, LONGEST)
+        length = max(self._length, LONG_REST) if in_company else self._length
+        self.left, self._length = length + 1, min(2 * length, LONGEST)
         self._begin_trial()

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+SLOWER = 1.5
+"""A step with prompts may take so many times what it takes without them, whatever the bound."""
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -26,7 +29,10 @@ class Pace:
             raise ValueError(f"a step must have more than 0 seconds, got {self.most}")
 
     def prompt_rows(self, rows: int, context: int, length: int, most: int) -> int:
-        """Rows of a prompt that fit beside others; at least 1.
+        """Rows of a prompt that fit beside others; at least 1, and all where there are no others.
+
+        A step may always take half as long again as without prompts, or they would never end where
+        a pass alone takes as long as a step may.
 
         Args:
             rows: of the step so far.
@@ -34,11 +40,14 @@ class Pace:
             length: tokens of this prompt that are in the cache.
             most: rows that are wanted.
         """
+        if not rows:
+            return most
+        allowed = max(self.most, SLOWER * (self.seconds(rows) + self.per_context_token * context))
         low, high = 1, max(1, most)
         while low < high:
             middle = (low + high + 1) // 2
             before = context + middle * length + middle * middle // 2
-            if self.seconds(rows + middle) + self.per_context_token * before <= self.most:
+            if self.seconds(rows + middle) + self.per_context_token * before <= allowed:
                 low = middle
             else:
                 high = middle - 1

@@ -156,11 +156,12 @@ struct AskingGains {
         trials[deep][at] = trials[deep][at] * settings.asking_decay + 1;
     }
 
+    // `shared`: whether other texts share the pass; they do not wait for a trial.
     // `price`: tokens that a further node costs; `rate`: tokens a second so far; `seconds`: of
     // asking.
-    bool pays(bool deep, double chance, double best, double price, double rate,
+    bool pays(bool deep, bool shared, double chance, double best, double price, double rate,
               double seconds) const {
-        if (!deep && trees % settings.asking_trial == 0) return true;
+        if (!deep && !shared && trees % settings.asking_trial == 0) return true;
         const double before = std::max(0.0, chance * best - price),
                      after = std::max(0.0, chance * (best + gain(deep, best)) - price);
         return settings.asking_reach * (after - before) > rate * seconds;
@@ -220,7 +221,7 @@ struct Drafting {
 
     // What follows a node, from all sources that are worth their time there. A slow one is asked
     // at the root, and below a node at which it was.
-    void predict(size_t place, const PlaceKey* noise, double rate, double price) {
+    void predict(size_t place, const PlaceKey* noise, bool shared, double rate, double price) {
         Prediction& prediction = expected[place];
         const Node& node = nodes[place];
         const bool deep = node.depth > 0;
@@ -231,7 +232,7 @@ struct Drafting {
             if (const double* own = member.source->seconds()) seconds += own[deep];
         if (seconds <= 0 || (deep && !expected[node.parent].asked)) return;
         const double before = prediction.best();
-        if (!gains.pays(deep, node.chance, before, price, rate, seconds)) return;
+        if (!gains.pays(deep, shared, node.chance, before, price, rate, seconds)) return;
         prediction.asked = true;
         ask_sources(place, true, prediction.candidates);
         estimates.predict(prediction, deep, noise);
@@ -286,7 +287,7 @@ struct Drafting {
             }
             const Node& node = nodes[next.place];
             const PlaceKey noise = place_key(key, place + node.depth);
-            predict(next.place, noisy ? &noise : nullptr, rate, rate * slopes[size - 1]);
+            predict(next.place, noisy ? &noise : nullptr, others > 0, rate, rate * slopes[size - 1]);
             for (const TokenProb& candidate : expected[next.place].estimates)
                 queue.push({node.chance * candidate.prob, ++number, candidate.token, next.place});
         }

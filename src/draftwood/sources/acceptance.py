@@ -199,17 +199,25 @@ class AskingGains:
         self.trials[deep][bucket] = self.trials[deep][bucket] * decay + 1.0
 
     def pays(
-        self, deep: bool, chance: float, best: float, price: float, rate: float, seconds: float
+        self,
+        deep: bool,
+        chance: float,
+        best: float,
+        price: float,
+        rate: float,
+        seconds: float,
+        shared: bool = False,
     ) -> bool:
         """Whether to ask at a node that is reached with ``chance``.
 
         Args:
+            shared: whether other texts share the pass; they do not wait for a trial.
             best: estimate that the others promise there.
             price: tokens that a further node costs.
             rate: tokens a second so far.
             seconds: of asking.
         """
-        if not deep and self.trees % self.config.trial == 0:
+        if not deep and not shared and self.trees % self.config.trial == 0:
             return True
         before = max(0.0, chance * best - price)
         after = max(0.0, chance * (best + self.gain(deep, best)) - price)

@@ -85,6 +85,7 @@ class PythonMerger:
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
         self.open: Prediction | None = None  # of the token that is now drawn and not yet told
+        self.shared = False  # whether other texts share the pass
         self._clear()
 
     def _clear(self) -> None:
@@ -106,7 +107,7 @@ class PythonMerger:
         self._clear()
         self.gains.trees += 1
         heap: list[tuple[float, int, int, int]] = [(-1.0, 0, root, -1)]
-        number, yields, rate = 0, others, 0.0
+        number, yields, rate, self.shared = 0, others, 0.0, others > 0
         while heap:
             chance, _, token, place = heappop(heap)
             size = len(self.tokens)
@@ -176,7 +177,7 @@ class PythonMerger:
             seconds += session.seconds[deep]
         if seconds <= 0.0 or (deep and not self.expected[self.parents[node]].asked):
             return False
-        return self.gains.pays(deep, self.chances[node], best, price, rate, seconds)
+        return self.gains.pays(deep, self.chances[node], best, price, rate, seconds, self.shared)
 
     def _add(self, token: int, parent: int, chance: float) -> None:
         self.tokens.append(token)
