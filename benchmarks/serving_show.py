@@ -85,6 +85,8 @@ def best_peer(rows: Sequence[Row]) -> str:
             best = min(ratios, key=lambda peer: median(ratios[peer]))
             lines.append((str(count), best, spread(ratios[best], 2)))
     title = "draftwood's tokens per second over the best peer's (asked for one stream: 1.3)"
+    if not lines:
+        return "No round has both draftwood and another server."
     return shown(Table(title, ("streams", "best peer", "ratio"), tuple(lines)))
 
 
