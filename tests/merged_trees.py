@@ -20,7 +20,11 @@ def model_of(seed: int) -> TableModel:
 
 
 def trees(
-    merged: Merged, request: DraftRequest, model: TableModel, seed: int
+    merged: Merged,
+    request: DraftRequest,
+    model: TableModel,
+    seed: int,
+    company: tuple[int, ...] = (0, 0, 3, 15),
 ) -> list[tuple[Grown, list[set[str]]]]:
     """What it guesses on a text that repeats itself in places, with rejected guesses and quiet
     steps.
@@ -37,7 +41,7 @@ def trees(
         if step % 11 == 10:
             merged.learn(VerifiedTree(DraftTree.chain([root]), [0]), quiet=True)
             continue
-        others = float(chance.choice([0, 0, 3, 15]))  # texts that share the pass
+        others = float(chance.choice(company))  # texts that share the pass
         grown = merged.grow(root, BUDGET.beside(int(others)), others=others)
         found.append((grown, [set(names) for names in merged.proposers(len(grown.tokens))]))
         tree, path = DraftTree.of(grown.tokens, grown.parents), [0]

@@ -59,11 +59,16 @@ class Oracle:
         return [(Evidence(self.name, len(state)), known)]
 
 
-def grown(way: Any, oracle: Oracle, temperature: float = 0.0) -> list[Any]:
+def grown(
+    way: Any,
+    oracle: Oracle,
+    temperature: float = 0.0,
+    company: tuple[int, ...] = (0, 0, 3, 15),
+) -> list[Any]:
     request = DraftRequest(Sampling(temperature), Rng(0), model_of(0).start())
     sources: tuple[Source, ...] = (Suffix(), oracle, NGrams())
     estimator = Estimator.for_sampling() if temperature else Estimator()
-    return trees(way(sources, estimator, request), request, model_of(0), 1)
+    return trees(way(sources, estimator, request), request, model_of(0), 1, company)
 
 
 @pytest.mark.parametrize("seconds", [(0.01, 0.005), (0.2, 0.1), (50.0, 50.0)])
@@ -80,9 +85,12 @@ def test_the_same_trees_in_both_languages(seconds: tuple[float, float], temperat
 
 def test_dear_answers_are_asked_for_at_trials_alone() -> None:
     cheap, dear = Oracle(0.001, 0.001), Oracle(50.0, 50.0)
-    count = len(grown(NativeMerger, cheap))
-    grown(NativeMerger, dear)
+    count = len(grown(NativeMerger, cheap, company=(0,)))
+    grown(NativeMerger, dear, company=(0,))
     assert len(dear.asked) == count // Asking().trial
+    in_company = Oracle(50.0, 50.0)
+    grown(NativeMerger, in_company, company=(3,))
+    assert not in_company.asked
     assert len(cheap.asked) > count  # at the root of most trees, and deeper
 
 
