@@ -354,8 +354,8 @@ def pooled(records: list[dict[str, Any]]) -> float:
 
 
 def estimate(
-    records: list[dict[str, Any]],
-    figure: Callable[[list[dict[str, Any]]], float] = pooled,
+    records: list[Any],
+    figure: Callable[[list[Any]], float] = pooled,
     draws: int = 1000,
 ) -> str:
     """A figure with its bootstrap 95 % interval over prompts."""
@@ -363,10 +363,63 @@ def estimate(
     return f"{figure(records):.2f} [{found[draws // 40]:.2f}, {found[-draws // 40]:.2f}]"
 
 
-def _resampled(records: list[dict[str, Any]], draws: int) -> Iterator[list[dict[str, Any]]]:
+def _resampled(records: list[Any], draws: int) -> Iterator[list[Any]]:
     drawn = random.Random(0)
     for _ in range(draws):
         yield drawn.choices(records, k=len(records))
+
+
+def tables() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Rows by question; each drafter stands beside the first of its question."""
+    groups: dict[str, dict[str, dict[tuple[str, float], list[dict[str, Any]]]]] = {}
+    for record in read(RECORDS):
+        cells = groups.setdefault(record["question"], {}).setdefault(record["name"], {})
+        cells.setdefault((record["at"], record["temperature"]), []).append(record)
+    for question, drafters in groups.items():
+        base = next(iter(drafters.values()))
+        rows = []
+        for name, cells in drafters.items():
+            first = next(iter(cells.values()))[0]
+            row = {"drafter": name, "tokens": f"{first['data'] // 1000}k"}
+            row["weights"] = f"{first['weights'] / 1e6:.1f}M"
+            for (at, temperature), found in cells.items():
+                row[f"{at}, T = {temperature:g}"] = estimate(found)
+            wanted = ("8 nodes", 0.0)
+            row["beside the first, 8 nodes, T = 0"] = (
+                "" if cells is base else paired(cells[wanted], base[wanted])
+            )
+            rows.append(row)
+        yield question, rows
+
+
+def paired(records: list[dict[str, Any]], base: list[dict[str, Any]]) -> str:
+    """Ratio of block efficiencies on the same prompts."""
+    known = {each["prompt"]: each for each in base}
+    pairs = [(each, known[each["prompt"]]) for each in records if each["prompt"] in known]
+
+    def ratio(drawn: list[Any]) -> float:
+        return pooled([one for one, _ in drawn]) / pooled([other for _, other in drawn])
+
+    return estimate(pairs, ratio)  # type: ignore[arg-type]
+
+
+def show() -> None:
+    """The tables, in Markdown."""
+    from processes import print_table
+
+    for question, rows in tables():
+        print_table(rows, f"### {TITLES.get(question, question)}")
+        print()
+
+
+TITLES = {
+    "ctc": "CTC-drafter, Medusa and Hydra",
+    "released": "The code released with CTC-drafter",
+    "eagle": "Losses, FSPAD and draft vocabularies",
+    "data": "Whose prompts",
+    "control": "Control: states of other places",
+    "growth": "Amount of data, and layers",
+}
 
 
 def main() -> None:
@@ -395,6 +448,8 @@ def main() -> None:
         draws(given.per_category)
     elif given.command == "time":
         timed(given.work, given.rounds)
+    else:
+        show()
 
 
 if __name__ == "__main__":

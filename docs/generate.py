@@ -194,7 +194,23 @@ def filled(path: Path) -> str:
     return text
 
 
-PARTS = {"figures": headlines, "table of methods": table_of_methods}
+def drafter_tables() -> str:
+    """Trained drafters at equal data, by question."""
+    sys.path.insert(0, str(BENCHMARKS))
+    from drafters import TITLES, tables
+
+    found = []
+    for question, rows in tables():
+        head = [name.replace("_", " ") for name in rows[0]]
+        found += [f"**{TITLES[question]}**", markdown(head, [tuple(row.values()) for row in rows])]
+    return "\n\n".join(found)
+
+
+PARTS = {
+    "figures": headlines,
+    "table of methods": table_of_methods,
+    "tables of drafters": drafter_tables,
+}
 
 
 def pages() -> dict[Path, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from serving import RunningServer, running, save_tiny
+from local_server import RunningServer, running, save_tiny
 
 from draftwood.costs import calibration
 from draftwood.costs.curve import Curve

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-
-from serving import running, save_tiny
+from local_server import running, save_tiny
 
 PROMPT = "abcdefgh" * 12
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import openai
 import pytest
+from local_server import NAME, RunningServer
 from openai import OpenAI
-from serving import NAME, RunningServer
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import RunningServer, running, wait_for
+from local_server import RunningServer, running, wait_for
 
 LONG = {"prompt": "go", "max_tokens": 500_000, "temperature": 0.5, "seed": 1}
 

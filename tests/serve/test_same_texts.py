@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_server import RunningServer, running, save_tiny, wait_for
 from test_leaving import kill, send
-
-from serving import RunningServer, running, save_tiny, wait_for
 
 METHODS = ("auto", "lookup", "rsd-s", "plain", "layer-skip")
 STYLES: tuple[dict[str, Any], ...] = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from serving import running
+from local_server import running
 
 ROOT = Path(__file__).resolve().parents[2]
 
