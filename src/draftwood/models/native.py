@@ -143,8 +143,11 @@ class NativeModel(DecoderModel[BlockPool]):
         others = [part for part in parts if isinstance(part, PackedInput)]
         rows = sum(part.place.count for part in others)
         room = rows + sum(part.place.count for part in steps)
-        states = {layer: torch.empty(room, self.sizes.hidden) for layer in hidden}
-        logits = torch.empty(sum(part.wanted for part in others), self.vocab_size)
+        states = {
+            layer: torch.empty(room, self.sizes.hidden, dtype=torch.float32) for layer in hidden
+        }
+        wanted = sum(part.wanted for part in others)
+        logits = torch.empty(wanted, self.vocab_size, dtype=torch.float32)
         tokens = _joined([part.tokens for part in others])
         run = self._input(others, tokens, logits, states)
         at_once = self.prepare(run)
