@@ -228,7 +228,8 @@ def test_a_step_of_the_library_hands_out_the_hidden_states_of_a_forward_pass() -
     root = 4
     for room, hidden in ((1, (0, 2, 3)), (4, (0, 2, 3)), (2, (3,)), (2, ())):
         costs = Costs([1.0] * room, [1.0] * (room - 1) + [math.inf])
-        made = stepper(NativeDraft(costs, hidden=hidden), root, place=0, room=8)
+        draft = NativeDraft(costs, hidden=hidden)
+        (made,) = model.forward([stepper.step(draft, root, place=0, room=8, rows=1)])
         wanted = one.forward(DraftTree.chain([root]), hidden=hidden)
         assert set(made.hidden) == set(hidden)
         for layer in hidden:
@@ -237,4 +238,4 @@ def test_a_step_of_the_library_hands_out_the_hidden_states_of_a_forward_pass() -
             session.commit([0])
         root = made.next_token
     with pytest.raises(ValueError, match="hidden states 0 to 3"):
-        stepper(NativeDraft(hidden=(4,)), root, place=0, room=8)
+        model.forward([stepper.step(NativeDraft(hidden=(4,)), root, place=0, room=8, rows=1)])

@@ -139,6 +139,8 @@ class NativeModel(DecoderModel[BlockPool]):
         return part.layers  # rows do not touch each other's results
 
     def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
+        if not all(0 <= layer <= self.depth for layer in hidden):
+            raise ValueError(f"the model has hidden states 0 to {self.depth}, not {tuple(hidden)}")
         steps = [part for part in parts if isinstance(part, PackedStep)]
         others = [part for part in parts if isinstance(part, PackedInput)]
         rows = sum(part.place.count for part in others)

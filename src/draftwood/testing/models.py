@@ -17,7 +17,6 @@ from draftwood.interfaces.model import (
     Output,
     PassInput,
     WithoutEnds,
-    kept,
     require_ability,
     require_layers,
     run_alone,
@@ -123,7 +122,8 @@ class TableSession:
             tails.append((*tails[-1], token)[-self.model.order :])
         self.tokens += list(tokens)
         self.run = []
-        return Output(kept(self.model.after(tails[1:]), keep))
+        wanted = tails[1:] if keep == "all" else tails[-1:]
+        return Output(self.model.after(wanted)[: len(wanted) * (keep != "none")])
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
         if hidden:
