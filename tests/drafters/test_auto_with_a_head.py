@@ -120,12 +120,16 @@ def test_the_same_trees_from_the_library_and_from_python(
     head = replace(TrainedHeadSource.of(trained, target), seconds=seconds, is_timed=False)
     drafter = MultiSource((Suffix(), head, NGrams()), BUDGET)
     method = replace(auto(target, None), drafter=drafter)
-    whole = [steps_of(target, method, temperature, [prompt])[0] for prompt in PROMPTS]
-    pieces = steps_of(target, method, temperature, PROMPTS)
+
+    def alone() -> list[list[Step]]:
+        return [steps_of(target, method, temperature, [prompt])[0] for prompt in PROMPTS]
+
+    whole, together = alone(), steps_of(target, method, temperature, PROMPTS)
     monkeypatch.setattr(multi_source, "NativeMerger", PythonMerger)
-    python = steps_of(target, method, temperature, PROMPTS)
-    assert {len(_trees(each)) for each in (whole, pieces, python)} != {0}
-    assert _trees(whole) == _trees(pieces) == _trees(python)
+    assert _trees(whole)
+    assert _trees(whole) == _trees(alone())
+    for one, other in zip(whole, together, strict=True):  # in company trees are smaller
+        assert [t for step in one for t in step.tokens] == [t for s in other for t in s.tokens]
 
 
 def _trees(requests: list[list[Step]]) -> list[tuple[object, ...]]:
