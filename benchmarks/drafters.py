@@ -1,8 +1,6 @@
 """Trained drafters compared at equal data: what helps, and what does not.
 
 python benchmarks/drafters.py train DATA --work FOLDER     # trains and measures; resumable
-python benchmarks/drafters.py draws                        # drawn trees of the shipped drafters
-python benchmarks/drafters.py time --work FOLDER           # seconds beside plain decoding
 python benchmarks/drafters.py show                         # the tables, in Markdown
 
 DATA is what `draftwood train data DATA --tokens 1200k --self-written 0.5` writes with the public
@@ -14,9 +12,8 @@ bootstrap 95 % interval over prompts.
 
 import argparse
 import json
-import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from draftwood.bench.records.files import Record
+from draftwood.bench.records.statistics import block_efficiency, block_efficiency_ratio
+from draftwood.bench.run.blank import blank
 from draftwood.training.data.dataset import Dataset, Split, Texts
 from draftwood.training.data.jobs import OWN
 from draftwood.training.loop import TrainingSettings
@@ -269,104 +269,12 @@ class Measurement:
                 file.write(json.dumps(record) + "\n")
 
 
-def draws(per_category: int) -> None:
-    """Drawn trees of equal budgets, grown by the shipped draft LM and the shipped head."""
-    from draftwood.heads.folder import load
-    from draftwood.methods import build
-    from draftwood.verifiers import KSeq, Rejection
-
-    measure = Measurement(per_category)
-    for folder in ("smollm2-135m-eagle", "smollm2-135m-lm"):
-        head = load(folder)
-        for temperature in (0.3, 0.6, 1.0):
-            for budget, method, shape in drawn_shapes():
-                built = build(
-                    f"{head.head.config.kind}-rsd",
-                    measure.lm.model,
-                    shape=shape,
-                    verifier=KSeq() if method == "SpecTr" else Rejection(),
-                    drafter=head,
-                )
-                facts = {"question": "draws", "budget": budget, "shape": shape.label}
-                at = f"{shape.label} {shape.draw}"
-                name = f"{method}, {head.head.config.kind}"
-                measure.cell(name, at, temperature, built, facts)
-
-
-def drawn_shapes() -> Iterator[tuple[int, str, Any]]:
-    """Budget, method and shape; two shapes each where a method has several."""
-    from draftwood.shapes import Independent, StochasticBeam, Widths
-
-    of_budget = {
-        6: (((2, 2), (3, 1)), ((3, 2), (2, 3))),
-        14: (((2, 2, 2), (7, 1)), ((7, 2), (4, 3))),
-        30: (((2, 2, 2, 2), (5, 1, 1, 1, 1)), ((10, 3), (6, 5))),
-    }
-    for budget, (widths, beams) in of_budget.items():
-        yield budget, "SD", Widths((1,) * budget)
-        for chains, length in beams:
-            yield budget, "SpecTr", Independent(chains, length)
-            yield budget, "RSD-S", StochasticBeam(chains, length)
-        for each in widths:
-            yield budget, "RSD-C", Widths(each)
-
-
-def timed(work: Path, rounds: int) -> None:
-    """The paper's own table: accepted tokens and speed beside plain decoding, interleaved."""
-    from draftwood.heads.folder import load
-    from draftwood.methods import build
-
-    measure = Measurement(per_category=5)
-    prompts = [each for each in measure.prompts if each.category in TIMED]
-    methods = {"vanilla": build("plain", measure.lm.model)}
-    for arm, method in (("medusa", "medusa"), ("hydra", "hydra"), ("ctc layer, prefix+lk", "ctc")):
-        head = load(work / arm.replace(" ", "-").replace(",", ""))
-        methods[method] = build(method, measure.lm.model, drafter=head)
-    head = load(work / "ctc-layer-ctc")
-    paper = build("ctc", measure.lm.model, drafter=head)
-    methods["ctc as the paper has it"] = replace(
-        paper, drafter=replace(paper.drafter, search="paper")
-    )
-    for number in range(rounds):
-        for prompt in prompts:
-            measure.prompts = (prompt,)
-            for name, method in methods.items():
-                measure.cell(name, f"round {number}", 0.0, method, {"question": "timed"})
-
-
-MT_BENCH = (
-    "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities",
-)  # fmt: skip
-TIMED = (*MT_BENCH, "math_reasoning")
-
-
 def key(record: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(record[name] for name in ("name", "at", "temperature", "prompt"))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-
-
-def pooled(records: list[dict[str, Any]]) -> float:
-    """Tokens per forward pass."""
-    return sum(each["tokens"] for each in records) / sum(each["runs"] for each in records)
-
-
-def estimate(
-    records: list[Any],
-    figure: Callable[[list[Any]], float] = pooled,
-    draws: int = 1000,
-) -> str:
-    """A figure with its bootstrap 95 % interval over prompts."""
-    found = sorted(map(figure, _resampled(records, draws)))
-    return f"{figure(records):.2f} [{found[draws // 40]:.2f}, {found[-draws // 40]:.2f}]"
-
-
-def _resampled(records: list[Any], draws: int) -> Iterator[list[Any]]:
-    drawn = random.Random(0)
-    for _ in range(draws):
-        yield drawn.choices(records, k=len(records))
 
 
 def tables() -> Iterator[tuple[str, list[dict[str, str]]]]:
@@ -383,24 +291,26 @@ def tables() -> Iterator[tuple[str, list[dict[str, str]]]]:
             row = {"drafter": name, "tokens": f"{first['data'] // 1000}k"}
             row["weights"] = f"{first['weights'] / 1e6:.1f}M"
             for (at, temperature), found in cells.items():
-                row[f"{at}, T = {temperature:g}"] = estimate(found)
+                row[f"{at}, T = {temperature:g}"] = str(block_efficiency(statistical(found)))
             wanted = ("8 nodes", 0.0)
-            row["beside the first, 8 nodes, T = 0"] = (
-                "" if cells is base else paired(cells[wanted], base[wanted])
-            )
+            ratio = block_efficiency_ratio(statistical(cells[wanted]), statistical(base[wanted]))
+            row["beside the first, 8 nodes, T = 0"] = "" if cells is base else str(ratio)
             rows.append(row)
         yield question, rows
 
 
-def paired(records: list[dict[str, Any]], base: list[dict[str, Any]]) -> str:
-    """Ratio of block efficiencies on the same prompts."""
-    known = {each["prompt"]: each for each in base}
-    pairs = [(each, known[each["prompt"]]) for each in records if each["prompt"] in known]
-
-    def ratio(drawn: list[Any]) -> float:
-        return pooled([one for one, _ in drawn]) / pooled([other for _, other in drawn])
-
-    return estimate(pairs, ratio)  # type: ignore[arg-type]
+def statistical(records: Sequence[Mapping[str, Any]]) -> list[Record]:
+    """Records as the benchmarks' statistics read them."""
+    return [
+        blank(
+            each["name"],
+            each["at"],
+            prompt=each["prompt"],
+            temperature=each["temperature"],
+            stats={"tokens": each["tokens"] + 1, "target_runs": each["runs"]},
+        )
+        for each in records
+    ]
 
 
 def show() -> None:
@@ -408,7 +318,7 @@ def show() -> None:
     from processes import print_table
 
     for question, rows in tables():
-        print_table(rows, f"### {TITLES.get(question, question)}")
+        print_table(rows, f"### {TITLES[question]}")
         print()
 
 
@@ -431,25 +341,14 @@ def main() -> None:
     training.add_argument("data", type=Path)
     training.add_argument("--work", type=Path, required=True)
     training.add_argument("--only")
-    drawing = commands.add_parser("draws")
-    drawing.add_argument("--per-category", type=int, default=1)
-    timing = commands.add_parser("time")
-    timing.add_argument("--work", type=Path, required=True)
-    timing.add_argument("--rounds", type=int, default=2)
     commands.add_parser("show")
-    for each in (training, drawing, timing):
-        each.add_argument("--threads", type=int, default=2)
+    training.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
-    if given.command != "show":
-        torch.set_num_threads(given.threads)
-    if given.command == "train":
-        train(given.data, given.work, given.only)
-    elif given.command == "draws":
-        draws(given.per_category)
-    elif given.command == "time":
-        timed(given.work, given.rounds)
-    else:
+    if given.command == "show":
         show()
+        return
+    torch.set_num_threads(given.threads)
+    train(given.data, given.work, given.only)
 
 
 if __name__ == "__main__":

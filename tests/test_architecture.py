@@ -318,3 +318,9 @@ def test_using_the_library_loads_no_server_plot_or_training_package() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """Test folders are no packages: pytest imports one file of a name, and refuses the next."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))

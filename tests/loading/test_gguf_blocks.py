@@ -23,7 +23,7 @@ from draftwood.models.native import NativeModel
 from draftwood.native.matrix import block_formats, formats
 from draftwood.storage import memory
 from draftwood.storage.atomic import sha256
-from native.test_blocks import random_blocks
+from native.test_block_formats import random_blocks
 
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {

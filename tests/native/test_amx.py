@@ -17,7 +17,7 @@ from draftwood.native import compiler, library
 from draftwood.native.matrix import Matrix, block_formats
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
-from native.test_blocks import random_blocks
+from native.test_block_formats import random_blocks
 from native.test_matrices import forget, four_bit_weights, some
 
 OUTPUTS, INPUTS = 37, 1280  # more groups than are kept unpacked

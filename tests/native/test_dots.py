@@ -17,7 +17,7 @@ import torch
 from draftwood.native import library
 from draftwood.native.compiler import FLAGS, SOURCES, compiler, processor
 from draftwood.native.matrix import Blocks, Matrix, block_formats
-from native.test_blocks import random_blocks
+from native.test_block_formats import random_blocks
 from native.test_matrices import four_bit_weights, some
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
