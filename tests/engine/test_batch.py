@@ -11,7 +11,7 @@ import torch
 from draftwood.drafters import DraftModel, LayerSkip, MultiSource, Nothing, PromptLookup, Stand
 from draftwood.engine import Batch, Decoding, Event, Input, Limits, Options, Task, generate, run_all
 from draftwood.engine.pace import Pace
-from draftwood.engine.task import Standing, Turn
+from draftwood.engine.task import KeepsCache, Turn
 from draftwood.interfaces.drafter import (
     Drafter,
     DraftRequest,
@@ -466,12 +466,8 @@ def test_a_schedule_that_disturbs_others_is_caught() -> None:
 def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
     """A task of another kind than text: it asks for the likeliest token after each of two texts."""
 
-    class Likeliest:
+    class Likeliest(KeepsCache):
         finish_reason = None
-        standing = Standing()
-
-        def give_way(self) -> bool:
-            return False
 
         def __init__(self) -> None:
             self.sessions = []

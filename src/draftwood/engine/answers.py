@@ -66,6 +66,7 @@ class Answers:
         )
 
     def give_way(self) -> bool:
+        # a sum, not any(): every answer gives its share back
         return sum(each.give_way() for each in self.members if each.finish_reason is None) > 0
 
     def next_inputs(self, turn: Turn) -> list[Input]:

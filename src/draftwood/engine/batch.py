@@ -20,7 +20,7 @@ from draftwood.engine.task import (
     Turn,
 )
 from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import ForwardInput, Model, PromptInput, StepInput, run_alone
+from draftwood.interfaces.model import Model, PromptInput, StepInput, run_alone
 from draftwood.interfaces.verifier import Verifier
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
@@ -113,10 +113,12 @@ class Batch:
 
     def _ask_prompts(self, numbers: Sequence[int], known: Mapping[int, Standing]) -> list[Event]:
         """Prompts take the rows for which the step has time, in the order in which they came."""
+        if not numbers:
+            return []
         inputs = [each for own in self._inputs.values() for each in own]
         rows = sum(map(_rows, inputs))
         context = sum(
-            _rows(each) * each.session.length for each in inputs if isinstance(each, ForwardInput)
+            _rows(each) * each.session.length for each in inputs if not isinstance(each, OwnPass)
         )
         limits, failed, left = self.limits, [], self.limits.prompt_rows
         free = FreeBlocks(known.values())

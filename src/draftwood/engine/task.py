@@ -101,6 +101,15 @@ class Task(Protocol):
         ...
 
 
+class KeepsCache:
+    """A task whose cache has no limit: it never gives way."""
+
+    standing = Standing()
+
+    def give_way(self) -> bool:
+        return False
+
+
 @dataclass(frozen=True)
 class Event:
     """What a step brought for one task.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from ctypes import c_int64
+from itertools import accumulate, pairwise, starmap
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,23 +53,21 @@ def run_steps(
     """
     count = len(steps)
     callers = [part.step.caller for part in steps]
-    first = (c_int64 * count)()
     odd = model.library.draftwood_steps(
         model.structure,
         beside,
         (c_int64 * count)(*(caller.address for caller in callers)),
         model.places_of(steps),
-        first,
         count,
         threads,
     )
     if odd >= 0:
         raise ValueError(beyond(_all_tokens(beside, rows, callers), model.vocab_size))
     made: list[NativeStep | BaseException] = []
-    for part, caller, start in zip(steps, callers, first, strict=True):
+    ends = accumulate((caller.structure.nodes for caller in callers), initial=rows)
+    for part, caller, own in zip(steps, callers, starmap(slice, pairwise(ends)), strict=True):
         step = caller.result(model.vocab_size)
         if part.hidden and isinstance(step, NativeStep):
-            own = slice(rows + start, rows + start + len(step.tokens))
             step = step._replace(hidden={layer: states[layer][own] for layer in part.hidden})
         made.append(step)
     return made

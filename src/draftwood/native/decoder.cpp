@@ -890,18 +890,16 @@ int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Forwar
 
 // A step of each of several texts. `beside` holds the layers to run, other sequences for the same
 // pass (there may be none), and where the states of all rows go: the others' first, then those of
-// the steps in their order. `places`: where each text goes on. Writes each step's first row behind
-// the others' to `first`. Returns what draftwood_run does.
+// the steps in their order. `places`: where each text goes on. Returns what draftwood_run does.
 int32_t draftwood_steps(const draftwood::Decoder* decoder, const draftwood::ForwardInput* beside,
                         draftwood::Step* const* steps, const draftwood::Sequence* places,
-                        int64_t* first, int64_t count, int32_t threads) {
+                        int64_t count, int32_t threads) {
     using namespace draftwood;
     thread_local std::unique_ptr<float[]> logits;
     thread_local int64_t room = 0;  // of the logits
     for (int64_t i = 0; i < count; i++) Stepper(*steps[i], decoder->vocabulary).draft(threads);
     Pass pass(*decoder, *beside, steps, places, count);
     const ForwardInput all = pass.joined(logits, room);
-    std::copy(pass.first.begin(), pass.first.end(), first);
     if (!all.rows) return -1;  // all have failed
     Lap lap;
     const int32_t odd = draftwood_run(decoder, &all, threads);

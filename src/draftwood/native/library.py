@@ -66,7 +66,6 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
             POINTER(CForwardInput),
             c_void_p,
             c_void_p,
-            c_void_p,
             c_int64,
             c_int32,
         ),

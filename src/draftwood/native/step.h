@@ -205,15 +205,13 @@ public:
         });
     }
 
-    // Rows of the steps before each one's.
-    std::vector<int64_t> first;
-
 private:
     const Decoder& decoder;
     const ForwardInput& beside;
     Step* const* steps;
     const int64_t count;
     int64_t wanted = 0;  // rows of logits of the others
+    std::vector<int64_t> first;  // rows of the steps before each one's
     std::vector<Sequence> sequences;
     std::vector<int64_t> tokens, positions;
     std::vector<const uint8_t*> seen;

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.engine import Decoding, FinishReason, Input
+from draftwood.engine.logprobs import token_logprobs
 from draftwood.engine.task import Standing, Turn
 from draftwood.interfaces.model import Output, PromptInput
 from draftwood.stats import TokenLogprob
@@ -63,11 +64,7 @@ class PromptEcho:
         wanted = prompt[first + 1 : first + 1 + len(logits)]
         if not wanted or len(self.prompt) > first + 1:  # told already
             return
-        rows = logits[: len(wanted)].float().cpu().log_softmax(-1)
-        best = rows.topk(min(self.count, rows.shape[-1]), dim=-1)
-        for token, row, top, values in zip(wanted, rows, best.indices, best.values, strict=True):
-            likeliest = dict(zip(top.tolist(), values.tolist(), strict=True))
-            self.prompt.append(TokenLogprob(token, float(row[token]), likeliest))
+        self.prompt += token_logprobs(wanted, logits[: len(wanted)], self.count)
 
     def close(self) -> None:
         self.decoding.close()

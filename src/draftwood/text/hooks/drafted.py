@@ -14,7 +14,7 @@ from draftwood.engine.batch import run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import FinishReason, Options
-from draftwood.engine.task import Input, OwnPass, Standing, Turn
+from draftwood.engine.task import Input, KeepsCache, OwnPass, Turn
 from draftwood.interfaces.drafter import Reads, VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Output, chunks
 from draftwood.interfaces.verifier import Verdict, follows_draws
@@ -43,13 +43,11 @@ def decode_drafted(
     return told[-1][1]
 
 
-class Rows:
+class Rows(KeepsCache):
     """The rows of a call under way, as one task.
 
     They end together, and processors and criteria see all of them.
     """
-
-    standing, give_way = Standing(), staticmethod(lambda: False)
 
     def __init__(self, call: Call, target: TransformersModel, method: Method) -> None:
         self.call, self.target, self.method = call, target, method
