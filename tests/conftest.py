@@ -9,6 +9,8 @@ from pathlib import Path
 import jaxtyping
 import pytest
 
+import shape_checks
+
 # Every shape annotation of the library is checked while tests run, and only then. The testing
 # package is left out: its enumerations call small functions hundreds of thousands of times.
 CHECKED = [
@@ -24,7 +26,7 @@ CHECKED = [
     "models",
 ]
 jaxtyping.install_import_hook([f"draftwood.{part}" for part in CHECKED], "shape_checks.check")
-
+jaxtyping.jaxtyped = shape_checks.jaxtyped
 
 os.environ.pop("COLUMNS", None)  # printed tables are as wide as in a pipe; pytest-xdist sets 80
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the commands that tests run; several run at once

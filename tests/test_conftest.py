@@ -5,7 +5,11 @@ integration.
 from pathlib import Path
 from types import SimpleNamespace
 
+import jaxtyping
 import pytest
+import torch
+
+from draftwood.sampling import Sampling
 
 
 @pytest.mark.parametrize(
@@ -22,3 +26,10 @@ def test_without_the_built_in_model(
     raised = pytest.fail.Exception if fails else pytest.skip.Exception
     with pytest.raises(raised, match="the built-in model cannot be had: no network"):
         conftest.pytest_runtest_setup(SimpleNamespace(keywords={"model": True}))
+
+
+def test_shapes_are_checked() -> None:
+    rows = torch.zeros(2, 5)
+    assert Sampling().probs(rows).shape == (2, 5)
+    with pytest.raises(jaxtyping.TypeCheckError, match="logits"):
+        Sampling().probs(rows[0, 0])
