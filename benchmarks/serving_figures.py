@@ -132,7 +132,8 @@ def cached_prompt(bench: Bench, turn: int) -> dict[str, Any]:
 def beside_long_prompt(bench: Bench, turn: int) -> dict[str, Any]:
     """Gaps between chunks of four streams while a prompt of 4,000 tokens is read."""
     asked = bench.own_prompts(turn, ONE_BY_ONE + 2 * BATCH, STREAMS)
-    bodies = [endless(messages, STREAMED) for messages in asked]
+    # drawn texts: greedy ones that repeat themselves would be copied to their ends at once
+    bodies = [endless(messages, STREAMED, temperature=1.0) for messages in asked]
     with bench.server.awake() as address:
         long = endless(bench.passage(500 + turn, LONG), 8)
         found, answer = beside_prefill(address, bodies, long)

@@ -11,15 +11,16 @@ Told = Sequence[TextUpdate] | ApiError | None
 
 
 class Mailbox:
-    """What was told and not heard yet. Used within one event loop."""
+    """What was told and not heard yet. Used within one event loop, and heard by one task."""
 
     def __init__(self) -> None:
         self._told: list[Told] = []
-        self._news = asyncio.Event()
+        self._news: asyncio.Future[None] | None = None  # while somebody waits
 
     def put(self, told: Told) -> None:
         self._told.append(told)
-        self._news.set()
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
     async def get(self, seconds: float) -> list[Told]:
         """All that was told since the last call, waiting for it.
@@ -27,7 +28,20 @@ class Mailbox:
         Raises:
             asyncio.TimeoutError: where nothing came in time.
         """
-        await asyncio.wait_for(self._news.wait(), seconds)
+        if not self._told:
+            # each step of each text comes by here: asyncio.wait_for would make a task each time
+            loop = asyncio.get_running_loop()
+            self._news = loop.create_future()
+            late = loop.call_later(seconds, self._expire, self._news)
+            try:
+                await self._news
+            finally:
+                late.cancel()
+                self._news = None
         told, self._told = self._told, []
-        self._news.clear()
         return told
+
+    @staticmethod
+    def _expire(news: "asyncio.Future[None]") -> None:
+        if not news.done():
+            news.set_exception(asyncio.TimeoutError())

@@ -12,8 +12,9 @@ import uvicorn
 
 from draftwood.serve.app import make_app
 from draftwood.serve.guard import Guard
+from draftwood.serve.protocol import LimitedHttp
 from draftwood.serve.service import TextService
-from draftwood.serve.settings import DRAIN_SECONDS, HEADER_BYTES, ServeSettings
+from draftwood.serve.settings import DRAIN_SECONDS, ServeSettings
 
 BACKLOG = 512
 
@@ -107,8 +108,7 @@ def make_server(
     app: Any = Guard(make_app(service), service.settings)
     config = uvicorn.Config(
         app,
-        http="h11",  # the one that limits headers
-        h11_max_incomplete_event_size=HEADER_BYTES,
+        http=LimitedHttp,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -11,6 +11,7 @@ from draftwood.validation import require_whole
 BODY_BYTES = 2 * 2**20
 BODY_SECONDS = 30.0
 HEADER_BYTES = 64 * 2**10
+HEADER_SECONDS = 10.0
 CHOICES = 16
 STOPS = 16
 STOP_CHARACTERS = 256

@@ -71,6 +71,13 @@ RECIPES = {
         ("transformers[serving]==5.23.0", "torch==2.13.0", "accelerate==1.15.0")
     ),
     "guidellm": EnvironmentRecipe(("guidellm==0.8.1", "torch==2.13.0")),
+    # clients of `draftwood serve`
+    "clients": EnvironmentRecipe(
+        (
+            *("llm==0.36", "langchain-openai==1.7.4", "lm-eval[api,hf]==0.4.13"),
+            *("torch==2.13.0", "transformers==5.23.0", "accelerate==1.15.0"),
+        )
+    ),
 }
 
 
