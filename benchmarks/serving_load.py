@@ -5,14 +5,15 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import httpx
+from httptools import HttpResponseParser
 
 from draftwood.bench.peers import environments
 from draftwood.bench.plan.prompts import Prompt
@@ -120,15 +121,49 @@ def _figures(requests: Sequence[dict], cell: Cell) -> dict[str, Any]:
 class Answer:
     """A streamed answer as it came.
 
+    What comes is noted and read at the end: whoever reads it meanwhile takes the cores of the
+    server that is measured.
+
     Attributes:
         sent: when it was asked for, in seconds.
-        chunks: when, and how many tokens were there by then, for each chunk with text.
-        prompt_tokens: as the server counts them.
+        parts: when something came, and what.
     """
 
     sent: float
-    chunks: list[tuple[float, int]] = field(default_factory=list)
-    prompt_tokens: int = 0
+    parts: list[tuple[float, bytes]] = field(default_factory=list)
+
+    @cached_property
+    def chunks(self) -> list[tuple[float, int]]:
+        """When, and how many tokens were there by then, for each chunk with text."""
+        found: list[tuple[float, int]] = []
+        for now, chunk in self._events:
+            if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
+                usage = chunk.get("usage") or {}
+                found.append((now, usage.get("completion_tokens", len(found) + 1)))
+        return found
+
+    @property
+    def prompt_tokens(self) -> int:
+        """As the server counts them."""
+        told = [(chunk.get("usage") or {}).get("prompt_tokens", 0) for _, chunk in self._events]
+        return max(told, default=0)
+
+    @cached_property
+    def _events(self) -> list[tuple[float, dict[str, Any]]]:
+        """Raises OSError for an answer that is an error, or breaks off with one."""
+        body = _Body()
+        parser, found = HttpResponseParser(body), []
+        for now, part in self.parts:
+            parser.feed_data(part)
+            *lines, body.rest = body.rest.split(b"\n")
+            told = [line for line in lines if line.startswith(b"data: {")]
+            found += [(now, json.loads(line.removeprefix(b"data: "))) for line in told]
+        if self.parts and parser.get_status_code() != 200:
+            raise OSError(f"the server answered {parser.get_status_code()}: {body.rest[:200]!r}")
+        errors = [chunk["error"] for _, chunk in found if "error" in chunk]
+        if errors:
+            raise OSError(f"the server broke off: {errors[0]}")
+        return found
 
     @property
     def first_ms(self) -> float:
@@ -143,6 +178,16 @@ class Answer:
         return max((count for when, count in self.chunks if when <= moment), default=0)
 
 
+class _Body:
+    """Takes the body of an answer from its parser."""
+
+    def __init__(self) -> None:
+        self.rest = b""  # that was not read yet
+
+    def on_body(self, body: bytes) -> None:
+        self.rest += body
+
+
 def body_of(messages: Sequence[dict[str, str]], tokens: int, **more: Any) -> dict[str, Any]:
     """A greedy request of so many tokens, streamed with the usage in every chunk."""
     usage = {"include_usage": True, "continuous_usage_stats": True}
@@ -150,43 +195,33 @@ def body_of(messages: Sequence[dict[str, str]], tokens: int, **more: Any) -> dic
     return {**asked, "stream": True, "stream_options": usage}
 
 
-async def answer(client: httpx.AsyncClient, body: dict[str, Any], into: Answer) -> Answer:
-    """Ask and note when every chunk comes; what has come is in ``into`` at any time."""
-    async with client.stream("POST", "/v1/chat/completions", json=body) as response:
-        if response.status_code != 200:
-            told = (await response.aread()).decode(errors="replace")
-            raise OSError(f"the server answered {response.status_code}: {told[:200]}")
-        async for line in response.aiter_lines():
-            if not line.startswith("data: {"):
-                continue
-            chunk, now = json.loads(line.removeprefix("data: ")), time.perf_counter()
-            if "error" in chunk:
-                raise OSError(f"the server broke off: {chunk['error']}")
-            usage = chunk.get("usage") or {}
-            into.prompt_tokens = usage.get("prompt_tokens", into.prompt_tokens)
-            if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
-                into.chunks.append((now, usage.get("completion_tokens", len(into.chunks) + 1)))
+async def answer(address: str, body: dict[str, Any], into: Answer) -> Answer:
+    """Ask and note what comes; what has come is in ``into`` at any time."""
+    host, port = address.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    content = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n"
+    told = f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    writer.write((head + told).encode() + content)
+    try:
+        while part := await reader.read(2**16):
+            into.parts.append((time.perf_counter(), part))
+    finally:
+        writer.close()
     return into
-
-
-def with_client(address: str, work: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:
-    """What work with a client of a server gives."""
-
-    async def run() -> Any:
-        async with httpx.AsyncClient(base_url=address, timeout=CELL_SECONDS) as client:
-            return await work(client)
-
-    return asyncio.run(run())
 
 
 def at_once(address: str, bodies: Sequence[dict[str, Any]]) -> list[Answer]:
     """Ask for all of them at the same moment."""
 
-    async def work(client: httpx.AsyncClient) -> list[Answer]:
-        asked = [answer(client, body, Answer(time.perf_counter())) for body in bodies]
+    async def work() -> list[Answer]:
+        asked = [answer(address, body, Answer(time.perf_counter())) for body in bodies]
         return list(await asyncio.gather(*asked))
 
-    return with_client(address, work)
+    found = asyncio.run(work())
+    if not all(each.chunks for each in found):
+        raise OSError("the server answered without text")
+    return found
 
 
 def beside_prefill(
@@ -194,26 +229,26 @@ def beside_prefill(
 ) -> tuple[list[float], Answer]:
     """Milliseconds between chunks of streams while a long prompt is read, and its answer."""
 
-    async def work(client: httpx.AsyncClient) -> tuple[list[float], Answer]:
+    async def work() -> tuple[list[float], Answer]:
         streams = [Answer(time.perf_counter()) for _ in bodies]
         tasks = [
-            asyncio.ensure_future(answer(client, body, stream))
+            asyncio.ensure_future(answer(address, body, stream))
             for body, stream in zip(bodies, streams, strict=True)
         ]
         try:
-            while not all(len(stream.chunks) > 8 for stream in streams):
+            while not all(len(stream.parts) > 8 for stream in streams):
                 await asyncio.sleep(0.01)
                 for task in tasks:
                     if task.done():
                         task.result()
-            asked = await answer(client, long, Answer(time.perf_counter()))
+            asked = await answer(address, long, Answer(time.perf_counter()))
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return gaps(streams, asked.sent, asked.chunks[0][0]), asked
 
-    return with_client(address, work)
+    return asyncio.run(work())
 
 
 def gaps(streams: Sequence[Answer], since: float, until: float) -> list[float]:
