@@ -259,7 +259,7 @@ def soak(
         known = alone(address, requests(count, tokens))
         seconds = 60.0 * minutes
         # what was asked alone has not filled the caches yet
-        warm = asyncio.run(drive(address, known, 2 * batch, min(60.0, 0.2 * seconds)))
+        warm = asyncio.run(drive(address, known, 2 * batch, min(180.0, 0.2 * seconds)))
         work = drive(address, known, 2 * batch, seconds)
         counts, sizes = asyncio.run(watched(process.pid, work, min(5.0, seconds / 20)))
         quiet = idle(address)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from draftwood import methods
 from draftwood.bench.plan.configurations import RSD_METHODS, Configuration
 from draftwood.bench.plan.protocols import (
     Axes,
@@ -46,6 +47,13 @@ def test_every_budget_is_used_up() -> None:
             assert cell.tree.nodes == int(size), cell.key
         if kind == "length":
             assert cell.draft_steps == int(size)
+
+
+def test_trained_drafters_draw_the_trees_of_rsd() -> None:
+    cells = Rsd(trained="lm").cells()[1:]
+    assert {cell.drafts_with for cell in cells} == {methods.recipe("lm-rsd").drafter}
+    assert [cell.shape for cell in cells] == [cell.shape for cell in Rsd().cells()[1:]]
+    assert all(cell.lossless for cell in cells)
 
 
 def test_rsd_has_several_shapes_of_a_budget() -> None:
@@ -120,6 +128,11 @@ def test_levels_of_shapes() -> None:
         (lambda: SpecBench(("plain",)).cells(), "at least one other method"),
         (lambda: SpecBench(("lokup",)).cells()[1].rule, "did you mean lookup"),
         (lambda: Rsd(methods=("lookup",)), "rsd compares trees of a draft model: .*not 'lookup'"),
+        (
+            lambda: Rsd(trained="medusa"),
+            "drafters of kind 'medusa' do not; take one of: ctc",
+        ),
+        (lambda: Rsd(trained="lm", thrifty=True), "leave out --thrifty to draw the trees"),
         (lambda: Rsd(budgets=(7,)), "budgets are of 6, 10, 14, 21, 30, got 7"),
         (lambda: Axes(vary="mood"), "drafter, shape, verifier or pair, not 'mood'"),  # type: ignore[arg-type]
         (lambda: Axes(("lookup",), "shape").cells(), "lookup takes no other shapes"),

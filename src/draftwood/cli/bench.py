@@ -103,11 +103,17 @@ def rsd(
     \b
     Example:
       draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --output runs/rsd
+      draftwood bench rsd --drafter smollm2-135m-lm --output runs/rsd-lm
     """
     from draftwood.bench.plan.protocols import Rsd
+    from draftwood.heads.folder import LEFT_OUT, open_folder
 
+    named = given["drafter"]
+    kind = None if named in (None, LEFT_OUT) else open_folder(named).config.kind
     _run(
-        context, lambda settings: Rsd(methods, lengths, budgets, breadth, thrifty, settings), given
+        context,
+        lambda settings: Rsd(methods, lengths, budgets, breadth, thrifty, settings, kind),
+        given,
     )
 
 

@@ -74,7 +74,8 @@ RECIPES = {
     # clients of `draftwood serve`
     "clients": EnvironmentRecipe(
         (
-            *("llm==0.36", "langchain-openai==1.7.4", "lm-eval[api,hf]==0.4.13"),
+            *("llm==0.36", "lm-eval[api,hf]==0.4.13"),
+            *("langchain-openai==1.7.3", "langchain-core==1.7.2"),
             *("torch==2.13.0", "transformers==5.23.0", "accelerate==1.15.0"),
         )
     ),

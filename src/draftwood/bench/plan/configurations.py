@@ -85,10 +85,9 @@ class Configuration:
 
     @property
     def draft_steps(self) -> int | None:
-        """Forward passes of the draft model per tree; None where there is no draft model."""
-        if self.tree is None or not methods.needs_draft_model(self.varied):
-            return None
-        return self.tree.depth
+        """Forward passes of what drafts per tree; None where no other network does."""
+        other = methods.needs_draft_model(self.varied) or methods.needs_drafter(self.varied)
+        return self.tree.depth if other and self.tree is not None else None
 
 
 RSD_METHODS: dict[str, tuple[str, Verifier]] = {  # what they are made of: a recipe, and the rule

@@ -4,7 +4,7 @@ A protocol is a small frozen dataclass that goes to JSON and back.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from math import isfinite
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
@@ -22,6 +22,7 @@ from draftwood.bench.plan.configurations import (
     urgency,
 )
 from draftwood.bench.plan.measurements import MEASUREMENTS, Measurement
+from draftwood.drafters import Drafter
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ class Rsd:
         breadth: siblings at the root, chains or beams at fixed length.
         thrifty: compute only the nodes that are read, many prompts in one forward pass; nothing is
             timed then.
+        trained: kind of the trained drafter that draws the trees; None takes a draft model.
     """
 
     name: ClassVar[str] = "rsd"
@@ -127,8 +129,14 @@ class Rsd:
     settings: Settings = field(
         default_factory=lambda: Settings(temperatures=(1.0,), max_new_tokens=64)
     )
+    trained: str | None = None
 
     def __post_init__(self) -> None:
+        if self._trained_drafter() is not None and self.thrifty:
+            raise ValueError(
+                "what is thrifty runs a draft model over many prompts at once; leave out --thrifty"
+                " to draw the trees from a trained drafter"
+            )
         for budget in self.budgets:
             if budget not in BUDGET_SHAPES:
                 raise ValueError(
@@ -170,8 +178,21 @@ class Rsd:
                         name, f"budget {budget}", vector, pairs[min(place, 1)], (1,) * budget
                     )
                     found[cell.key] = cell
-        ordered = sorted(found.values(), key=urgency)
+        drafter = self._trained_drafter()
+        ordered = [replace(cell, drafter=drafter) for cell in sorted(found.values(), key=urgency)]
         return ordered if self.thrifty else [Configuration(PLAIN), *ordered]
+
+    def _trained_drafter(self) -> type[Drafter] | None:
+        """What draws the trees in the place of a draft model."""
+        if self.trained is None:
+            return None
+        drawing = {name.removesuffix("-rsd"): name for name in methods.known() if "-rsd" in name}
+        if self.trained not in drawing:
+            raise ValueError(
+                f"rsd draws its trees, and drafters of kind {self.trained!r} do not; take one of:"
+                f" {', '.join(sorted(drawing))}"
+            )
+        return methods.recipe(drawing[self.trained]).drafter
 
 
 @dataclass(frozen=True)
