@@ -206,10 +206,24 @@ def drafter_tables() -> str:
     return "\n\n".join(found)
 
 
+def server_tables() -> str:
+    """The server beside other servers."""
+    sys.path.insert(0, str(BENCHMARKS))
+    from serving_show import tables
+
+    folder = BENCHMARKS / "results" / "serving"
+    records = [
+        [json.loads(line) for line in (folder / name).read_text().splitlines()]
+        for name in ("run.jsonl", "further.jsonl")
+    ]
+    return tables(*records)
+
+
 PARTS = {
     "figures": headlines,
     "table of methods": table_of_methods,
     "tables of drafters": drafter_tables,
+    "tables of servers": server_tables,
 }
 
 
