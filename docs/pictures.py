@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RACE = ROOT / "src" / "draftwood" / "serve" / "static" / "race.json"
 CHROMIUM = "/usr/bin/chromium"
 
-PROMPT = "List the days of the week, and say for each what comes next."
-METHOD, SEED, TOKENS = "auto", 0, 128
+PROMPT = "Why is the sky blue? Explain it to a child."
+METHOD, SEED, TOKENS = "auto", 0, 96
 ROUNDS = 7  # of each in turn; the one whose ratio is in the middle is kept
 WARM_UP = "Name three rivers."
 

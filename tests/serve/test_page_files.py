@@ -80,7 +80,7 @@ def test_the_page_hears_what_may_be_asked(server: RunningServer) -> None:
     assert not methods["stand"]  # draws of its own
     assert "rsd-s" not in methods  # no draft model was loaded
     assert "typical" not in methods
-    for name in methods:
+    for name in ("plain", "auto", "lookup", "recycling", "suffix", "stand"):
         server.post("/v1/completions", prompt="ab", max_tokens=2, speculative={"method": name})
 
 

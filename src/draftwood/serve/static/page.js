@@ -241,10 +241,11 @@ function grow() {
 
 function settingsSaid() {
   const method = state.facts?.methods.find((each) => each.name === $("method").value);
+  $("method-said").textContent = method ? `${method.name}: ${method.summary}` : "";
   const heat = field("temperature") ? `temperature ${field("temperature")}` : "greedy";
   const seed = field("seed") === undefined ? "any seed" : `seed ${field("seed")}`;
   $("settings-said").textContent = method
-    ? `${method.name}: ${method.summary} · ${heat} · ${seed}` : "Settings";
+    ? `Settings: ${method.name} · ${heat} · ${seed}` : "Settings";
 }
 
 function askForKey() {
@@ -338,7 +339,6 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   go(state.step + by);
 });
-$("settings").open = matchMedia("(min-width: 44rem)").matches;
 $("prompt").focus({ preventScroll: true });
 recorded().catch(() => complain("The recorded race cannot be shown."));
 learn();

@@ -89,11 +89,12 @@ export class Record {
 
   get measures() {
     const said = [
-      `${this.perPass.toFixed(2)} tokens per forward pass`, count(this.passes, "pass", "passes"),
+      `${this.perPass.toFixed(2)} tokens per forward pass`,
+      count(this.passes, "pass", "passes"),
     ];
     if (this.drafted) {
       const mean = (this.drafted / this.passes).toFixed(1);
-      said.push(`${mean} draft tokens per pass, at most ${this.widest}`);
+      said.push(`${mean} drafted, at most ${this.widest}`);
     }
     return said.join(" · ");
   }
@@ -103,11 +104,12 @@ export class Record {
     return this.spans.slice(0, number).flat().map((each) => each.textContent).join("");
   }
 
-  /** The step of which most was accepted; of equals the first. */
+  /** The step of which most was accepted; of equals the one that drafted most. */
   get best() {
+    const gain = ({ accepted, drafted }) => 1e4 * accepted + drafted;
     let best = Math.min(1, this.passes);
     this.steps.forEach((step, number) => {
-      if (number && step.accepted > this.steps[best].accepted) best = number;
+      if (number && gain(step) > gain(this.steps[best])) best = number;
     });
     return best;
   }
