@@ -141,11 +141,11 @@ def page() -> None:
 
 
 def shrink(path: Path) -> None:
-    """A palette of 128 colours is enough for a page."""
+    """A palette of 256 colours is enough for a page."""
     from PIL import Image
 
     with Image.open(path) as image:
-        small = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        small = image.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE)
     small.save(path, optimize=True)
     print(f"wrote {path.relative_to(ROOT)}, {path.stat().st_size} bytes")
 

@@ -47,8 +47,9 @@ function paint() {
   record.mark(number, true);
   $("step-number").textContent = `${number} of ${record.passes}`;
   const said = [
-    [step.drafted, step.drafted === 1 ? "draft token" : "draft tokens"], [step.accepted, "accepted"],
-    [step.tokens.length, `${step.tokens.length === 1 ? "token" : "tokens"} from one forward pass`],
+    [step.drafted, step.drafted === 1 ? "draft token" : "draft tokens"],
+    [step.accepted, "accepted"],
+    [step.tokens.length, `${step.tokens.length === 1 ? "token" : "tokens"} written`],
   ];
   $("step-said").replaceChildren(...said.flatMap(([figure, word], place) => [
     place ? " · " : "", make("b", {}, String(figure)), ` ${word}`,
@@ -58,7 +59,8 @@ function paint() {
   $("back").disabled = number <= 1;
   $("on").disabled = number >= record.passes;
   const before = record.before(number).replaceAll("\n", " ↵ ");
-  $("before").textContent = before.length > 90 ? `…${before.slice(-89)}` : before;
+  const cut = before.slice(-80).replace(/^\S*\s/, "… ");
+  $("before").textContent = before.length > 80 ? cut : before;
   $("canvas").replaceChildren(treeOf(step));
   if (!state.live) legend(record);
 }

@@ -86,8 +86,8 @@ export class Race {
       const seconds = this.records.map((each) => (each.span / 1e3).toFixed(2));
       return {
         same: true, head: "✓ Same text",
-        rest: `All ${one.tokens} tokens are equal. ${seconds[1]} s instead of ${seconds[0]} s from`
-          + ` the first token on: ${ratio.toFixed(2)} times as fast.`,
+        rest: `All ${one.tokens} tokens are equal. ${seconds[1]} s instead of ${seconds[0]} s:`
+          + ` ${ratio.toFixed(2)} times as fast.`,
       };
     }
     const why = mayDiffer

@@ -104,9 +104,10 @@ export class Record {
     return this.spans.slice(0, number).flat().map((each) => each.textContent).join("");
   }
 
-  /** The step of which most was accepted; of equals the one that drafted most. */
+  /** The step that shows most: some draft tokens were accepted, and some were not. */
   get best() {
-    const gain = ({ accepted, drafted }) => 1e4 * accepted + drafted;
+    const gain = ({ accepted, drafted }) => 2 * accepted + 3 * (drafted > accepted)
+      + Math.min(drafted - accepted, 3);
     let best = Math.min(1, this.passes);
     this.steps.forEach((step, number) => {
       if (number && gain(step) > gain(this.steps[best])) best = number;
