@@ -2,7 +2,7 @@
 
 import { draw, originOf } from "./record.js";
 
-const PILL = 24, ROW = 31, TOP = 22, PAD = 9, GAP = 30, ROWS = 12, LETTERS = 18;
+const PILL = 24, ROW = 31, TOP = 22, PAD = 9, GAP = 24, ROWS = 12, LETTERS = 18;
 const CAPTIONS = { root: "newest token", kept: "accepted", own: "the model's own" };
 
 const pen = document.createElement("canvas").getContext("2d");
