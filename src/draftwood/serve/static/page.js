@@ -5,7 +5,6 @@ import { inWords, treeOf } from "./tree.js";
 
 const $ = (id) => document.getElementById(id);
 const EDITABLE = "input, textarea, select";
-const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 const state = {
   facts: null,  // of this server
@@ -158,12 +157,16 @@ function chat(text) {
       answer += choice?.delta.content ?? "";
       seed = chunk.metrics?.seed ?? seed;
       if (!choice?.step) return;
-      const low = innerHeight + scrollY >= document.body.scrollHeight - 40;
       record.add(choice.step);
       if (state.live) show(record, record.passes);
       measures.textContent = `${record.speed.toFixed(0)} tokens/s · ${record.measures}`;
-      if (low) scrollTo(0, document.body.scrollHeight);
+      sink();
     };
+    let sinks = true;  // until the reader scrolls
+    const sink = () => sinks && scrollTo(0, document.body.scrollHeight);
+    for (const by of ["wheel", "touchmove"]) {
+      addEventListener(by, () => { sinks = false; }, { once: true, passive: true });
+    }
     state.live = true;
     let stopped = "";
     try {
@@ -175,6 +178,7 @@ function chat(text) {
     } finally {
       if (state.live && record.passes > 0) show(record, record.best);
       state.live = false;
+      requestAnimationFrame(() => requestAnimationFrame(sink));
     }
     measures.textContent += `${seed === undefined ? "" : ` · seed ${seed}`}${stopped}`;
     say(`${stopped ? "Stopped. " : ""}${answer}`);
@@ -232,7 +236,7 @@ function listen(home, record) {
 function enter(card) {
   followed = null;
   $("log").append(card);
-  card.scrollIntoView({ block: "start", behavior: still.matches ? "auto" : "smooth" });
+  card.scrollIntoView({ block: "start" });
 }
 
 // the page
