@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu test-speculators check format docs bench-overhead bench-identity bench-rsd bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving audit wheel clean
+.PHONY: help demo test test-core test-gpu test-speculators check format docs bench-overhead bench-identity bench-rsd bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -103,10 +103,16 @@ bench-serving: $(READY)  ## draftwood's server beside llama.cpp's, vLLM's and Tr
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
 	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json
 
+<<<<<<< HEAD
 audit: $(READY)  ## look up known vulnerabilities of all pinned packages (needs an index that tells of them)
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/python -m pip install --quiet pip-audit
 	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
+=======
+pictures: $(READY)  ## record the race, the page and the demo that the README shows (needs chromium; installs pyte)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pyte
+	$(BIN)/python docs/pictures.py
+>>>>>>> page
 
 wheel: $(READY)  ## a wheel in dist/ with the C++ compiled for several levels of CPUs, for machines without a compiler
 	rm -rf build

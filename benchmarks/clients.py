@@ -21,11 +21,11 @@ import httpx
 
 from draftwood.bench.peers import environments
 from draftwood.bench.plan.prompts import BUILT_IN, WIKITEXT, load_prompts, load_text
-from draftwood.loading.hub import folder_of
+from draftwood.loading.hub import blocks_of, folder_of
 from processes import ROOT, environment
 from servers import OFFLINE, Server, System
 
-NAME = "served"
+MODEL, NAME = "smollm2-135m", "served"
 TOLERANCE = 1e-4  # nats of a continuation
 DOCUMENTS, CHOICES = 24, 3
 LANGCHAIN = """
@@ -47,6 +47,18 @@ print(json.dumps({
     "structured": sorted(place.invoke(question).model_dump()),
 }))
 """
+
+
+def weights_with_template(work: Path) -> Path:
+    """A folder with the built-in model's weights as floats, and its chat template."""
+    floats, blocks = folder_of(MODEL, "bfloat16").resolve(), blocks_of(MODEL)
+    assert blocks is not None  # it is a GGUF file
+    folder = work / "model"
+    folder.mkdir()
+    for path in (*floats.iterdir(), *blocks.glob("*token*.json"), blocks / "chat_template.jinja"):
+        (folder / path.name).unlink(missing_ok=True)
+        (folder / path.name).symlink_to(path)
+    return folder
 
 
 @contextmanager
@@ -180,15 +192,16 @@ def with_lm_eval(address: str, folder: Path, work: Path) -> dict[str, bool]:
 def main() -> int:
     argparse.ArgumentParser(description=__doc__.split("\n\n")[0]).parse_args()
     environments.prepare("clients")
-    folder = folder_of("smollm2-135m", "bfloat16").resolve()
     question = load_prompts(BUILT_IN, limit=1).prompts[0].turns[0]
-    with tempfile.TemporaryDirectory() as name, served(folder, Path(name)) as address:
+    with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        found = {
-            **with_llm(address, question, work),
-            **with_langchain(address, question),
-            **with_lm_eval(address, folder, work),
-        }
+        folder = weights_with_template(work)
+        with served(folder, work) as address:
+            found = {
+                **with_llm(address, question, work),
+                **with_langchain(address, question),
+                **with_lm_eval(address, folder, work),
+            }
     for what, holds in found.items():
         print(f"{'ok  ' if holds else 'FAIL'}  {what}")
     return 0 if all(found.values()) else 1

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from command import hear_ctrl_c, refused, run
 
 
@@ -50,6 +51,39 @@ def test_method_with_a_draft_model(target, draft):
     said = talk(target, "/method rsd-s\nhello\n/stats\n", "--draft-model", draft).stderr
     assert "method: rsd-s" in said
     assert "tokens per model run, rsd-s" in said
+
+
+def test_trees_of_the_newest_answer(target):
+    said = talk(target, "/tree\nabcabc\n/tree\n/tree 1\n/tree 99\n/tree x\n").stderr
+    assert "there is no answer yet" in said
+    assert "newest token" in said
+    assert "run 1 of" in said
+    assert "there is none of number 99" in said
+    assert "takes the number of a model run, got x" in said
+
+
+def test_trees_after_each_answer(target):
+    assert "newest token" not in talk(target, "abcabc\n").stderr
+    assert talk(target, "abcabc\nabcabc\n", "--show-tree").stderr.count("newest token") == 2
+    said = talk(target, "abcabc\n", "--show-tree", "--method", "plain").stderr
+    assert "no draft tree to show" in said
+
+
+@pytest.mark.parametrize("temperature", ["0", "1"])
+def test_race(target, temperature):
+    given = "/race\nabcabc\n/race\n/race hello\n/stats\n/method plain\n/race\n"
+    said = talk(target, given, "--temperature", temperature).stderr
+    assert "there is no question yet" in said
+    assert said.count("one by one") == said.count("with trees") == 2
+    assert said.count("✓ the same 8 tokens") == 2
+    # races are no part of the conversation
+    assert any(line.startswith("8 tokens, ") for line in said.splitlines())
+    assert "plain would race with itself" in said
+
+
+def test_a_race_of_a_wrong_method_is_seen(target, wrong):
+    longer = ("--method", "recycling", "--max-new-tokens", "48")
+    assert "the texts part at" in talk(target, "/race abcabc\n", *longer).stderr
 
 
 def test_paths_are_no_commands(target):

@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 
 import pytest
 from command import run
@@ -44,6 +45,19 @@ def test_colour_only_where_there_is_some(tokenizer):
     assert "\x1b[1;32m" in drawn(
         step, tokenizer, force_terminal=True, color_system="standard", no_color=False
     )
+
+
+def test_sources_are_named(tokenizer):
+    step = step_of("rab", [-1, 0, 0], (1,), "z", tokenizer)
+    tree = DraftTree.of(
+        step.tree.token_list, step.tree.parent_list, sources=((), ("suffix", "n-grams"), ("prior",))
+    )
+    lines = drawn(replace(step, tree=tree), tokenizer).splitlines()
+    assert [line.strip("│├└─┃┗━┣ ") for line in lines[1:]] == [
+        "a  ✓  suffix + n-grams",
+        "z  the model's own",
+        "b  prior",
+    ]
 
 
 def test_wide_trees_are_cut(tokenizer):

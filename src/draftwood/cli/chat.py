@@ -11,7 +11,9 @@ import click
 
 from draftwood.cli import options
 from draftwood.cli.generate import details
+from draftwood.cli.race import race
 from draftwood.cli.terminal import notes, say_summary, summary
+from draftwood.cli.tree_view import say_tree
 
 if TYPE_CHECKING:
     from draftwood.text.stream import Stream
@@ -20,6 +22,8 @@ HELP = {
     "/help": "this list",
     "/method NAME": "decode by another method; without a name says which is in use",
     "/stats": "what the conversation took so far",
+    "/tree N": "the draft tree of the answer's model run N; without N the one that gave most",
+    "/race TEXT": "an answer to TEXT, or the last one, written plainly too: the same, both speeds",
     "/clear": "forget the conversation",
     "/exit": "leave; so does Ctrl-D",
 }
@@ -37,6 +41,11 @@ HELP = {
 @options.sampling_options
 @click.option("--stop", multiple=True, help="End an answer before this string. Repeatable.")
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
+@click.option(
+    "--show-tree",
+    is_flag=True,
+    help="Draw on stderr, after each answer, the draft tree of which most was accepted.",
+)
 def chat(
     model: str,
     draft_model: str | None,
@@ -46,6 +55,7 @@ def chat(
     device: str | None,
     method: str,
     inexact: bool,
+    show_tree: bool,
     **decoding: object,
 ) -> None:
     """Talk with a model. It remembers the conversation; Ctrl-C stops an answer, Ctrl-D leaves,
@@ -66,7 +76,8 @@ def chat(
     options.check_methods([method], needed, inexact, learnt)
     loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
     interactive = sys.stdin.isatty()
-    conversation = Conversation(loaded, method, {"exact": not inexact, **decoding}, interactive)
+    options_of_texts = {"exact": not inexact, **decoding}
+    conversation = Conversation(loaded, method, options_of_texts, interactive, show_tree)
     if interactive:
         notes().print(f"{model}, {method}. /help lists commands, Ctrl-D leaves.", style="dim")
     for line in _lines(interactive):
@@ -105,6 +116,7 @@ class Conversation:
         method: str,
         decoding: dict[str, object],
         interactive: bool,
+        show_tree: bool = False,
     ) -> None:
         from draftwood.stats import Stats
 
@@ -114,8 +126,10 @@ class Conversation:
                 f"{self.lm.name} has no chat template, so it cannot hold a conversation; "
                 "use draftwood generate --raw, or a model tuned for chat"
             )
-        self.decoding, self.interactive = decoding, interactive
+        self.decoding, self.interactive, self.show_tree = decoding, interactive, show_tree
         self.messages: list[dict[str, str]] = []
+        self.asked: list[dict[str, str]] = []  # what the newest answer answers
+        self.stream: Stream | None = None  # of the newest answer
         self.stats = Stats()
 
     def take(self, line: str) -> bool:
@@ -129,13 +143,17 @@ class Conversation:
         if command in ("/exit", "/quit"):
             return False
         if command == "/clear":
-            self.messages = []
+            self.messages, self.asked, self.stream = [], [], None
             self._say("the conversation is forgotten")
         elif command == "/stats":
             for text in [summary(self.stats, self.lm.method.name), *details(self.stats)]:
                 self._say(text)
         elif command == "/method":
             self._change_method(argument.strip())
+        elif command == "/tree":
+            self._draw(argument.strip())
+        elif command == "/race":
+            self._race(argument.strip())
         elif command == "/help":
             for name, meaning in HELP.items():
                 self._say(f"{name:14}{meaning}")
@@ -155,11 +173,40 @@ class Conversation:
         else:
             self._say(f"method: {self.lm.method.name}")
 
+    def _draw(self, number: str) -> None:
+        if self.stream is None:
+            self._say("there is no answer yet whose trees could be drawn")
+        elif number and not number.isdecimal():
+            self._say(f"/tree takes the number of a model run, got {number}")
+        else:
+            try:
+                say_tree(self.stream, self.lm.tokenizer, int(number) if number else None)
+            except ValueError as error:
+                self._say(str(error))
+
+    def _race(self, text: str) -> None:
+        """Write an answer twice; the conversation stays as it is."""
+        asked = [*self.messages, {"role": "user", "content": text}] if text else self.asked
+        if not asked:
+            self._say("there is no question yet; ask one, or give it: /race Name a colour.")
+        elif self.lm.method.name == "plain":
+            self._say("plain would race with itself; /method auto takes another one")
+        elif self._fits(asked):
+            try:
+                prompt = self.lm.encode(asked)
+                race(self.loaded.plain, self.lm, prompt, self.decoding, notes())
+            except KeyboardInterrupt:
+                if not self.interactive:
+                    raise
+                self._say("stopped")
+
     def _answer(self, text: str) -> None:
         question = {"role": "user", "content": text}
-        if not self._fits([*self.messages, question]):
+        asked = [*self.messages, question]
+        if not self._fits(asked):
             return
-        stream = self.lm.stream([*self.messages, question], **self.decoding)  # type: ignore[arg-type]
+        stream = self.lm.stream(asked, **self.decoding)  # type: ignore[arg-type]
+        self.asked, self.stream = asked, stream
         stopped = self._print(stream)
         result = stream.result
         self.stats += result.stats
@@ -170,6 +217,8 @@ class Conversation:
             self._say("stopped")
         elif result.finish_reason == "length":
             self._explain_cut(len(result.token_ids))
+        if self.show_tree:
+            say_tree(stream, self.lm.tokenizer)
         if self.interactive:
             say_summary(result.stats, result.method)
 

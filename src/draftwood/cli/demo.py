@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 import click
 
 from draftwood.cli import options
+from draftwood.cli.race import print_sameness, print_speeds
 from draftwood.cli.terminal import output, progress
 from draftwood.cli.tree_view import best_step, draw_step
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from draftwood.stats import Step
     from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Generation
@@ -52,8 +51,9 @@ def demo(
     console.print(f"[bold]draftwood[/]  {model}, {_hardware(plain)}\n", soft_wrap=True)
     console.print(prompt, style="cyan", markup=False)
     console.print(written.text.strip(), markup=False)
-    _print_speeds(console, written, redone)
-    _print_sameness(console, plain, prompt, written, redone)
+    console.print()
+    print_speeds(console, written, redone)
+    print_sameness(console, plain, plain.encode(prompt), written, redone)
     step = best_step(steps)
     if step is not None:
         console.print(
@@ -98,33 +98,3 @@ def _hardware(lm: "LanguageModel") -> str:
         if lm.model.device.type == "cuda"
         else f"{name}, {threads} thread{'s' if threads > 1 else ''}"
     )
-
-
-def _print_speeds(console: "Console", written: "Generation", redone: "Generation") -> None:
-    fastest = max(written.stats.tokens_per_second, redone.stats.tokens_per_second, 1e-9)
-    console.print()
-    for title, made in (("one by one", written), ("with trees", redone)):
-        speed = made.stats.tokens_per_second
-        bar = "█" * max(1, round(28 * speed / fastest))
-        console.print(
-            f"{title}  [green]{bar:28}[/] [bold]{speed:6.1f}[/] tokens/s "
-            f" {made.stats.block_efficiency:.2f} tokens/run"
-        )
-
-
-def _print_sameness(
-    console: "Console",
-    plain: "LanguageModel",
-    prompt: str,
-    written: "Generation",
-    redone: "Generation",
-) -> None:
-    from draftwood.testing.promises import describe, first_divergence
-
-    found = first_divergence(plain.model, plain.encode(prompt), written.token_ids, redone.token_ids)
-    if found is None:
-        console.print(f"[bold green]✓[/] the same {len(written.token_ids)} tokens, ", end="")
-        ratio = redone.stats.tokens_per_second / max(written.stats.tokens_per_second, 1e-9)
-        console.print(f"[bold]{ratio:.2f}x[/] the speed ({redone.method})")
-    else:
-        console.print(f"[bold yellow]![/] the texts part at {describe(found)}", soft_wrap=True)

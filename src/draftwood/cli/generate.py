@@ -9,14 +9,12 @@ import click
 
 from draftwood.cli import options
 from draftwood.cli.terminal import depths, notes, say_summary, summary
-from draftwood.cli.tree_view import best_step, draw_step
+from draftwood.cli.tree_view import say_tree
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from draftwood.stats import Stats
     from draftwood.text.language_model import LanguageModel
-    from draftwood.text.stream import Generation, Stream
+    from draftwood.text.stream import Generation
 
 
 @click.command(short_help="Write a text for a prompt.")
@@ -111,7 +109,7 @@ def generate(
     if as_json:
         click.echo(json.dumps(result.as_json()))
     if show_tree:
-        _print_tree(stream, lm.tokenizer)
+        say_tree(stream, lm.tokenizer)
     if show_stats:
         _print_stats(result)
         _print_instructions(lm)
@@ -151,22 +149,6 @@ def _print_answers(result: "Generation", seed: int | None, as_json: bool, show_s
         _print_stats(replace(result, stats=stats))
     elif not as_json:
         say_summary(stats, result.method)
-
-
-def _print_tree(stream: "Stream", tokenizer: "PreTrainedTokenizerBase") -> None:
-    step = best_step(stream.steps)
-    if step is None:
-        notes().print(
-            "no draft tree to show: this text was written without draft tokens", style="dim"
-        )
-        return
-    number = stream.steps.index(step)
-    notes().print(
-        f"run {number} of {len(stream.steps) - 1}: {step.drafted} draft tokens, {step.accepted}"
-        " accepted",
-        style="dim",
-    )
-    notes().print(draw_step(step, tokenizer))
 
 
 def _print_stats(result: "Generation") -> None:

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from draftwood.cli.terminal import notes
+
 if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
     from transformers import PreTrainedTokenizerBase
 
     from draftwood.stats import Step
+    from draftwood.text.stream import Stream
     from draftwood.tree import DraftTree
 
 ACCEPTED, GUESS, HIDDEN = "bold green", "default", "dim"
@@ -19,6 +22,31 @@ def best_step(steps: Sequence["Step"]) -> "Step | None":
     """The step that accepted most, of equals the first; None where nothing was drafted."""
     drafted = [step for step in steps if step.tree is not None and step.drafted]
     return max(drafted, key=lambda step: step.accepted, default=None)
+
+
+def say_tree(
+    stream: "Stream", tokenizer: "PreTrainedTokenizerBase", number: int | None = None
+) -> None:
+    """Draw on stderr the tree of a model run; without a number the one that gave most.
+
+    Raises:
+        ValueError: where the text took no run of this number.
+    """
+    runs = len(stream.steps) - 1  # the prompt's is none of them
+    if number is not None and not 1 <= number <= runs:
+        raise ValueError(f"the answer took {runs} model runs, there is none of number {number}")
+    step = best_step(stream.steps) if number is None else stream.steps[number]
+    if step is None:
+        notes().print(
+            "no draft tree to show: this text was written without draft tokens", style="dim"
+        )
+        return
+    shown = next(place for place, each in enumerate(stream.steps) if each is step)
+    notes().print(
+        f"run {shown} of {runs}: {step.drafted} draft tokens, {step.accepted} accepted",
+        style="dim",
+    )
+    notes().print(draw_step(step, tokenizer))
 
 
 def visible(token: int, tokenizer: "PreTrainedTokenizerBase") -> str:
@@ -99,10 +127,12 @@ class _Drawing:
     def _label(self, node: int) -> "Text":
         from rich.text import Text
 
+        names = self.tree.sources[node] if self.tree.sources is not None else ()
+        source = f"  {' + '.join(names)}" if names else ""
         if node in self.path:
-            return Text.assemble((self._token(node), ACCEPTED), ("  ✓", ACCEPTED))
+            return Text.assemble((f"{self._token(node)}  ✓", ACCEPTED), (source, HIDDEN))
         hidden = "" if self.whole or not self.below[node] else f"  … {self.below[node]} more"
-        return Text.assemble((self._token(node), GUESS), (hidden, HIDDEN))
+        return Text.assemble((self._token(node), GUESS), (source + hidden, HIDDEN))
 
     def _token(self, node: int) -> str:
         return visible(self.tree.token_list[node], self.tokenizer)

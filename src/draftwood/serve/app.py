@@ -16,6 +16,7 @@ from draftwood.serve.formats.answers import DONE, AnswerTo, ended_by_errors
 from draftwood.serve.formats.responses import ResponseFormatter
 from draftwood.serve.jobs import TextRequest
 from draftwood.serve.mapping import of_chat, of_completion, of_responses
+from draftwood.serve.page import add_page
 from draftwood.serve.schemas.chat import ChatBody
 from draftwood.serve.schemas.completions import CompletionBody
 from draftwood.serve.schemas.responses import ResponsesBody
@@ -35,6 +36,7 @@ def make_app(service: TextService) -> FastAPI:
     app = FastAPI(title="draftwood", version=__version__, docs_url=None, redoc_url=None)
     _add_errors(app)
     _add_texts(app, service)
+    add_page(app, service)
     names = service.settings.names
     created = int(time.time())
 

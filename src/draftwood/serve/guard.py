@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from draftwood.serve.errors import ApiError
+from draftwood.serve.page import PAGE_FILES
 from draftwood.serve.settings import (
     BODY_BYTES,
     BODY_SECONDS,
@@ -20,7 +21,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-OPEN_PATHS = {"/health"}  # need no key
+OPEN_PATHS = {"/health", *PAGE_FILES}  # need no key
 
 
 class Guard:

@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from draftwood.engine import Answers, Task
 from draftwood.grammar import Grammar, Tool, ToolChoice
@@ -38,12 +38,12 @@ class Speculation:
     Attributes:
         method: None takes the server's.
         budget: most draft tokens in a step; None leaves it to the method.
-        trace: whether each step's counts are told.
+        trace: whether each step's counts are told; ``tree`` tells its tree too.
     """
 
     method: str | None = None
     budget: int | None = None
-    trace: bool = False
+    trace: bool | Literal["tree"] = False
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,7 @@ def make_job(
         prompt_text = PromptText.of(lm.tokenizer, tokens) if wanted.echo else None
         for place, choice in enumerate(texts, start=len(choices)):
             choice.number, choice.prompt_text = place, prompt_text
+            choice.traced = wanted.speculation.trace == "tree"
         choices += texts
         tasks += _tasks(lm, texts, most_texts)
     return TextJob(

@@ -1,5 +1,6 @@
 """The model of a server, and the methods that its requests ask for."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +73,16 @@ class LoadedTarget:
     def knows(self, owner: str, wanted: Speculation) -> bool:
         """Whether the method is built already, so that any thread may ask for it at once."""
         return (owner, wanted.method or self.settings.method) in self._known
+
+    @property
+    def recipes(self) -> list[methods.Recipe]:
+        """The methods that requests may ask for."""
+        found = []
+        for recipe in methods.known().values():
+            with suppress(ValueError):
+                self._require(recipe.name)
+                found.append(recipe)
+        return found
 
     @property
     def instructions(self) -> str | None:

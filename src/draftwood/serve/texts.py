@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 from transformers import PreTrainedTokenizerBase
 
@@ -26,6 +27,19 @@ class ToldToken:
 
 
 @dataclass(frozen=True)
+class TracedStep:
+    """A step that is told with its tree.
+
+    Attributes:
+        step: without the rows that its tree was drawn from.
+        at: when it was over, in seconds of ``time.perf_counter``.
+    """
+
+    step: Step
+    at: float
+
+
+@dataclass(frozen=True)
 class TextUpdate:
     """What a step brought for one text.
 
@@ -35,6 +49,7 @@ class TextUpdate:
         told: log-probabilities of the tokens whose text is released.
         tokens: emitted so far.
         finish_reason: with the last update.
+        traced: the step itself, where the request asked for trees.
     """
 
     choice: int
@@ -42,6 +57,7 @@ class TextUpdate:
     told: tuple[ToldToken, ...]
     tokens: int
     finish_reason: FinishReason | None = None
+    traced: TracedStep | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,7 @@ class Choice:
         prompt_text: of the prompt, where it is to be told.
         stats: what it took so far.
         accepted, drafted: draft tokens of each step.
+        traced: whether updates carry their steps.
     """
 
     def __init__(self, stream: Stream, echo: PromptEcho | None = None) -> None:
@@ -86,6 +103,7 @@ class Choice:
         self.stats = Stats()
         self.accepted: list[int] = []
         self.drafted: list[int] = []
+        self.traced = False
         self._logprobs = _HeldLogprobs(self.builder)
         self._released = 0  # characters
 
@@ -112,7 +130,8 @@ class Choice:
         told = tuple(self._logprobs.release(self._released, final=reason is not None))
         if self.builder.stopped:
             reason = "stop"
-        return TextUpdate(self.number, piece, told, len(self.builder.tokens), reason)
+        traced = TracedStep(step.without_probs(), perf_counter()) if self.traced else None
+        return TextUpdate(self.number, piece, told, len(self.builder.tokens), reason, traced)
 
 
 class _HeldLogprobs:

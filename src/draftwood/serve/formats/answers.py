@@ -8,11 +8,12 @@ from typing import Any
 
 from draftwood.engine import FinishReason
 from draftwood.serve.errors import ApiError, as_json
+from draftwood.serve.formats.steps import StepTeller
 from draftwood.serve.jobs import TextJob
 from draftwood.serve.measures import block
 from draftwood.serve.schemas.common import StreamOptions
 from draftwood.serve.service import ClientLeftError, OpenRequest
-from draftwood.serve.texts import TextUpdate, ToldToken
+from draftwood.serve.texts import TextUpdate, ToldToken, TracedStep
 from draftwood.serve.token_texts import TokenTexts
 
 LEAST_LOGPROB = -9999.0  # in the place of minus infinity, which JSON cannot hold
@@ -25,12 +26,15 @@ class WholeText:
 
     text: str = ""
     told: list[ToldToken] = field(default_factory=list)
+    steps: list[TracedStep] = field(default_factory=list)
     tokens: int = 0
     finish_reason: FinishReason | None = None
 
     def add(self, update: TextUpdate) -> None:
         self.text += update.text
         self.told += update.told
+        if update.traced is not None:
+            self.steps.append(update.traced)
         self.tokens = update.tokens
         self.finish_reason = update.finish_reason
 
@@ -53,6 +57,7 @@ class AnswerTo:
     name: str
     created: int = field(default_factory=lambda: int(time.time()))
     wholes: list[WholeText] = field(default_factory=list)
+    _tellers: dict[int, StepTeller] = field(default_factory=dict)  # of texts in chunks
 
     def __post_init__(self) -> None:
         self.name = f"{self.name}-{secrets.token_hex(12)}"
@@ -84,7 +89,25 @@ class AnswerTo:
         }
 
     def metrics(self) -> dict[str, Any]:
-        return block(self.job)
+        found = block(self.job)
+        if self.job.speculation.trace == "tree" and not self._tellers:
+            told = [self._teller().tell_all(each.steps) for each in self.wholes]
+            found["speculative_decoding"]["per_step_trees"] = told[0] if len(told) == 1 else told
+        return found
+
+    def step(self, update: TextUpdate) -> dict[str, Any]:
+        """Fields that tell an update's step in its chunk; none where trees were not asked for."""
+        if update.traced is None:
+            return {}
+        if update.choice not in self._tellers:
+            self._tellers[update.choice] = self._teller()
+        told = self._tellers[update.choice].tell(
+            update.traced, final=update.finish_reason is not None
+        )
+        return {"step": told}
+
+    def _teller(self) -> StepTeller:
+        return StepTeller(self.token_texts, self.job.method, self.job.started)
 
     @property
     def ended(self) -> bool:

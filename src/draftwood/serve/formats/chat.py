@@ -86,13 +86,14 @@ class ChatChunks:
         if update.choice not in self._begun:
             delta = {"role": "assistant", "content": "", **delta}
             self._begun.add(update.choice)
-        if not (delta or update.told or update.finish_reason):
+        if not (delta or update.told or update.finish_reason or update.traced):
             return None
         choice = {
             "index": update.choice,
             "delta": delta,
             "logprobs": _logprobs(self.answer, self.body, update.told),
             "finish_reason": _reason(update.finish_reason, called),
+            **self.answer.step(update),
         }
         found = {**_head(self.answer, CHUNK), "choices": [choice]}
         if self.wanted.continuous_usage_stats:

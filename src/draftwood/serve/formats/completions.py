@@ -58,7 +58,7 @@ async def chunks(
 def _drop_unwanted(answer: AnswerTo, body: CompletionBody) -> None:
     """Where only the prompt is wanted, nothing was written behind it."""
     for each in answer.wholes if body.max_tokens == 0 else ():
-        each.text, each.told, each.tokens = "", [], 0
+        each.text, each.told, each.steps, each.tokens = "", [], [], 0
         each.finish_reason = each.finish_reason and "length"
 
 
@@ -71,7 +71,7 @@ def _chunk(
 ) -> dict[str, Any] | None:
     """What an update tells; None where that is nothing."""
     if body.max_tokens == 0:
-        update = replace(update, text="", told=(), finish_reason="length")
+        update = replace(update, text="", told=(), finish_reason="length", traced=None)
     before, logprobs = "", None if body.logprobs is None else _empty()
     if update.choice not in begun:
         begun.add(update.choice)
@@ -79,13 +79,14 @@ def _chunk(
     if logprobs is not None:
         prompt = answer.job.choices[update.choice].prompt_text
         _tell(logprobs, answer, update.told, 0 if prompt is None else len(prompt.text))
-    if not (before or update.text or update.told or update.finish_reason):
+    if not (before or update.text or update.told or update.finish_reason or update.traced):
         return None
     choice = {
         "index": update.choice,
         "text": before + update.text,
         "logprobs": logprobs,
         "finish_reason": update.finish_reason,
+        **answer.step(update),
     }
     found = {**_head(answer), "choices": [choice]}
     if wanted.continuous_usage_stats:

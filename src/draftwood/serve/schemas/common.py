@@ -106,12 +106,12 @@ class SpeculativeOptions(Strict):
     Attributes:
         method: a name of ``draftwood methods``; None takes the server's.
         budget: most draft tokens in a step, for methods that size their trees by what pays.
-        trace: tell what each step drafted and accepted.
+        trace: tell what each step drafted and accepted; ``tree`` tells its tree too.
     """
 
     method: Annotated[str, Field(max_length=64)] | None = None
     budget: Annotated[int, Field(ge=0, le=1024)] | None = None
-    trace: bool = False
+    trace: bool | Literal["tree"] = False
 
 
 class SamplingBody(RequestBody):

@@ -1,0 +1,76 @@
+"""The page at `/`: a chat whose draft trees can be seen, and a race."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from draftwood.serve.errors import json_response
+from draftwood.serve.service import TextService
+from draftwood.storage.machine import device_name
+from draftwood.verifiers import Match
+
+FOLDER = Path(__file__).with_name("static")
+SCRIPT = "text/javascript; charset=utf-8"
+PAGE_FILES = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.svg": ("page.svg", "image/svg+xml"),
+    **{f"/{name}.js": (f"{name}.js", SCRIPT) for name in ("api", "page", "race", "record", "tree")},
+    "/race.json": ("race.json", "application/json"),
+}
+"""What a browser asks for before it can send a key; none of it is a secret."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+    " require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+def add_page(app: FastAPI, service: TextService) -> None:
+    """Serve the page, its parts, and at `/page.json` what it has to know of this server."""
+    for path, (name, kind) in PAGE_FILES.items():
+        answer = _file((FOLDER / name).read_bytes(), kind)
+        app.get(path, include_in_schema=False)(answer)
+
+    @app.get("/page.json", include_in_schema=False)
+    async def facts() -> Response:
+        return json_response(page_facts(service), headers={"cache-control": "no-store"})
+
+
+def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
+    async def answer() -> Response:
+        return Response(content, media_type=kind, headers=HEADERS)
+
+    return answer
+
+
+def page_facts(service: TextService) -> dict[str, Any]:
+    """The model, and the methods that the page may ask for."""
+    model = service.target.plain.model
+    methods = [
+        {
+            "name": recipe.name,
+            "summary": recipe.summary,
+            # token by token, at every temperature, not in distribution alone
+            "same_text": recipe.lossless and isinstance(recipe.verifier, Match),
+        }
+        for recipe in service.target.recipes
+    ]
+    return {
+        "model": service.settings.names[0],
+        "machine": device_name(model.device),
+        "context_length": model.context_length,
+        "method": service.settings.method,
+        "methods": methods,
+    }

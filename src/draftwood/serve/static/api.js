@@ -1,0 +1,61 @@
+// Requests to the server. The API key lives in this variable and nowhere else.
+
+let key = "";
+
+export const useKey = (given) => { key = given; };
+
+export class Refused extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function send(path, options = {}) {
+  const headers = { ...options.headers, ...(key && { Authorization: `Bearer ${key}` }) };
+  const response = await fetch(path, { ...options, headers, credentials: "omit" });
+  if (response.ok) return response;
+  const told = await response.json().catch(() => null);
+  const message = told?.error?.message ?? `the server answered ${response.status}`;
+  throw new Refused(message, response.status);
+}
+
+const question = (body, signal) => ({
+  method: "POST",
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify(body),
+  signal,
+});
+
+export const read = async (path) => (await send(path)).json();
+
+/** The whole answer at once: nothing beside the model runs while it is written. */
+export async function whole(body, signal) {
+  const told = await (await send("v1/chat/completions", question(body, signal))).json();
+  const choice = told.choices[0];
+  return {
+    text: choice.message.content ?? "",
+    tokens: told.usage.completion_tokens,
+    seed: told.metrics.seed,
+    steps: told.metrics.speculative_decoding.per_step_trees,
+  };
+}
+
+/** The answer as it is written; `take` hears each chunk. */
+export async function stream(body, signal, take) {
+  const response = await send("v1/chat/completions", question({ ...body, stream: true }, signal));
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) throw new Refused("the connection ended before the text did", 0);
+    const events = (held + value).split("\n\n");
+    held = events.pop();
+    for (const each of events) {
+      if (each === "data: [DONE]") return;
+      const chunk = JSON.parse(each.slice("data: ".length));
+      if (chunk.error) throw new Refused(chunk.error.message, 0);
+      take(chunk);
+    }
+  }
+}

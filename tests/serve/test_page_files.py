@@ -1,0 +1,97 @@
+"""The page's files: small, self-sufficient, and open to who has no key yet."""
+
+import json
+import re
+
+import httpx
+import pytest
+from local_server import RunningServer, running
+
+from draftwood.serve.page import FOLDER, PAGE_FILES
+
+LARGEST = 80_000  # bytes of all files together
+RACE = json.loads((FOLDER / "race.json").read_text())
+
+
+def test_the_page_is_small() -> None:
+    files = sorted(path.name for path in FOLDER.iterdir())
+    assert files == sorted(name for name, _ in PAGE_FILES.values())
+    assert sum((FOLDER / name).stat().st_size for name in files) < LARGEST
+
+
+@pytest.mark.parametrize("path", PAGE_FILES)
+def test_files_come_with_a_strict_policy(server: RunningServer, path: str) -> None:
+    response = server.client.get(path)
+    assert response.status_code == 200
+    policy = response.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def outside(text: str) -> list[str]:
+    """Addresses of other hosts in a file; the name of SVG is none."""
+    text = text.replace("http://www.w3.org/2000/svg", "")
+    return re.findall(r"(?:https?:)?//[\w.-]+\.\w+|@import|url\(", text)
+
+
+def inline(text: str) -> list[str]:
+    """What a strict policy forbids in a page, and ways to make elements of text."""
+    ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b"
+    return re.findall(rf"<script>|<style|style=\"| on\w+=\"|javascript:|{ways}", text)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in PAGE_FILES.values() if name != "race.json"])
+def test_nothing_comes_from_outside_and_nothing_is_inline(name: str) -> None:
+    text = (FOLDER / name).read_text()
+    assert not outside(text)
+    assert not inline(text)
+
+
+def test_planted_faults_are_found() -> None:
+    assert outside('<link href="https://fonts.example.org/a.css">')
+    assert outside('<img src="//cdn.example.org/a.png">')
+    assert outside("@import 'a.css'")
+    assert not outside("// a remark / of two")
+    assert inline('<p onclick="run()">')
+    assert inline('<p style="color: red">')
+    assert inline("home.innerHTML = text;")
+    assert not inline("home.textContent = text;")
+
+
+def test_the_recorded_race_is_one_text_twice() -> None:
+    def tokens(which: str) -> list[str]:
+        return [token for step in RACE[which]["steps"] for token in step["tokens"]]
+
+    assert tokens("plain") == tokens("trees")
+    assert RACE["plain"]["text"] == RACE["trees"]["text"] == "".join(tokens("plain"))
+    assert len(tokens("plain")) == RACE["plain"]["tokens"] == RACE["trees"]["tokens"]
+    assert len(RACE["trees"]["steps"]) < len(RACE["plain"]["steps"])
+    assert max(step["accepted"] for step in RACE["trees"]["steps"]) >= 2
+
+
+def test_the_page_hears_what_may_be_asked(server: RunningServer) -> None:
+    facts = server.client.get("/page.json").json()
+    methods = {each["name"]: each["same_text"] for each in facts["methods"]}
+    assert facts["method"] in methods
+    assert methods["plain"]
+    assert methods["auto"]
+    assert not methods["stand"]  # draws of its own
+    assert "rsd-s" not in methods  # no draft model was loaded
+    assert "typical" not in methods
+    for name in ("plain", "auto", "lookup", "recycling", "suffix", "stand"):
+        server.post("/v1/completions", prompt="ab", max_tokens=2, speculative={"method": name})
+
+
+def test_a_key_is_asked_for_what_is_told_of_the_server(tiny: str) -> None:
+    with running(tiny, api_keys=("secret",)) as found:
+        assert found.client.get("/").status_code == 200
+        assert found.client.get("/page.json").status_code == 401
+        key = {"authorization": "Bearer secret"}
+        assert found.client.get("/page.json", headers=key).status_code == 200
+
+
+def test_other_hosts_get_no_page(server: RunningServer) -> None:
+    response = httpx.get(server.address, headers={"host": "evil.example"})
+    assert response.status_code == 403
