@@ -103,16 +103,14 @@ bench-serving: $(READY)  ## draftwood's server beside llama.cpp's, vLLM's and Tr
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
 	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json
 
-<<<<<<< HEAD
 audit: $(READY)  ## look up known vulnerabilities of all pinned packages (needs an index that tells of them)
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/python -m pip install --quiet pip-audit
 	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
-=======
+
 pictures: $(READY)  ## record the race, the page and the demo that the README shows (needs chromium; installs pyte)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pyte
 	$(BIN)/python docs/pictures.py
->>>>>>> page
 
 wheel: $(READY)  ## a wheel in dist/ with the C++ compiled for several levels of CPUs, for machines without a compiler
 	rm -rf build

@@ -55,9 +55,10 @@ def weights_with_template(work: Path) -> Path:
     assert blocks is not None  # it is a GGUF file
     folder = work / "model"
     folder.mkdir()
-    for path in (*floats.iterdir(), *blocks.glob("*token*.json"), blocks / "chat_template.jinja"):
-        (folder / path.name).unlink(missing_ok=True)
-        (folder / path.name).symlink_to(path)
+    for name in ("model.safetensors", "config.json", "generation_config.json"):
+        (folder / name).symlink_to(floats / name)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (folder / name).symlink_to(blocks / name)
     return folder
 
 
