@@ -16,7 +16,7 @@ def test_the_table_ends_with_what_to_do() -> None:
     result = run("plan", "--parameters", "7B", "--hardware", "a100-80g", *FAST)
     assert result.exit_code == 0, result.output
     assert "7 billion parameters of 16 bits in 32 layers on a100-80g" in result.stdout
-    for name in ("none", "copying", "head", "draft-model"):
+    for name in ("none", "copying", "head", "model"):
         assert f"\n{name} " in result.stdout
     assert result.stdout.splitlines()[-1].startswith("Draft by ")
 

@@ -90,8 +90,6 @@ def second_of(ancestor: int) -> int:
             try:
                 environment = (place / "environ").read_bytes().split(b"\0")
                 above = parent_of(parent_of(int(place.name)))
-                    (Path(f"/proc/{parent}") / "stat").read_text().rpartition(")")[2].split()[1]
-                )
             except (OSError, IndexError):
                 continue
             if b"RANK=1" in environment and above == ancestor:

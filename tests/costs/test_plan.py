@@ -106,7 +106,7 @@ def test_acceptance_is_found_again_from_the_tokens_it_gives() -> None:
     [
         ("copying", 2.73, 80, 6, "tree"),
         ("head", 3.61, 25, 5, "tree"),
-        ("draft-model", 2.28, 5, 5, "chain"),
+        ("model", 2.28, 5, 5, "chain"),
     ],
 )
 def test_usual_acceptance_gives_the_published_tokens(
@@ -119,7 +119,7 @@ def test_usual_acceptance_gives_the_published_tokens(
 
 def test_no_other_size_of_chain_is_better_than_the_best() -> None:
     planner = Planner(machine_of("rtx-3090"), SEVEN)
-    source = draft_source("draft-model", acceptance_by_rank(0.75), SEVEN)
+    source = draft_source("model", acceptance_by_rank(0.75), SEVEN)
     best = planner.best(source, "chain")
     for length in range(1, 9):
         tokens = sum(0.75**count for count in range(length + 1))
@@ -161,7 +161,7 @@ def test_bad_numbers_are_refused() -> None:
         DraftSource("copying", (0.7, 0.7))
     with pytest.raises(ValueError, match="exactly where"):
         DraftSource("head", (0.7,), None, "once")
-    with pytest.raises(ValueError, match="copying, head, draft-model"):
+    with pytest.raises(ValueError, match="copying, head, model"):
         draft_source("oracle", None, SEVEN)
     with pytest.raises(ValueError, match="from 0 to 1"):
         acceptance_by_rank(1.5)

@@ -71,7 +71,7 @@ class Count(click.ParamType):
     multiple=True,
     metavar="NAME=ACCEPTANCE",
     help=(
-        "copying, head or draft-model with the share of first draft tokens accepted (0.6), shares"
+        "copying, head or model (a draft model) with the share of first draft tokens accepted (0.6), shares"
         " by rank (0.6,0.15,0.07), or tokens a pass with so many draft tokens (3.6@60)."
         " Repeatable.  [default: all three, as Vicuna-7B has them]"
     ),
@@ -121,9 +121,7 @@ def plan(
     if draft_parameters is not None:
         small = replace(size, parameters=draft_parameters, layers=_layers(draft_parameters))
     planner = Planner(machine, size, Traffic(texts, context))
-    chosen = [
-        source_of(text, size, small) for text in sources or ("copying", "head", "draft-model")
-    ]
+    chosen = [source_of(text, size, small) for text in sources or ("copying", "head", "model")]
     found = planner.choices(chosen, max_draft_tokens, max_depth)
     if as_json:
         click.echo(json.dumps(as_record(planner, found)))
@@ -256,9 +254,9 @@ def recommendation(found: "list[Plan]") -> str:
     best = found[0]
     if best.source is None:
         return "Decode plainly: no draft pays here."
-    plain_form = "chain" if best.form == "chain" else "tree"
+    name = "a draft model" if best.source == "model" else best.source
     return (
-        f"Draft by {best.source}, a {plain_form} of {best.draft_tokens} tokens on"
+        f"Draft by {name}, a {best.form} of {best.draft_tokens} tokens on"
         f" {len(best.widths)} levels: {best.speed_up:.2f} times as fast as plain decoding."
     )
 

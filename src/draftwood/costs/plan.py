@@ -237,7 +237,7 @@ class Planner:
         )
 
 
-USUAL = {"copying": 0.472, "head": 0.659, "draft-model": 0.578}
+USUAL = {"copying": 0.472, "head": 0.659, "model": 0.578}
 """Acceptance of the first rank as Vicuna-7B has it on Spec-Bench: Token Recycling emits 2.73 tokens
 a pass with 80 draft tokens on 6 levels, an EAGLE head 3.61 with 25 on 5, a draft model 2.28 with a
 chain of 5.
@@ -254,7 +254,7 @@ def draft_source(
 
     Args:
         name: ``copying`` (tables and copies, no network), ``head`` (trained on the target, one
-            layer) or ``draft-model``.
+            layer) or ``model``, a smaller one.
         acceptance: by rank; None takes the usual one.
         draft: the network of a draft model; None takes one of a hundredth of the target's size.
 
