@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from command import refused
 
 import draftwood
 from draftwood.loading.parallel import require_split
@@ -42,6 +45,18 @@ def test_heads_that_do_not_split_are_refused_with_what_would(roomy) -> None:
     assert require_split(roomy, 2) == Path(roomy)
 
 
+def test_fewer_gpus_than_processes_are_counted(roomy, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="there are 1; take --tp 1, or --device cpu"):
+        require_split(roomy, 2, device="cuda")
+
+
+def test_the_command_refuses_in_one_line(roomy) -> None:
+    assert "--tp 2" in refused("generate", "x", "--model", roomy, "--tp", "3")
+    assert "--tp 2" in refused("serve", roomy, "--tp", "3")
+
+
 def test_without_torchrun_the_cure_is_named() -> None:
     with pytest.raises(ValueError, match="torchrun --nproc-per-node=2"):
         join(2, torch.device("cpu"))
@@ -58,6 +73,35 @@ def test_two_processes_write_what_one_writes(roomy) -> None:
     assert two == one
     # the comparison can fail: other seeds write other texts
     assert one["plain at 1.0"][0] != one["plain at 0.0"][0]
+
+
+@pytest.mark.slow
+def test_a_server_over_two_processes_writes_the_same_and_ends_when_told(roomy) -> None:
+    command = [sys.executable, "-m", "draftwood.cli.main", "serve", roomy, "--dtype", "float32"]
+    started = subprocess.Popen(
+        [*command, "--tp", "2", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    facts = json.loads(started.stdout.readline())
+
+    def ask(temperature: float) -> str:
+        asked = {"model": roomy, "prompt": "one two", "max_tokens": 16, "seed": 3}
+        body = json.dumps({**asked, "temperature": temperature}).encode()
+        request = urllib.request.Request(
+            f"{facts['api']}/completions", body, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)["choices"][0]["text"]
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(ask, (0.0, 1.0, 0.5)))
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(timeout=60) == 0
+    lm = draftwood.load(roomy, dtype="float32")
+    options = {"raw": True, "max_new_tokens": 16, "seed": 3}
+    assert answers == [
+        lm.generate("one two", temperature=each, **options).text for each in (0.0, 1.0, 0.5)
+    ]
 
 
 @pytest.mark.slow

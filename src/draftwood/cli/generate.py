@@ -91,7 +91,7 @@ def generate(
     options.check_methods([method], draft_model, inexact, drafter)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
-    processes.run_over(tp, model, dtype)
+    processes.run_over(tp, model, dtype, device)
     if processes.leads():
         prompt = read_prompt(prompt)
     loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter, tp)

@@ -71,8 +71,9 @@ class Count(click.ParamType):
     multiple=True,
     metavar="NAME=ACCEPTANCE",
     help=(
-        "copying, head or model (a draft model) with the share of first draft tokens accepted (0.6), shares"
-        " by rank (0.6,0.15,0.07), or tokens a pass with so many draft tokens (3.6@60)."
+        "copying, head or model (a draft model) with the share of first draft tokens that is"
+        " accepted (0.6), shares by rank (0.6,0.15,0.07), or tokens a pass with so many draft"
+        " tokens (3.6@60)."
         " Repeatable.  [default: all three, as Vicuna-7B has them]"
     ),
 )

@@ -2,9 +2,13 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import IO, NoReturn
 
 import click
@@ -22,7 +26,7 @@ def leads() -> bool:
     return not rank()
 
 
-def run_over(tp: int, model: str, dtype: str | None) -> None:
+def run_over(tp: int, model: str, dtype: str | None, device: str | None) -> None:
     """Run this command again in so many processes and leave with its exit code.
 
     Nothing happens for one process, and in those that torchrun started.
@@ -35,7 +39,7 @@ def run_over(tp: int, model: str, dtype: str | None) -> None:
         return
     from draftwood.loading.parallel import require_split
 
-    require_split(model, tp, dtype)
+    require_split(model, tp, dtype, device)
     arguments = click.get_current_context().find_root().obj
     assert isinstance(arguments, list)
     click.get_current_context().exit(_launch(tp, arguments))
@@ -55,28 +59,45 @@ def _launch(tp: int, arguments: list[str]) -> int:
     share = max(1, (os.cpu_count() or 1) // tp)
     environment = {"OMP_NUM_THREADS": str(share), **os.environ}
     started = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, errors="replace", env=environment
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+        start_new_session=True,  # the terminal's signals come through this process alone
     )
     assert started.stderr is not None
     told: list[str] = []
     reader = threading.Thread(target=_pass_on, args=(started.stderr, told), daemon=True)
     reader.start()
-    try:
+    with _signals_go_to(started) as heard:
         code = started.wait()
-    except KeyboardInterrupt:  # torchrun has heard it too
-        started.wait()
-        raise
-    finally:
-        if started.poll() is None:
-            started.terminate()
-            started.wait()
     reader.join(timeout=5)
+    if heard:
+        return 130 if heard[0] == signal.SIGINT else 0
     if code and not any(line.startswith("draftwood: error") for line in told):
         raise OSError(
             f"a process of --tp {tp} ended early, with exit code {code}; start again, and where"
             " memory ran out with more processes or a smaller --dtype"
         )
     return 2 if code else 0
+
+
+@contextmanager
+def _signals_go_to(started: "subprocess.Popen[str]") -> Iterator[list[int]]:
+    """Hand Ctrl-C and SIGTERM on to torchrun, which hands them to all; those that came."""
+    heard: list[int] = []
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        started.send_signal(number)
+
+    before = {each: signal.signal(each, hand_on) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield heard
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _pass_on(stream: IO[str], told: list[str]) -> None:

@@ -139,7 +139,7 @@ def serve(
         drafting = config_of(speculative_config)
     settings = ServeSettings(**given, **drafting)  # type: ignore[arg-type]
 
-    processes.run_over(settings.tp, settings.model, settings.dtype)
+    processes.run_over(settings.tp, settings.model, settings.dtype, settings.device)
     if not processes.leads():
         processes.serve_the_first(settings.tp, settings.model, settings.dtype, settings.device)
 

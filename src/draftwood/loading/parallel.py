@@ -5,23 +5,37 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from transformers import AutoConfig
 
 from draftwood.loading import hub
 from draftwood.loading.folders import understood
-from draftwood.models.parallel import Channel, LeadingModel, be_silent, follow, join
+from draftwood.models.parallel import Channel, LeadingModel, follow, join, stay_behind
 from draftwood.storage.ranks import rank
 
 SPLIT = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
 """What a process holds a whole share of."""
 
 
-def require_split(name: str, processes: int, dtype: str | torch.dtype | None = None) -> Path:
+def require_split(
+    name: str,
+    processes: int,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+) -> Path:
     """The folder of a model that so many processes can hold in equal parts.
 
     Raises:
-        ValueError: for one that they cannot, and for weights that are not floats.
+        ValueError: for one that they cannot, for weights that are not floats, and for fewer GPUs.
     """
+    if not dist.is_available():
+        raise ValueError("this PyTorch runs in one process only; install another build, or no --tp")
+    gpus = torch.cuda.device_count()
+    if hub.device_of(device).type == "cuda" and gpus < processes:
+        raise ValueError(
+            f"{processes} processes need a GPU each, and there are {gpus}; take --tp {gpus}, or"
+            " --device cpu"
+        )
     if hub.integers_of(dtype) is not None:
         raise ValueError(
             f"several processes hold weights as floats, not in {dtype}; take --dtype bfloat16"
@@ -59,10 +73,10 @@ def load_parallel(
         ValueError: as ``require_split`` and ``join``.
     """
     place = hub.device_of(device)
-    folder = require_split(name, processes, dtype)
+    folder = require_split(name, processes, dtype, device)
     join(processes, place)
     if rank():
-        be_silent()
+        stay_behind()
     loaded = hub.read_folder(name, folder, dtype, place, _split(processes))
     channel = Channel()
     if rank():

@@ -6,6 +6,7 @@ drafts and random numbers need not agree.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -152,9 +153,11 @@ def join(processes: int, device: torch.device) -> None:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=IDLE)
 
 
-def be_silent() -> None:
-    """Leave the terminal to the first process."""
+def stay_behind() -> None:
+    """Leave the terminal and its signals to the first process, and end when that ends."""
     sys.stdout.flush()
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(null, stream)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
