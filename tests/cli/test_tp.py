@@ -16,6 +16,7 @@ import torch
 from command import refused
 
 import draftwood
+from draftwood.loading import hub
 from draftwood.loading.parallel import require_split
 from draftwood.models.parallel import join
 
@@ -46,7 +47,7 @@ def test_heads_that_do_not_split_are_refused_with_what_would(roomy) -> None:
 
 
 def test_fewer_gpus_than_processes_are_counted(roomy, monkeypatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(hub, "device_of", torch.device)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match="there are 1; take --tp 1, or --device cpu"):
         require_split(roomy, 2, device="cuda")
@@ -97,6 +98,7 @@ def test_a_server_over_two_processes_writes_the_same_and_ends_when_told(roomy) -
         answers = list(pool.map(ask, (0.0, 1.0, 0.5)))
     started.send_signal(signal.SIGTERM)
     assert started.wait(timeout=60) == 0
+    started.stdout.close()
     lm = draftwood.load(roomy, dtype="float32")
     options = {"raw": True, "max_new_tokens": 16, "seed": 3}
     assert answers == [
