@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": GROUND,
     "heads": GROUND,
     "loading": GROUND | {"models"},
-    "costs": GROUND | {"models"},
+    "costs": GROUND | {"models", "shapes"},
     "shapes": GROUND,
     "verifiers": GROUND,
     "sources": GROUND | {"models", "heads", "costs"},

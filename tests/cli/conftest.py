@@ -47,6 +47,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """With room for texts that take a while."""
+    return save_model(tmp_path_factory.mktemp("models") / "roomy", context=4096)
+
+
+@pytest.fixture(scope="session")
 def deep(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Deep enough for drafters that read some of its layers."""
     return save_model(tmp_path_factory.mktemp("models") / "deep", layers=6)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.cli import options
+from draftwood.cli import options, processes
 from draftwood.cli.terminal import depths, notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
 
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 @click.option(
     "--show-tree", is_flag=True, help="Draw on stderr the draft tree of which most was accepted."
 )
+@options.tp
 @options.as_json
 def generate(
     prompt: str,
@@ -70,6 +71,7 @@ def generate(
     answers: int,
     show_stats: bool,
     show_tree: bool,
+    tp: int,
     as_json: bool,
     **decoding: Any,
 ) -> None:
@@ -84,11 +86,13 @@ def generate(
       draftwood generate "Name a colour." --temperature 1 --answers 3
       draftwood generate "Describe Ada Lovelace." --json-schema person.json
     """
-    prompt = read_prompt(prompt)
     options.check_methods([method], draft_model, inexact, drafter)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
-    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
+    processes.run_over(tp, model, dtype, device)
+    if processes.leads():
+        prompt = read_prompt(prompt)
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter, tp)
     lm = loaded.using(method, measure=False)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)

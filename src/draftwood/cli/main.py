@@ -18,6 +18,7 @@ from draftwood.cli.demo import demo
 from draftwood.cli.fetch import fetch
 from draftwood.cli.generate import generate
 from draftwood.cli.methods import methods
+from draftwood.cli.plan import plan
 from draftwood.cli.report import report
 from draftwood.cli.serve import serve
 from draftwood.cli.train import train
@@ -49,6 +50,7 @@ class ErrorPolicy(click.Group):
         arguments = list(sys.argv[1:] if args is None else args)
         try:
             with _warnings_in_one_line():
+                extra.setdefault("obj", arguments)  # for those that start themselves again
                 outcome = super().main(
                     arguments, prog_name or "draftwood", standalone_mode=False, **extra
                 )
@@ -166,7 +168,21 @@ def main(context: click.Context, debug: bool) -> None:
 
 
 COMMANDS = (
-    *(generate, chat, serve, methods, fetch, compare, bench, report, check, tune, train, demo),
+    *(
+        generate,
+        chat,
+        serve,
+        methods,
+        fetch,
+        compare,
+        bench,
+        report,
+        check,
+        tune,
+        plan,
+        train,
+        demo,
+    ),
 )
 for command in COMMANDS:
     main.add_command(command)

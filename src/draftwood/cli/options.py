@@ -41,6 +41,14 @@ temperature = click.option(
     help="0 is greedy decoding.",
 )
 seed = click.option("--seed", type=int, help="The same seed gives the same text.")
+tp = click.option(
+    "--tp",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that hold the model in parts, one to a GPU where there are any.",
+)
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
 )
@@ -201,6 +209,7 @@ class LoadedModels:
         draft_model: likewise; it is loaded at once, but only methods that use it get it.
         dtype: of both, likewise, as are the device and the cache.
         drafter: folder of a trained drafter; likewise.
+        tp: processes that hold the target in parts.
     """
 
     def __init__(
@@ -211,6 +220,7 @@ class LoadedModels:
         device: str | None,
         cache: str | None = None,
         drafter: str | None = None,
+        tp: int = 1,
     ) -> None:
         import draftwood
         from draftwood.heads.folder import named, open_folder
@@ -218,7 +228,9 @@ class LoadedModels:
 
         given = named(drafter)
         stored = None if given is None else open_folder(given)
-        self.plain = draftwood.load(model, method="plain", dtype=dtype, device=device, cache=cache)
+        self.plain = draftwood.load(
+            model, method="plain", dtype=dtype, device=device, cache=cache, tp=tp
+        )
         self.trained: TrainedHead | str | None = drafter if stored is None else stored.read()
         self.draft: Model | None = None
         if draft_model is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from draftwood.cli import options
+from draftwood.cli import options, processes
 from draftwood.cli.terminal import notes
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     help="A name that requests ask for. Repeatable.  [default: MODEL]",
 )
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
+@options.tp
 @click.option("--json", "as_json", is_flag=True, help="Print where it listens as a JSON object.")
 def serve(
     method: str | None,
@@ -137,6 +138,10 @@ def serve(
             )
         drafting = config_of(speculative_config)
     settings = ServeSettings(**given, **drafting)  # type: ignore[arg-type]
+
+    processes.run_over(settings.tp, settings.model, settings.dtype, settings.device)
+    if not processes.leads():
+        processes.serve_the_first(settings.tp, settings.model, settings.dtype, settings.device)
 
     def ready(service: "TextService", address: str) -> None:
         if as_json:

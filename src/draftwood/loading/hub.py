@@ -9,6 +9,7 @@ is used from there without any network.
 import difflib
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -181,18 +182,27 @@ def load_pretrained(
 
 
 def read_folder(
-    name: str, folder: Path, dtype: str | torch.dtype | None, place: torch.device
+    name: str,
+    folder: Path,
+    dtype: str | torch.dtype | None,
+    place: torch.device,
+    split: Mapping[str, Any] | None = None,
 ) -> Pretrained:
     """The same of a folder that was found already.
+
+    Args:
+        split: what tells Transformers to load a part of the weights in each of several processes.
 
     Raises:
         MemoryError: where the weights do not fit into memory.
     """
     wanted = _dtype(dtype)
-    require_memory(weight_bytes(folder, wanted if isinstance(wanted, torch.dtype) else None), name)
+    if split is None:
+        stored = wanted if isinstance(wanted, torch.dtype) else None
+        require_memory(weight_bytes(folder, stored), name)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    more: dict[str, Any] = {}
+    more = dict(split or {})
     if place.type == "cpu" and is_mxfp4(folder):
         from transformers.utils.quantization_config import Mxfp4Config
 
@@ -215,7 +225,7 @@ def read_folder(
         raise ValueError(
             f"the model in {folder} lacks {len(missing)} weights, the first is {missing[0]}; {cure}"
         )
-    return Pretrained(model.to(place).eval(), tokenizer, name, folder)
+    return Pretrained((model if split else model.to(place)).eval(), tokenizer, name, folder)
 
 
 def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:

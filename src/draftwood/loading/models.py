@@ -49,6 +49,7 @@ def load_model(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
     cache: str | None = None,
+    processes: int = 1,
 ) -> LoadedModel:
     """The model of this name, lean where it can be.
 
@@ -64,12 +65,15 @@ def load_model(
             ``packed``.
         device: None takes CUDA where there is one, else the CPU.
         cache: ``int8`` stores keys and values in 8 bits, see ``NativeModel``; None in floats.
+        processes: of torchrun that hold the model in parts; see ``models.parallel``.
 
     Raises:
         ValueError: for unknown names and types, and for int8 and int4 where they cannot be had; the
             message says why.
         MemoryError: where the weights certainly do not fit into memory.
     """
+    if processes > 1:
+        return _in_parts(name, processes, dtype, device, cache)
     place, integers = hub.device_of(device), hub.integers_of(dtype)
     stored = _cache_of(cache, place)
     if integers is not None:
@@ -92,6 +96,22 @@ def load_model(
     label = str(hf_model.model.dtype).removeprefix("torch.")
     model = model_for(hf_model.model, cache=stored)
     return LoadedModel(model, hf_model.tokenizer, folder, _label(label, stored))
+
+
+def _in_parts(
+    name: str,
+    processes: int,
+    dtype: str | torch.dtype | None,
+    device: str | torch.device | None,
+    cache: str | None,
+) -> LoadedModel:
+    from draftwood.loading.parallel import load_parallel  # takes seconds to import
+
+    if cache is not None:
+        raise ValueError("a model in several processes caches floats; leave cache out")
+    model, read = load_parallel(name, processes, dtype, device)
+    label = str(read.model.dtype).removeprefix("torch.")
+    return LoadedModel(model, read.tokenizer, read.path, f"{label}, {processes} processes")
 
 
 def load_format(name: str, format: str, device: str | torch.device | None = None) -> LoadedModel:

@@ -150,17 +150,14 @@ class CachePool:
         """
         if list(path) == list(range(len(path))):
             return
-        nodes = torch.tensor(path).to(self.device, non_blocking=True) + start
         with self.lock:
-            for block in self._blocks.values():
-                block[:, slot, start : start + len(path)] = block[:, slot].index_select(1, nodes)
+            self._move(slot, start, path)
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Write the first ``length`` tokens of one slot to another, which is in use too."""
         with self.lock:
             self._ends[target] = max(self._ends[target], length)
-            for block in self._blocks.values():
-                block[:, target, :length] = block[:, source, :length]
+            self._duplicate(source, target, length)
 
     def blocks_wanted(self, slot: int, start: int, count: int) -> int:
         """There are no blocks."""
@@ -175,6 +172,15 @@ class CachePool:
             start = max(0, length - theirs.shape[1])
             newest = theirs[:, theirs.shape[1] - (length - start) :]
             ours[slot, start:length] = newest.transpose(0, 1)
+
+    def _move(self, slot: int, start: int, path: Sequence[int]) -> None:
+        nodes = torch.tensor(path).to(self.device, non_blocking=True) + start
+        for block in self._blocks.values():
+            block[:, slot, start : start + len(path)] = block[:, slot].index_select(1, nodes)
+
+    def _duplicate(self, source: int, target: int, length: int) -> None:
+        for block in self._blocks.values():
+            block[:, target, :length] = block[:, source, :length]
 
     def _zeros(self, count: int, shape: Shape, slots: int = 0, capacity: int = 0) -> Tensor:
         heads, dim = shape

@@ -33,7 +33,7 @@ class TransformersModel(PoolOfSequences[CachePool]):
 
     def __init__(self, hf_model: PreTrainedModel, pool: CachePool | None = None) -> None:
         require_tree_support(hf_model)
-        pool = pool or CachePool(_layer_shapes(hf_model), hf_model.dtype, hf_model.device)
+        pool = pool or CachePool(layer_shapes(hf_model), hf_model.dtype, hf_model.device)
         abilities: set[Ability] = {"hidden", "fork"}
         abilities |= {"partial"} if list_of_layers(hf_model) else set()
         abilities |= {"ends"} if final_norm(hf_model) else set()
@@ -136,7 +136,7 @@ def _padded(rows: Sequence[Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def _layer_shapes(hf_model: PreTrainedModel) -> list[LayerShape]:
+def layer_shapes(hf_model: PreTrainedModel) -> list[LayerShape]:
     """Shapes of the keys and values each layer caches, found by running one token."""
     cache = DynamicCache()
     hf_model(

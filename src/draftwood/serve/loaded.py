@@ -40,7 +40,7 @@ class LoadedTarget:
         where: dict[str, Any] = {
             name: getattr(settings, name) for name in ("dtype", "device", "cache")
         }
-        self.plain = load(settings.model, method="plain", **where)
+        self.plain = load(settings.model, method="plain", tp=settings.tp, **where)
         if stored is not None:
             self._trained = stored.read()
         if settings.draft_model is not None:

@@ -41,6 +41,7 @@ class ServeSettings:
         api_keys: one of them must come with each request; empty asks for none.
         served_names: names under which requests may ask for the model; empty takes its own.
         inexact: allow methods that change what the model says.
+        tp: processes that hold the model in parts.
 
     Raises:
         ValueError: for a number out of range, and an open address without an API key.
@@ -63,9 +64,10 @@ class ServeSettings:
     api_keys: tuple[str, ...] = ()
     served_names: tuple[str, ...] = ()
     inexact: bool = False
+    tp: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("max_batch", 1), ("max_queue", 0), ("port", 0)):
+        for name, least in (("max_batch", 1), ("max_queue", 0), ("port", 0), ("tp", 1)):
             require_whole(name, getattr(self, name))
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")

@@ -325,6 +325,7 @@ def load(
     device: str | torch.device | None = None,
     cache: str | None = None,
     curve: Callable[[int], float] | None = None,
+    tp: int = 1,
 ) -> LanguageModel:
     """A language model by name, or around a Transformers model already in memory.
 
@@ -344,6 +345,8 @@ def load(
             their trees by it, for instance a ``Curve`` of ``draftwood.costs.curve``. None takes the
             one that ``draftwood tune`` or an earlier load stored, or measures it, which takes at
             most 3 s, or 1 s for a model already in memory.
+        tp: processes of torchrun that hold the target in parts. All of them call this; the first
+            one gets the model, the others serve it and exit when it has ended.
 
     Raises:
         TypeError: for a curve that is no function.
@@ -354,7 +357,7 @@ def load(
     given = named(drafter)
     methods.require([method], draft_model is not None, drafter=given is not None)
     stored = None if given is None else _opened(given)
-    plain = _plain(model, tokenizer, dtype, device, cache, curve)
+    plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device, cache)
@@ -399,11 +402,14 @@ def _plain(
     device: str | torch.device | None,
     cache: str | None,
     curve: Callable[[int], float] | None,
+    tp: int,
 ) -> LanguageModel:
     if isinstance(model, str):
-        loaded = load_model(model, dtype, device, cache)
+        loaded = load_model(model, dtype, device, cache, tp)
         target, tokenizer, name = loaded.model, tokenizer or loaded.tokenizer, model
         calibration = Calibration(target, loaded.folder, loaded.dtype, curve)
+    elif tp > 1:
+        raise ValueError("several processes load a model by its name; give one, or leave tp out")
     elif tokenizer is None:
         raise ValueError(
             "a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)"

@@ -1,0 +1,197 @@
+"""Whether ``draftwood plan`` says what was measured: curves of this machine, speed-ups of papers.
+
+    python benchmarks/plan.py            # tables; the exit code is 1 where a check fails
+    python benchmarks/plan.py --bandwidth 10   # with every bandwidth ten times too large
+    python benchmarks/plan.py --write    # puts the tables into docs/scaling.md
+
+Both draw on figures that are stored; nothing is timed.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from draftwood.costs.curve import Curve
+from draftwood.costs.machine import Machine, ModelSize, machine_of
+from draftwood.costs.plan import DraftSource, Planner, Traffic, head_of
+
+RESULTS = Path(__file__).with_name("results")
+PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
+BEGIN, END = "<!-- checks -->\n", "<!-- end -->\n"
+TOLERANCE = 0.10  # of predicted T(n)/T(1)
+
+# parameters that each row is multiplied with; bytes of weights that a run records
+SIZES = {
+    "smollm2-135m": ModelSize(134.5e6, 8 * 96_436_224 / 134.5e6, 30),
+    "tinyllama-1.1b": ModelSize(1034.5e6, 8 * 1_099_071_488 / 1034.5e6, 22),
+}
+
+
+@dataclass(frozen=True)
+class CurveCheck:
+    """Predicted and measured T(n)/T(1) of one model, from the other's curve.
+
+    Attributes:
+        seconds: by nodes over those measured; 1 where absolute times agree too.
+    """
+
+    run: str
+    fitted_to: str
+    model: str
+    nodes: tuple[int, ...]
+    measured: tuple[float, ...]
+    predicted: tuple[float, ...]
+    seconds: float
+
+    @property
+    def worst(self) -> float:
+        return max(abs(p / m - 1) for p, m in zip(self.predicted, self.measured, strict=True))
+
+    @property
+    def passes(self) -> bool:
+        return self.worst <= TOLERANCE
+
+
+def stored_curves() -> dict[str, dict[str, Curve]]:
+    """Curves of both models in int8, by the run that measured them."""
+    runs: dict[str, dict[str, Curve]] = {"tune": {}, "cost": {}}
+    for model, folder in (("smollm2-135m", "methods"), ("tinyllama-1.1b", "tinyllama")):
+        found = json.loads((RESULTS / folder / "run.json").read_text())["curve"]
+        runs["tune"][model] = Curve(tuple(found["nodes"]), tuple(found["seconds"]))
+    times: dict[str, dict[int, float]] = {}
+    for line in (RESULTS / "cost" / "records.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["method"] == "int8" and record["prompt"] == "128 tokens":
+            by_nodes = times.setdefault(record["model"], {})
+            by_nodes[record["nodes"]] = record["stats"]["milliseconds"] / 1e3
+    runs["cost"] = {model: Curve.fit(times[model]) for model in SIZES}
+    return runs
+
+
+def check_curve(run: str, curves: dict[str, Curve], source: str, scale: float = 1.0) -> CurveCheck:
+    """Fit the machine to one model's curve and predict the other's."""
+    (target,) = SIZES.keys() - {source}
+    machine = Machine.fitted(curves[source], SIZES[source])
+    machine = replace(machine, bandwidth=scale * machine.bandwidth)
+    curve = curves[target]
+    seconds = [machine.seconds(SIZES[target], nodes) for nodes in curve.nodes]
+    return CurveCheck(
+        run,
+        source,
+        target,
+        curve.nodes,
+        tuple(each / curve.seconds[0] for each in curve.seconds),
+        tuple(each / seconds[0] for each in seconds),
+        seconds[0] / curve.seconds[0],
+    )
+
+
+VICUNA = {
+    "7B": ModelSize(6.61e9, 16, 32, 4.0 * 32 * 4096),
+    "13B": ModelSize(12.85e9, 16, 40, 4.0 * 40 * 5120),
+    "33B": ModelSize(32.3e9, 16, 60, 4.0 * 60 * 6656),
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A speed-up of Spec-Bench's leaderboard: greedy, one text, float16, Transformers.
+
+    Attributes:
+        tokens: emitted per pass, as published.
+        widths: draft tokens by level.
+        low, high: slowest and fastest of the six tasks.
+        overall: of all.
+    """
+
+    method: str
+    target: str
+    hardware: str
+    tokens: float
+    widths: tuple[int, ...]
+    low: float
+    high: float
+    overall: float
+
+
+MEDUSA = (10, 25, 20, 8)  # 63 draft tokens, four heads; what counts is how many
+EAGLE = (4, 8, 6, 5, 2)  # 25, one level after another
+EAGLE_2 = (10, 16, 12, 10, 7, 4)  # 59, six levels
+PUBLISHED = (
+    Published("Medusa", "7B", "a100-80g", 2.32, MEDUSA, 1.51, 2.05, 1.78),
+    Published("EAGLE", "7B", "a100-80g", 3.61, EAGLE, 1.99, 2.67, 2.29),
+    Published("Medusa", "13B", "a100-80g", 2.39, MEDUSA, 1.58, 2.00, 1.75),
+    Published("EAGLE", "13B", "a100-80g", 3.64, EAGLE, 1.96, 2.70, 2.34),
+    Published("Medusa", "33B", "a100-80g", 2.33, MEDUSA, 1.62, 2.07, 1.79),
+    Published("EAGLE", "33B", "a100-80g", 3.39, EAGLE, 2.05, 2.99, 2.47),
+    Published("Medusa", "7B", "rtx-3090", 2.32, MEDUSA, 1.22, 1.64, 1.44),
+    Published("EAGLE", "7B", "rtx-3090", 3.57, EAGLE, 1.81, 2.54, 2.16),
+    Published("EAGLE-2", "7B", "rtx-3090", 4.36, EAGLE_2, 1.82, 2.71, 2.25),
+)
+CALIBRATED = PUBLISHED[:2]  # the constants of the engine come from these, and predict all others
+
+
+def predicted(row: Published, scale: float = 1.0) -> float:
+    """The speed-up that the cost model says of a published configuration."""
+    machine, size = machine_of(row.hardware, "transformers"), VICUNA[row.target]
+    machine = replace(machine, bandwidth=scale * machine.bandwidth)
+    if row.method == "Medusa":
+        heads = ModelSize(5 * 0.147e9 * size.parameters / 6.61e9, 16, 1)
+        source = DraftSource("head", (0.6,), heads, "once")
+    else:
+        source = DraftSource("head", (0.6,), head_of(size), "by level")
+    return Planner(machine, size, Traffic()).price(source, row.tokens, row.widths).speed_up
+
+
+def within(row: Published, speed_up: float) -> bool:
+    return row.low <= speed_up <= row.high
+
+
+def tables(scale: float = 1.0) -> tuple[list[str], bool]:
+    """Markdown of both checks, and whether all of them pass."""
+    good, lines = (
+        True,
+        ["| run | fitted to | predicts | T(n)/T(1) off by | passes |", "|---" * 5 + "|"],
+    )
+    for run, curves in stored_curves().items():
+        for source in SIZES:
+            found = check_curve(run, curves, source, scale)
+            good &= found.passes or run != "tune"  # what built the older run is not known
+            lines.append(
+                f"| {run} | {source} | {found.model} | at most {found.worst:.1%}"
+                f" | {'yes' if found.passes else 'NO'} |"
+            )
+    lines += ["", "| method | target | hardware | published, by task | says | within | |"]
+    lines.append("|---" * 7 + "|")
+    for row in PUBLISHED:
+        speed_up = predicted(row, scale)
+        good &= within(row, speed_up)
+        lines.append(
+            f"| {row.method} | Vicuna-{row.target} | {row.hardware} | {row.overall:.2f}"
+            f" ({row.low:.2f} to {row.high:.2f}) | {speed_up:.2f}"
+            f" | {'yes' if within(row, speed_up) else 'NO'}"
+            f" | {'calibrated' if row in CALIBRATED else 'predicted'} |"
+        )
+    return lines, good
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print both tables; 0 where all of them pass."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bandwidth", type=float, default=1.0, help="multiply every bandwidth")
+    parser.add_argument("--write", action="store_true", help="put the tables into the page")
+    given = parser.parse_args(arguments)
+    lines, good = tables(given.bandwidth)
+    print("\n".join(lines))
+    if given.write:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        after = rest.partition(END)[2]
+        PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + after)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Commands that start themselves again in several processes, under torchrun."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import IO, NoReturn
+
+import click
+
+from draftwood.storage.ranks import rank
+
+NOISE = re.compile(r"[EWIC]\d{4} \d\d:|\*{5}|\[rank\d+\]|\[W")
+"""How lines of torchrun's own begin, and of PyTorch's."""
+FAILURE = re.compile(r"E\d{4} \d\d:|Traceback \(most recent")
+"""After these torchrun alone speaks, apart from errors in one line."""
+
+
+def leads() -> bool:
+    """Whether this process decides and prints: the only one, or torchrun's first."""
+    return not rank()
+
+
+def run_over(tp: int, model: str, dtype: str | None, device: str | None) -> None:
+    """Run this command again in so many processes and leave with its exit code.
+
+    Nothing happens for one process, and in those that torchrun started.
+
+    Raises:
+        ValueError: for a model that cannot be split so.
+        OSError: where a process died.
+    """
+    if tp == 1 or rank() is not None:
+        return
+    from draftwood.loading.parallel import require_split
+
+    require_split(model, tp, dtype, device)
+    arguments = click.get_current_context().find_root().obj
+    assert isinstance(arguments, list)
+    click.get_current_context().exit(_launch(tp, arguments))
+
+
+def serve_the_first(tp: int, model: str, dtype: str | None, device: str | None) -> NoReturn:
+    """Hold a part of the model until the first process ends."""
+    from draftwood.loading.parallel import load_parallel
+
+    load_parallel(model, tp, dtype, device)
+    raise SystemExit(0)
+
+
+def _launch(tp: int, arguments: list[str]) -> int:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={tp}", "-m", "draftwood.cli.main", *arguments]
+    share = max(1, (os.cpu_count() or 1) // tp)
+    environment = {"OMP_NUM_THREADS": str(share), **os.environ}
+    started = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+        start_new_session=True,  # the terminal's signals come through this process alone
+    )
+    assert started.stderr is not None
+    told: list[str] = []
+    reader = threading.Thread(target=_pass_on, args=(started.stderr, told), daemon=True)
+    reader.start()
+    with _signals_go_to(started) as heard:
+        code = started.wait()
+    reader.join(timeout=5)
+    if heard:
+        return 130 if heard[0] == signal.SIGINT else 0
+    if code and not any(line.startswith("draftwood: error") for line in told):
+        raise OSError(
+            f"a process of --tp {tp} ended early, with exit code {code}; start again, and where"
+            " memory ran out with more processes or a smaller --dtype"
+        )
+    return 2 if code else 0
+
+
+@contextmanager
+def _signals_go_to(started: "subprocess.Popen[str]") -> Iterator[list[int]]:
+    """Hand Ctrl-C and SIGTERM on to torchrun, which hands them to all; those that came."""
+    heard: list[int] = []
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        started.send_signal(number)
+
+    before = {each: signal.signal(each, hand_on) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield heard
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _pass_on(stream: IO[str], told: list[str]) -> None:
+    """Print what the first process says, without torchrun's own lines after an error."""
+    quiet = False
+    for line in stream:
+        quiet = quiet or FAILURE.match(line) is not None
+        if line.startswith("draftwood: ") or not (quiet or NOISE.match(line)):
+            told.append(line)
+            click.echo(line, nl=False, err=True)

@@ -1,0 +1,236 @@
+"""What a forward pass takes, from a machine's bandwidth and compute and a model's size.
+
+A pass reads all weights once, whatever it runs, and multiplies them with every row. It takes the
+longer of the two, rounded where both are alike, and what each layer costs however few the rows are.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from draftwood.costs.curve import Curve
+
+PEAK_BANDWIDTH, PEAK_COMPUTE = 0.8, 0.7
+"""Shares of a GPU's data sheet that dense layers reach."""
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """What a pass reads and multiplies.
+
+    Attributes:
+        parameters: that each row is multiplied with: all matrices and the output head, without the
+            rows of embeddings that are only looked up; of a mixture of experts, those in use.
+        bits: of a weight, scales included.
+        layers: of the decoder.
+        cache_bytes: of keys and values for each token of context.
+
+    Raises:
+        ValueError: for sizes that are not above 0.
+    """
+
+    parameters: float
+    bits: float = 16.0
+    layers: int = 32
+    cache_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (min(self.parameters, self.bits, self.layers) > 0 and self.cache_bytes >= 0):
+            raise ValueError(
+                "a model needs parameters, bits and layers above 0, got"
+                f" {self.parameters:g}, {self.bits:g} and {self.layers}"
+            )
+
+    @property
+    def weight_bytes(self) -> float:
+        return self.parameters * self.bits / 8
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What runs the layers, by what it costs however few the rows are.
+
+    Attributes:
+        per_pass: seconds of a pass beside its layers: the output head's call, sampling, waiting.
+        per_layer: seconds of launching a layer's kernels, or of threads that meet.
+        per_tree_layer: seconds that a layer takes longer under a tree's mask, with the keys and
+            values of accepted tokens put in order.
+    """
+
+    per_pass: float = 0.0
+    per_layer: float = 0.0
+    per_tree_layer: float = 0.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A processor with its memory.
+
+    Attributes:
+        bandwidth: bytes a second that passes read.
+        compute: operations a second that passes do, a multiplication and an addition being two.
+        sharpness: exponent of the norm that rounds the corner between the two; infinity has none.
+        engine: what runs the layers.
+
+    Raises:
+        ValueError: for numbers that are not above 0, and a sharpness below 1.
+    """
+
+    name: str
+    bandwidth: float
+    compute: float
+    sharpness: float = 4.0
+    engine: Engine = Engine()
+
+    def __post_init__(self) -> None:
+        if not (min(self.bandwidth, self.compute) > 0 and self.sharpness >= 1):
+            raise ValueError(
+                f"bandwidth and compute must be above 0 and sharpness at least 1, got"
+                f" {self.bandwidth:g}, {self.compute:g} and {self.sharpness:g}"
+            )
+
+    def seconds(
+        self,
+        size: ModelSize,
+        rows: float = 1,
+        *,
+        texts: int = 1,
+        context: int = 0,
+        tree: bool = False,
+    ) -> float:
+        """Seconds of one pass over so many rows in all.
+
+        Args:
+            texts: that the rows belong to; each reads its own keys and values.
+            context: tokens before the rows in each text.
+            tree: whether rows are trees of draft tokens.
+        """
+        read = size.weight_bytes + texts * context * size.cache_bytes
+        memory, products = read / self.bandwidth, 2 * size.parameters * rows / self.compute
+        layer = self.engine.per_layer + tree * self.engine.per_tree_layer
+        fixed = self.engine.per_pass + size.layers * layer
+        return _rounded(memory, products, self.sharpness) + fixed
+
+    @classmethod
+    def fitted(cls, curve: Curve, size: ModelSize, name: str = "measured here") -> "Machine":
+        """The machine whose passes take what a curve says of one model.
+
+        Least squares of logarithms over the sizes measured. What a layer costs by itself cannot be
+        told from reading its weights, and counts as that.
+
+        Raises:
+            ValueError: for a curve of fewer than 3 sizes, which tells bandwidth from compute no
+                more.
+        """
+        if len(curve.nodes) < 3:
+            raise ValueError(
+                f"a curve needs 3 sizes or more to fit a machine to, got {len(curve.nodes)};"
+                " draftwood tune --seconds 30 measures more"
+            )
+        balance, sharpness = _fit(curve)
+        scale = math.exp(_offset(curve, balance, sharpness))
+        return cls(
+            name, size.weight_bytes / scale, 2 * size.parameters / (scale * balance), sharpness
+        )
+
+
+def _rounded(memory: float, products: float, sharpness: float) -> float:
+    larger, smaller = max(memory, products), min(memory, products)
+    if math.isinf(sharpness):
+        return larger
+    return larger * (1 + (smaller / larger) ** sharpness) ** (1 / sharpness)
+
+
+def _logs(curve: Curve, balance: float, sharpness: float) -> Iterator[float]:
+    """How far measured times are from passes of which one reads for a second."""
+    for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True):
+        yield math.log(seconds / _rounded(1.0, balance * nodes, sharpness))
+
+
+def _offset(curve: Curve, balance: float, sharpness: float) -> float:
+    return sum(_logs(curve, balance, sharpness)) / len(curve.nodes)
+
+
+def _fit(curve: Curve) -> tuple[float, float]:
+    """Products of a row over reading, and the corner's sharpness: a grid that narrows."""
+
+    def error(point: tuple[float, float]) -> float:
+        logs = list(_logs(curve, math.exp(point[0]), math.exp(point[1])))
+        mean = sum(logs) / len(logs)
+        return sum((value - mean) ** 2 for value in logs)
+
+    best, reach = (math.log(0.03), math.log(3.0)), (math.log(300.0), math.log(3.0))
+    steps = [step / 6 for step in range(-6, 7)]
+    for _ in range(12):
+        found = [
+            (best[0] + reach[0] * x, max(0.0, best[1] + reach[1] * y)) for x in steps for y in steps
+        ]
+        best = min((best, *found), key=error)
+        reach = reach[0] / 2, reach[1] / 2
+    return math.exp(best[0]), math.exp(best[1])
+
+
+ENGINES = {
+    "native": Engine(),
+    "graphs": Engine(100e-6, 15e-6, 5e-6),
+    # launched one by one from Python: 35.5 tokens/s of Vicuna-7B on an A100 without drafts, and
+    # Medusa's and EAGLE's speed-ups there on Spec-Bench
+    "transformers": Engine(1.2e-3, 0.585e-3, 0.122e-3),
+}
+"""By name: C++ on CPUs, recorded CUDA graphs, and Transformers without them."""
+
+
+def _gpu(name: str, gigabytes: float, teraflops: float) -> Machine:
+    return Machine(
+        name,
+        PEAK_BANDWIDTH * gigabytes * 1e9,
+        PEAK_COMPUTE * teraflops * 1e12,
+        engine=ENGINES["graphs"],
+    )
+
+
+# GB/s and dense TFLOP/s in bfloat16 that add in float32, from the makers' data sheets
+GPUS = {
+    "t4": (320, 65),
+    "rtx-3090": (936, 35.6),
+    "rtx-4090": (1008, 165),
+    "l40": (864, 181),
+    "l40s": (864, 362),
+    "a100-40g": (1555, 312),
+    "a100-80g": (2039, 312),
+    "h100": (3350, 989),
+    "h200": (4800, 989),
+    "b200": (8000, 2250),
+}
+MACHINES = {
+    **{name: _gpu(name, *sheet) for name, sheet in GPUS.items()},
+    # fitted to TinyLlama-1.1B's curve in int8, benchmarks/results/tinyllama
+    "epyc-2-cores": Machine("epyc-2-cores", 31.1e9, 557e9, 1.73),
+}
+"""Hardware by name."""
+
+
+def machine_of(name: str, engine: str | None = None) -> Machine:
+    """Known hardware, with an engine other than its usual one if named.
+
+    Raises:
+        ValueError: for names that nobody knows.
+    """
+    if name not in MACHINES:
+        raise ValueError(
+            f"hardware {name!r} is not known; take one of {', '.join(MACHINES)}, or give"
+            " --bandwidth and --compute"
+        )
+    found = MACHINES[name]
+    return found if engine is None else with_engine(found, engine)
+
+
+def with_engine(machine: Machine, engine: str) -> Machine:
+    """A machine whose layers are run by this engine.
+
+    Raises:
+        ValueError: for an engine that nobody knows.
+    """
+    if engine not in ENGINES:
+        raise ValueError(f"engine {engine!r} is not known; take one of {', '.join(ENGINES)}")
+    return replace(machine, engine=ENGINES[engine])

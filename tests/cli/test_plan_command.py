@@ -1,0 +1,74 @@
+import json
+
+import pytest
+from command import run
+
+FAST = ("--max-draft-tokens", "16", "--max-depth", "4")
+
+
+def planned(*arguments: str) -> dict:
+    result = run("plan", *arguments, *FAST, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_table_ends_with_what_to_do() -> None:
+    result = run("plan", "--parameters", "7B", "--hardware", "a100-80g", *FAST)
+    assert result.exit_code == 0, result.output
+    assert "7 billion parameters of 16 bits in 32 layers on a100-80g" in result.stdout
+    for name in ("none", "copying", "head", "model"):
+        assert f"\n{name} " in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("Draft by ")
+
+
+def test_json_says_the_same_in_numbers() -> None:
+    found = planned("--parameters", "7B", "--bandwidth", "800", "--compute", "100", "--texts", "2")
+    best = found["plans"][0]
+    assert best["speed_up"] == max(each["speed_up"] for each in found["plans"])
+    assert f"{best['speed_up']:.2f} times" in found["recommendation"]
+    (plain,) = [each for each in found["plans"] if each["source"] is None]
+    assert plain["speed_up"] == 1
+    assert found["machine"]["bytes_per_second"] == 8e11
+
+
+def test_no_draft_is_recommended_where_none_pays() -> None:
+    found = planned("--parameters", "7B", "--hardware", "t4", "--source", "head=0.01")
+    assert found["recommendation"] == "Decode plainly: no draft pays here."
+
+
+def test_sources_are_given_by_ranks_and_by_tokens() -> None:
+    given = ("--parameters", "1B", "--hardware", "l40")
+    by_tokens = planned(*given, "--source", "copying=2@16")
+    by_ranks = planned(*given, "--source", "copying=0.5,0.2")
+    assert {each["source"] for each in by_tokens["plans"]} == {None, "copying"}
+    assert by_ranks["plans"][0]["block_efficiency"] > 1
+
+
+def test_the_size_is_read_from_a_model_and_the_machine_from_its_curve(target) -> None:
+    read = planned("--model", target, "--hardware", "epyc-2-cores")
+    measured = planned("--measure", target)
+    assert read["model"]["layers"] == measured["model"]["layers"]
+    assert read["model"]["parameters"] == measured["model"]["parameters"] > 0
+    assert "measured here" in measured["machine"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cure"),
+    [
+        ((), "--hardware NAME"),
+        (("--hardware", "h100"), "--parameters 7B"),
+        (("--hardware", "h100", "--measure"), "in one way"),
+        (("--bandwidth", "800", "--parameters", "7B"), "--compute TFLOP/s"),
+        (("--hardware", "abacus", "--parameters", "7B"), "a100-80g"),
+        (("--hardware", "h100", "--parameters", "many"), "7B or 135M"),
+        (("--hardware", "h100", "--parameters", "7B", "--model", "x"), "not both"),
+        (("--hardware", "h100", "--parameters", "7B", "--source", "head=x"), "head=0.6"),
+        (("--hardware", "h100", "--parameters", "7B", "--source", "oracle=1"), "copying, head"),
+        (("--hardware", "h100", "--parameters", "7B", "--engine", "steam"), "graphs"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(arguments, cure) -> None:
+    result = run("plan", *arguments)
+    assert result.exit_code == 2
+    assert cure in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,170 @@
+"""Plans agree with curves and papers; wrong machines do not."""
+
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from draftwood.costs.curve import Curve
+from draftwood.costs.machine import MACHINES, Machine, ModelSize, machine_of
+from draftwood.costs.plan import (
+    USUAL,
+    DraftSource,
+    Planner,
+    Traffic,
+    acceptance_by_rank,
+    acceptance_for,
+    draft_source,
+    expected,
+    widths_of,
+)
+from draftwood.shapes.sequoia import plan as best_tree
+
+ROOT = Path(__file__).resolve().parents[2]
+SEVEN = ModelSize(6.6e9)
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_plan", ROOT / "benchmarks" / "plan.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["check_plan"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("source", ["smollm2-135m", "tinyllama-1.1b"])
+def test_one_models_curve_predicts_the_others_within_ten_percent(script, source) -> None:
+    curves = script.stored_curves()["tune"]
+    assert script.check_curve("tune", curves, source).worst <= 0.10
+
+
+def test_published_speed_ups_are_predicted_within_their_spread(script) -> None:
+    foreign = [row for row in script.PUBLISHED if row not in script.CALIBRATED]
+    assert len(foreign) == 7
+    outside = [row for row in foreign if not script.within(row, script.predicted(row))]
+    assert not outside
+
+
+@pytest.mark.parametrize("scale", [0.25, 10.0])
+def test_a_wrong_bandwidth_fails_both_checks(script, scale) -> None:
+    for source in script.SIZES:
+        curves = script.stored_curves()["tune"]
+        assert not script.check_curve("tune", curves, source, scale).passes
+    assert not all(script.within(row, script.predicted(row, scale)) for row in script.PUBLISHED)
+    assert script.main([]) == 0
+    assert script.main(["--bandwidth", str(scale)]) == 1
+
+
+def test_the_page_shows_the_checks_as_they_come_out(script) -> None:
+    page = (ROOT / "docs" / "scaling.md").read_text()
+    for line in script.tables()[0]:
+        assert line in page
+
+
+def test_a_machine_is_found_again_from_the_curve_it_makes() -> None:
+    machine = Machine("", 40e9, 600e9, 2.0)
+    nodes = (1, 2, 4, 8, 16, 32, 64)
+    size = ModelSize(1e9, 8.5)
+    curve = Curve(nodes, tuple(machine.seconds(size, count) for count in nodes))
+    found = Machine.fitted(curve, size)
+    assert found.bandwidth == pytest.approx(machine.bandwidth, rel=0.01)
+    assert found.compute == pytest.approx(machine.compute, rel=0.01)
+    assert found.sharpness == pytest.approx(machine.sharpness, rel=0.02)
+    with pytest.raises(ValueError, match="tune"):
+        Machine.fitted(Curve((1, 2), (1.0, 1.0)), size)
+
+
+def test_a_pass_takes_the_longer_of_reading_and_multiplying() -> None:
+    machine = Machine("", 1e9, 1e12, math.inf)
+    size = ModelSize(1e9, 8, 10, cache_bytes=1000)
+    assert machine.seconds(size) == pytest.approx(1.0)
+    assert machine.seconds(size, 1000) == pytest.approx(2.0)
+    assert machine.seconds(size, texts=2, context=1000) == pytest.approx(1.002)
+
+
+def test_acceptance_is_found_again_from_the_tokens_it_gives() -> None:
+    ranks = acceptance_by_rank(0.7)
+    tokens = expected(ranks, best_tree(ranks, 20, 5))
+    assert acceptance_for(tokens, 20, 5)[0] == pytest.approx(0.7, abs=1e-3)
+    chain = acceptance_for(2.28, 5, 5, "chain")[0]
+    assert sum(chain**count for count in range(6)) == pytest.approx(2.28, abs=1e-3)
+    for first in (0.0, 0.3, 0.6, 0.8, 1.0):
+        assert sum(acceptance_by_rank(first)) <= 1
+    for tokens in (1.0, 7.0):
+        with pytest.raises(ValueError, match="between 1 and 6"):
+            acceptance_for(tokens, 20, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "draft_tokens", "depth", "form"),
+    [
+        ("copying", 2.73, 80, 6, "tree"),
+        ("head", 3.61, 25, 5, "tree"),
+        ("model", 2.28, 5, 5, "chain"),
+    ],
+)
+def test_usual_acceptance_gives_the_published_tokens(
+    name, tokens, draft_tokens, depth, form
+) -> None:
+    ranks = acceptance_by_rank(USUAL[name])[: 1 if form == "chain" else None]
+    reached = expected(ranks, best_tree(ranks, draft_tokens, depth))
+    assert reached == pytest.approx(tokens, rel=0.01)
+
+
+def test_no_other_size_of_chain_is_better_than_the_best() -> None:
+    planner = Planner(machine_of("rtx-3090"), SEVEN)
+    source = draft_source("model", acceptance_by_rank(0.75), SEVEN)
+    best = planner.best(source, "chain")
+    for length in range(1, 9):
+        tokens = sum(0.75**count for count in range(length + 1))
+        tried = planner.price(source, tokens, (1,) * length, "chain")
+        assert tried.tokens_per_second <= best.tokens_per_second * (1 + 1e-9)
+    assert widths_of([(0,), (1,), (0, 0)]) == (2, 1)
+
+
+def test_trees_shrink_as_texts_share_a_pass_and_stop_to_pay() -> None:
+    source = draft_source("head", None, SEVEN)
+    sizes, gains = [], []
+    for texts in (1, 4, 16, 256):
+        planner = Planner(machine_of("a100-80g"), SEVEN, Traffic(texts))
+        best = planner.best(source, "tree", 32, 6)
+        sizes.append(best.draft_tokens)
+        gains.append(best.speed_up)
+    assert sizes == sorted(sizes, reverse=True)
+    assert gains == sorted(gains, reverse=True)
+    busy = Planner(machine_of("a100-80g"), SEVEN, Traffic(4096))
+    assert busy.choices([source], 8, 4)[0].source is None
+
+
+def test_drafts_never_accepted_are_not_recommended() -> None:
+    planner = Planner(machine_of("h100"), SEVEN)
+    hopeless = DraftSource("copying", (0.0, 0.0))
+    assert planner.choices([hopeless], 4, 2)[0].source is None
+
+
+def test_bad_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"take one of t4, .*h100"):
+        machine_of("abacus")
+    with pytest.raises(ValueError, match="native, graphs, transformers"):
+        machine_of("h100", "steam")
+    with pytest.raises(ValueError, match="above 0"):
+        ModelSize(0)
+    with pytest.raises(ValueError, match="above 0"):
+        Machine("", 0, 1)
+    with pytest.raises(ValueError, match="at most 1"):
+        DraftSource("copying", (0.7, 0.7))
+    with pytest.raises(ValueError, match="exactly where"):
+        DraftSource("head", (0.7,), None, "once")
+    with pytest.raises(ValueError, match="copying, head, model"):
+        draft_source("oracle", None, SEVEN)
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        acceptance_by_rank(1.5)
+    with pytest.raises(ValueError, match="at least 0"):
+        Traffic(1, -1)
+    assert all(machine.name == name for name, machine in MACHINES.items())
