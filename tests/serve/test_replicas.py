@@ -152,13 +152,11 @@ def replicas_of(parent: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def served(
-    endless: str, tmp_path_factory: pytest.TempPathFactory
+    endless: str,
 ) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any]]]:
     """Two replicas with a thread each."""
     pytest.importorskip("ray")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DRAFTWOOD_HOME", str(tmp_path_factory.mktemp("replicas")))
-        process, facts = start(endless, "--replicas", "2", "--threads", "1", "--method", "suffix")
+    process, facts = start(endless, "--replicas", "2", "--threads", "1", "--method", "suffix")
     with process:
         try:
             yield process, facts
