@@ -1,6 +1,6 @@
 """draftwood's proposers in vLLM, beside vLLM's own n-gram proposer.
 
-    python benchmarks/vllm_proposer.py          # about ten minutes
+    python benchmarks/vllm_proposer.py          # about twenty minutes
 
 vLLM runs on the CPU in an environment of its own, which `serving.py prepare` makes too, greedily in
 float32, with the same prompts for every arm. Acceptance is what vLLM counts: its mean acceptance
