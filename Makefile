@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu test-speculators check format docs bench-overhead bench-identity bench-rsd bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving audit pictures wheel clean
+.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-vllm audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -34,6 +34,9 @@ test-gpu: $(READY)  ## the tests that need a CUDA device
 
 test-speculators: $(READY)  ## exported heads give the same logits in the speculators package (installs it)
 	DRAFTWOOD_TEST_SPECULATORS=1 $(BIN)/python -m pytest tests/heads/test_speculators.py
+
+test-vllm: $(READY)  ## draftwood's proposers in vLLM leave its texts alone (installs it; minutes)
+	DRAFTWOOD_TEST_VLLM=1 $(BIN)/python -m pytest tests/integrations/test_vllm_proposer.py
 
 check: $(READY)  ## prove greedy identity and output distributions on the built-in model
 	$(BIN)/draftwood check
@@ -99,6 +102,10 @@ bench-serving: $(READY)  ## draftwood's server beside llama.cpp's, vLLM's and Tr
 	$(BIN)/python benchmarks/serving.py run
 	$(BIN)/python benchmarks/serving.py further
 	$(BIN)/python benchmarks/serving.py show
+
+bench-vllm: $(READY)  ## draftwood's proposers in vLLM, beside vLLM's own
+	$(BIN)/python benchmarks/serving.py prepare
+	$(BIN)/python benchmarks/vllm_proposer.py
 
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
 	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json

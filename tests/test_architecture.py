@@ -16,6 +16,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "draftwood"
 
 GROUND = {
     "storage",
+    "cluster",
     "together",
     "validation",
     "tree",
@@ -32,6 +33,7 @@ TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "text"} | AX
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "storage": set(),
+    "cluster": set(),
     "together": set(),
     "validation": set(),
     "tree": set(),
@@ -55,6 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": TEXT,
     "training": TEXT,
     "serve": TEXT,
+    "integrations": GROUND | {"models", "heads", "costs", "sources", "drafters"},
     "bench": TEXT | {"testing"},
     "cli": TEXT | {"testing", "training", "bench", "serve"},
 }

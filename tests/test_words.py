@@ -68,6 +68,7 @@ ALLOWED = {
 READ = [
     *("engine", "text", "loading", "costs", "storage", "models", "testing", "cli", "bench"),
     *("drafters", "sources", "shapes", "verifiers", "interfaces", "methods", "serve"),
+    "integrations",
     *("rng.py", "sampling.py", "stats.py", "tree.py", "validation.py"),
     "native",
 ]
@@ -75,7 +76,7 @@ PAGES = [
     *("README.md", "CONTRIBUTING.md", "Makefile"),
     *(f"docs/{name}.md" for name in ("how-it-works", "glossary", "benchmark", "add-a-method")),
     *(f"docs/{name}.md" for name in ("findings", "methods", "transformers", "results")),
-    *(f"docs/{name}.md" for name in ("serving", "reliability")),
+    *(f"docs/{name}.md" for name in ("serving", "reliability", "integrations")),
 ]
 # ``law:`` opens the entry of a record's field, whose name is stored
 OLD_PROSE = re.compile(r"\b(laws?(?!:)|guess(es|ed|ing)?|anew)\b", re.IGNORECASE)

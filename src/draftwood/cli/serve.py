@@ -2,6 +2,9 @@
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +13,7 @@ from draftwood.cli import options, processes
 from draftwood.cli.terminal import notes
 
 if TYPE_CHECKING:
+    from draftwood.serve.replicas import ReplicaSet
     from draftwood.serve.service import TextService
     from draftwood.serve.settings import ServeSettings
 
@@ -99,12 +103,23 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
 )
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @options.tp
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: PyTorch's own choice]"
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    help="Serve with so many processes, by Ray; each gets its share of the CPU, or a GPU.",
+)
+@click.option("--ray-address", metavar="HOST:PORT", help="Start the replicas on this Ray cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print where it listens as a JSON object.")
 def serve(
     method: str | None,
     draft_model: str | None,
     drafter: str | None,
     speculative_config: str | None,
+    replicas: int | None,
+    ray_address: str | None,
     as_json: bool,
     **given: object,
 ) -> None:
@@ -117,17 +132,12 @@ def serve(
     Examples:
       draftwood serve
       draftwood serve smollm2-135m --port 8080 --method lookup
+      draftwood serve smollm2-135m --replicas 4
     """
-    try:
+    with _needing("serve"):
         from draftwood.serve.run import serve as run
         from draftwood.serve.settings import ServeSettings
         from draftwood.serve.settings import speculative_config as config_of
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").startswith("draftwood"):
-            raise
-        raise ImportError(
-            f"draftwood serve needs the package {missing.name}: pip install 'draftwood[serve]'"
-        ) from None
     drafting = {"method": method, "draft_model": draft_model, "drafter": drafter}
     drafting = {name: value for name, value in drafting.items() if value is not None}
     if speculative_config is not None:
@@ -139,42 +149,81 @@ def serve(
         drafting = config_of(speculative_config)
     settings = ServeSettings(**given, **drafting)  # type: ignore[arg-type]
 
+    if replicas is not None and settings.tp > 1:
+        raise ValueError("--replicas and --tp do not go together; leave one of them out")
     processes.run_over(settings.tp, settings.model, settings.dtype, settings.device)
     if not processes.leads():
         processes.serve_the_first(settings.tp, settings.model, settings.dtype, settings.device)
+    say = partial(notes().print, style="dim", markup=False)
+    tell = _tell if as_json else partial(_welcome, settings)
 
     def ready(service: "TextService", address: str) -> None:
-        if as_json:
-            click.echo(json.dumps(_facts(settings, service, address)))
-        else:
-            _welcome(settings, service, address)
+        target = service.target
+        length = target.plain.model.context_length
+        tell(_facts(settings, address, length, target.instructions))
 
-    run(settings, ready, lambda line: notes().print(line, style="dim", markup=False))
+    def replicas_ready(started: "ReplicaSet", address: str) -> None:
+        first = started.facts
+        more = {"replicas": replicas, "threads": started.needs["CPU"]}
+        tell(_facts(settings, address, first.context_length, first.instructions) | more)
+
+    if replicas is not None:
+        with _needing("serve,ray"):
+            from draftwood.serve.replicas import serve_replicas
+        serve_replicas(settings, replicas, ray_address, replicas_ready, say)
+    elif ray_address is not None:
+        raise ValueError("--ray-address is where replicas start; say how many with --replicas N")
+    else:
+        run(settings, ready, say)
 
 
-def _facts(settings: "ServeSettings", service: "TextService", address: str) -> dict[str, object]:
-    model = service.target.plain.model
+@contextmanager
+def _needing(extra: str) -> Iterator[None]:
+    """Imports of packages that come with an extra; raises ImportError, with the command that
+    installs it, where one is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("draftwood"):
+            raise
+        raise ImportError(
+            f"draftwood serve needs the package {missing.name}: pip install 'draftwood[{extra}]'"
+        ) from None
+
+
+def _facts(
+    settings: "ServeSettings", address: str, length: int | None, instructions: str | None
+) -> dict[str, object]:
     return {
         "address": address,
         "api": f"{address}/v1",
         "models": list(settings.names),
         "method": settings.method,
-        "context_length": model.context_length,
+        "context_length": length,
         "max_batch": settings.max_batch,
-        "instructions": service.target.instructions,
+        "instructions": instructions,
     }
 
 
-def _welcome(settings: "ServeSettings", service: "TextService", address: str) -> None:
+def _tell(facts: dict[str, object]) -> None:
+    click.echo(json.dumps(facts))
+
+
+def _welcome(settings: "ServeSettings", told: dict[str, object]) -> None:
     """Where it listens, what it serves and a first request."""
     from rich.table import Table
 
+    address = told["address"]
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column()
     facts.add_row("address", f"{address}/v1")
     facts.add_row("model", ", ".join(settings.names))
     facts.add_row("method", settings.method)
+    if "replicas" in told:
+        count, threads = told["replicas"], told["threads"]
+        facts.add_row("replicas", f"{count}, with {threads} CPU thread{'s' * (threads != 1)} each")
     facts.add_row("at once", f"{settings.max_batch} texts, {settings.max_queue} requests waiting")
     if settings.api_keys:
         facts.add_row("API key", "asked for")

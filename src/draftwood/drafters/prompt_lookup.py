@@ -1,5 +1,6 @@
 """Draft copies of what followed the newest tokens before."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,20 +37,65 @@ class PromptLookup(Drafter):
         return _PromptLookupSession(self)
 
 
-class _PromptLookupSession(DraftSession):
-    def __init__(self, config: PromptLookup) -> None:
-        self.config = config
+class NGramIndex:
+    """A text that grows at its end, and where each of its n-grams ended.
+
+    Args:
+        ngram: most tokens of an n-gram.
+    """
+
+    def __init__(self, ngram: int) -> None:
+        self.ngram = ngram
         self.tokens: list[int] = []
         # n-gram -> positions right after it, oldest first
         self.ends: dict[tuple[int, ...], list[int]] = {}
 
+    def append(self, tokens: Sequence[int]) -> None:
+        """Make the text longer."""
+        start = len(self.tokens)
+        self.tokens += tokens
+        for end in range(start + 1, len(self.tokens) + 1):
+            for n in range(1, min(self.ngram, end) + 1):
+                self.ends.setdefault(tuple(self.tokens[end - n : end]), []).append(end)
+
+    def continuations(self, root: int, length: int, places: int) -> list[list[int]]:
+        """What followed earlier occurrences of the newest tokens, at most so long and so many.
+
+        The longest match comes first, then the most recent.
+
+        Args:
+            root: the newest token, which is not yet in the text.
+        """
+        return [self._copy(end, root, length) for end in self._matches(root, places)]
+
+    def _copy(self, end: int, root: int, length: int) -> list[int]:
+        copied = self.tokens[end : end + length]
+        return copied if len(copied) == length else [*copied, root]
+
+    def _matches(self, root: int, places: int) -> list[int]:
+        """Positions after earlier occurrences of the newest tokens."""
+        newest = (*self.tokens[max(len(self.tokens) - self.ngram + 1, 0) :], root)
+        found: list[int] = []
+        for n in range(len(newest), 0, -1):
+            for end in reversed(self.ends.get(newest[-n:], [])):
+                if end not in found:
+                    found.append(end)
+                if len(found) == places:
+                    return found
+        return found
+
+
+class _PromptLookupSession(DraftSession):
+    def __init__(self, config: PromptLookup) -> None:
+        self.config, self.index = config, NGramIndex(config.ngram)
+
     def propose(self, root: int, context: Context) -> DraftTree:
-        text, length = [*self.tokens, root], min(self.config.length, context.room)
+        length = min(self.config.length, context.room)
         tokens, parents = [root], [-1]
         children: dict[tuple[int, int], int] = {}
-        for end in self._matches(text):
+        for copied in self.index.continuations(root, length, self.config.branches):
             node = 0
-            for token in text[end : end + length]:
+            for token in copied:
                 if (node, token) not in children:
                     children[node, token] = len(tokens)
                     tokens.append(token)
@@ -58,22 +104,4 @@ class _PromptLookupSession(DraftSession):
         return DraftTree.of(tokens, parents)
 
     def update(self, verified: VerifiedTree) -> None:
-        start = len(self.tokens)
-        self.tokens += verified.tokens
-        for end in range(start + 1, len(self.tokens) + 1):
-            for n in range(1, min(self.config.ngram, end) + 1):
-                self.ends.setdefault(tuple(self.tokens[end - n : end]), []).append(end)
-
-    def _matches(self, text: list[int]) -> list[int]:
-        """Positions after earlier occurrences of the newest tokens.
-
-        The longest match comes first, then the most recent.
-        """
-        found: list[int] = []
-        for n in range(min(self.config.ngram, len(text)), 0, -1):
-            for end in reversed(self.ends.get(tuple(text[-n:]), [])):
-                if end not in found:
-                    found.append(end)
-                if len(found) == self.config.branches:
-                    return found
-        return found
+        self.index.append(verified.tokens)

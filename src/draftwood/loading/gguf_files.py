@@ -377,6 +377,10 @@ def read_tokenizer(path: Path, reader: gguf.GGUFReader, model_type: str) -> Any:
     name = tokenization_auto.TOKENIZER_MAPPING_NAMES.get(model_type)
     known: Any = None if name is None else tokenization_auto.tokenizer_class_from_name(name)
     tokenizer = (known or TokenizersBackend).from_pretrained(path.parent, gguf_file=path.name)
+    # Transformers forgets it where other files of a tokenizer lie beside the file
+    template = reader.get_field("tokenizer.chat_template")
+    if template is not None:
+        tokenizer.chat_template = template.contents()
     kind = reader.get_field("tokenizer.ggml.pre")
     if kind is not None and kind.contents() in SINGLE_DIGITS:
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -109,7 +109,7 @@ class LoadedTarget:
         pool, wanted = model.pool, self.settings.cache_memory
         pool.limit = wanted
         if wanted is None and (free := available_memory()) is not None:
-            pool.limit = free // 4
+            pool.limit = free // (4 * self.settings.replicas)
         least = pool.blocks_for(2 * LEAST_TOKENS) * pool.block_bytes
         if pool.limit is not None and pool.limit < least:
             raise ValueError(

@@ -4,14 +4,15 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 import uvicorn
 
 from draftwood.serve.app import make_app
-from draftwood.serve.guard import Guard
+from draftwood.serve.guard import App, Guard
 from draftwood.serve.protocol import LimitedHttp
 from draftwood.serve.service import TextService
 from draftwood.serve.settings import DRAIN_SECONDS, ServeSettings
@@ -50,6 +51,19 @@ def address_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+class Drained(Protocol):
+    """What a server tells when it is to stop."""
+
+    @property
+    def open(self) -> Sized:
+        """Requests under way."""
+        ...
+
+    async def stop(self, seconds: float) -> None:
+        """Take no further requests, and end those that are not done after so many seconds."""
+        ...
+
+
 class DrainingServer(uvicorn.Server):
     """Goes on for those it has begun with when it is told to stop, and turns others away.
 
@@ -62,7 +76,7 @@ class DrainingServer(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        service: TextService,
+        service: Drained,
         say: Callable[[str], None],
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
@@ -105,9 +119,20 @@ def make_server(
     service: TextService, say: Callable[[str], None], drain_seconds: float = DRAIN_SECONDS
 ) -> DrainingServer:
     """A server over a service that has loaded its model."""
-    app: Any = Guard(make_app(service), service.settings)
+    return server_of(make_app(service), service, service.settings, say, drain_seconds)
+
+
+def server_of(
+    app: App,
+    service: Drained,
+    settings: ServeSettings,
+    say: Callable[[str], None],
+    drain_seconds: float = DRAIN_SECONDS,
+) -> DrainingServer:
+    """A server of an application, guarded; the service stops with it."""
+    guarded: Any = Guard(app, settings)
     config = uvicorn.Config(
-        app,
+        guarded,
         http=LimitedHttp,
         ws="none",
         lifespan="off",
@@ -139,11 +164,12 @@ def serve(
         KeyboardInterrupt: after Ctrl-C, once all is closed.
     """
     bound = bind(settings.host, settings.port)
+    use_threads(settings)
     service = TextService(settings)
     try:
         service.load()
         server = make_server(service, say)
-        _call_when_started(server, lambda: ready(service, address_of(bound)))
+        call_when_started(server, lambda: ready(service, address_of(bound)))
         server.run(sockets=[bound])
     finally:
         bound.close()
@@ -152,7 +178,15 @@ def serve(
         raise KeyboardInterrupt
 
 
-def _call_when_started(server: uvicorn.Server, then: Callable[[], None]) -> None:
+def use_threads(settings: ServeSettings) -> None:
+    """Let this process run with as many CPU threads as the settings say."""
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+
+
+def call_when_started(server: uvicorn.Server, then: Callable[[], None]) -> None:
+    """Call a function, in a thread of its own, once the server takes requests."""
+
     def wait() -> None:
         while not server.started and not server.should_exit:
             threading.Event().wait(0.01)

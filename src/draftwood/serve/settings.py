@@ -42,6 +42,8 @@ class ServeSettings:
         served_names: names under which requests may ask for the model; empty takes its own.
         inexact: allow methods that change what the model says.
         tp: processes that hold the model in parts.
+        threads: of the CPU; None leaves it to PyTorch.
+        replicas: servers among which memory is shared out where ``cache_memory`` is None.
 
     Raises:
         ValueError: for a number out of range, and an open address without an API key.
@@ -65,9 +67,14 @@ class ServeSettings:
     served_names: tuple[str, ...] = ()
     inexact: bool = False
     tp: int = 1
+    threads: int | None = None
+    replicas: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("max_batch", 1), ("max_queue", 0), ("port", 0), ("tp", 1)):
+        least_of = {"max_batch": 1, "max_queue": 0, "port": 0, "tp": 1, "replicas": 1}
+        if self.threads is not None:
+            least_of["threads"] = 1
+        for name, least in least_of.items():
             require_whole(name, getattr(self, name))
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")

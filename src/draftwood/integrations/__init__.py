@@ -1,0 +1,1 @@
+"""Parts of draftwood in other engines: one file per engine."""

@@ -1,0 +1,90 @@
+"""Which replica a request goes to: one that knows its beginning, unless that one is busier."""
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+BLOCK = 128  # characters; caches keep blocks of 32 tokens
+MOST_BLOCKS = 256  # of a prompt that are told apart
+REMEMBERED = 2**16  # beginnings
+
+
+@dataclass(eq=False)
+class ReplicaLoad:
+    """How busy a replica is, as the router counts it.
+
+    Attributes:
+        name: number that no other replica has or had.
+        open: requests that it answers or lets wait.
+        served: requests that it ever got.
+    """
+
+    name: int
+    open: int = 0
+    served: int = 0
+
+
+class Affinity:
+    """Requests that begin alike go to the same replica, whose cache holds their beginning.
+
+    The longest beginning that is known decides. Where the replica that knows it has more open
+    requests than the least busy one by more than a margin, the least busy one takes over.
+
+    Args:
+        margin: in requests.
+    """
+
+    def __init__(self, margin: int) -> None:
+        self.margin = margin
+        self.known: OrderedDict[bytes, int] = OrderedDict()  # the name of the newest replica
+
+    def choose(self, beginnings: Sequence[bytes], loads: Sequence[ReplicaLoad]) -> ReplicaLoad:
+        """One of the replicas, which from now on knows these beginnings.
+
+        Args:
+            beginnings: of the request, shortest first.
+            loads: of replicas that run; at least one.
+        """
+        chosen = min(loads, key=lambda load: (load.open, load.served))
+        by_name = {load.name: load for load in loads}
+        for beginning in reversed(beginnings):
+            known = by_name.get(self.known.get(beginning, -1))
+            if known is not None:
+                if known.open <= chosen.open + self.margin:
+                    chosen = known
+                break
+        for beginning in beginnings:
+            self.known[beginning] = chosen.name
+            self.known.move_to_end(beginning)
+        while len(self.known) > REMEMBERED:
+            self.known.popitem(last=False)
+        return chosen
+
+
+def beginnings_of(owner: str, body: bytes) -> list[bytes]:
+    """Digests of all beginnings of a request's prompt, shortest first, in whole blocks.
+
+    Requests of different owners share no cache, so theirs differ.
+    """
+    digest, found = blake2b(owner.encode(), digest_size=16), list[bytes]()
+    prompt = _prompt_of(body)
+    for block in range(min(len(prompt) // BLOCK, MOST_BLOCKS)):
+        digest.update(prompt[block * BLOCK : (block + 1) * BLOCK].encode())
+        found.append(digest.copy().digest())
+    return found
+
+
+def _prompt_of(body: bytes) -> str:
+    """What a request says in the order in which a model reads it; empty where it cannot be read."""
+    try:
+        told: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(told, dict):
+        return ""
+    before = [told[name] for name in ("model", "tools", "instructions") if name in told]
+    prompt = [told[name] for name in ("messages", "prompt", "input") if name in told]
+    return json.dumps([*before, *prompt], sort_keys=True)

@@ -1,0 +1,70 @@
+"""One of several servers over the same model, in a process that Ray starts."""
+
+import os
+import threading
+import time
+from dataclasses import dataclass, replace
+
+from draftwood.serve.run import DrainingServer, address_of, bind, make_server, use_threads
+from draftwood.serve.service import TextService
+from draftwood.serve.settings import ServeSettings
+
+CHECK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class ReplicaFacts:
+    """Where a replica answers, and what it is.
+
+    Attributes:
+        address: for the router.
+        process: number of the process on its machine.
+        context_length: of the model; None for no limit.
+        instructions: what its CPU multiplies matrices with; None where PyTorch does.
+    """
+
+    address: str
+    process: int
+    context_length: int | None
+    instructions: str | None
+
+
+class Replica:
+    """The application of `draftwood serve` in a process of its own.
+
+    Args:
+        settings: of the server; it asks for an API key, for others reach its address too.
+        everywhere: listen where other machines of a cluster reach it.
+    """
+
+    def __init__(self, settings: ServeSettings, everywhere: bool) -> None:
+        self.settings, self.everywhere = settings, everywhere
+
+    def start(self) -> ReplicaFacts:
+        """Load the model and take requests. Raises what keeps it from that."""
+        use_threads(self.settings)
+        host = _own_address() if self.everywhere else self.settings.host
+        bound = bind(host, 0)
+        self.service = TextService(replace(self.settings, host=host, port=0))
+        target = self.service.load()
+        self.server: DrainingServer = make_server(self.service, lambda line: None)
+        self.thread = threading.Thread(
+            target=self.server.run, kwargs={"sockets": [bound]}, daemon=True
+        )
+        self.thread.start()
+        while not self.server.started and self.thread.is_alive():
+            time.sleep(0.01)
+        length = target.plain.model.context_length
+        return ReplicaFacts(address_of(bound), os.getpid(), length, target.instructions)
+
+    def run(self) -> None:
+        """Come back, with an error, once the replica can answer no more."""
+        while self.thread.is_alive() and self.service.thread.alive:
+            time.sleep(CHECK_SECONDS)
+        raise RuntimeError("the server of this replica has ended")
+
+
+def _own_address() -> str:
+    import ray
+
+    return ray.util.get_node_ip_address()

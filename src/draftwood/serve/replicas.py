@@ -1,0 +1,241 @@
+"""Servers over the same model in several processes, started and replaced by Ray.
+
+Ray places them, on this machine or a cluster, gives each its CPUs or a GPU, and tells when one
+ends. Requests do not go through Ray Serve: its proxy breaks a stream off where a replica dies, and
+who tells the client with an event has to stand before the replica. So a router does, which then
+chooses the replica too; see ``router``.
+"""
+
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from draftwood.cluster import connect, fitting, nodes_of, ray_for, require_cluster, require_room
+from draftwood.native.threads import cpus, of_quota
+from draftwood.serve.affinity import ReplicaLoad
+from draftwood.serve.errors import one_line
+from draftwood.serve.replica import Replica, ReplicaFacts
+from draftwood.serve.router import Router, RunningReplica
+from draftwood.serve.run import address_of, bind, call_when_started, server_of
+from draftwood.serve.settings import ServeSettings
+
+WATCH_SECONDS = 0.2
+SLOW_START_SECONDS = 30.0  # after which the user is told who is waited for
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds until a start that failed is tried again
+
+
+@dataclass(eq=False)
+class _ReplicaSlot:
+    """A place for one replica after the other.
+
+    Attributes:
+        actor: of the newest one.
+        waited: what Ray is to come back with: its facts once it has started, then its end.
+    """
+
+    actor: Any = None
+    waited: Any = None
+    running: RunningReplica | None = None
+    pause: float = FIRST_PAUSE
+    again: float = field(default=0.0)  # when to start the next one, if there is none
+
+
+class ReplicaSet:
+    """As many replicas as asked for; one that ends is replaced.
+
+    Args:
+        settings: of the whole server; each replica has its batch and its queue.
+        count: of replicas.
+        address: of a Ray cluster; None for this machine alone.
+        say: takes lines for the user.
+
+    Attributes:
+        key: that the router brings where clients need none.
+        restarts: replicas that ended so far.
+        needs: CPUs and GPUs of each replica.
+        facts: of the first replica, once all have started.
+
+    Raises:
+        ImportError: without Ray.
+        OSError: where no cluster answers.
+        ValueError: where there is no room for so many.
+    """
+
+    facts: ReplicaFacts
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        count: int,
+        address: str | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.ray = ray_for("replicas", "leave --replicas out")
+        if settings.device is not None and ":" in settings.device:
+            raise ValueError(
+                f"each replica takes a device of its own, so {settings.device} cannot be for all;"
+                f" say --device {settings.device.partition(':')[0]}, and choose among GPUs with"
+                " CUDA_VISIBLE_DEVICES"
+            )
+        if address is not None:
+            require_cluster(address)
+        self.say, self.everywhere = say, address is not None
+        own = max(1, min(cpus(), of_quota()) // count)
+        connect(self.ray, "replicas", address, count * (settings.threads or own))
+        self.restarts, self._ending, self._names = 0, threading.Event(), 0
+        try:
+            self.needs = self._needs(settings, count, own)
+        except BaseException:
+            self.ray.shutdown()
+            raise
+        self.key = (settings.api_keys or (secrets.token_urlsafe(),))[0]
+        self._slots = [_ReplicaSlot() for _ in range(count)]
+        self.settings = self._of_each(settings)
+        self._watcher = threading.Thread(target=self._watch, name="draftwood-replicas", daemon=True)
+
+    def _needs(self, settings: ServeSettings, count: int, own: int) -> dict[str, int]:
+        """CPUs and GPUs of a replica: the same share of what there is for each."""
+        nodes = nodes_of(self.ray)
+        on_gpu = any(node.get("GPU") for node in nodes)
+        if settings.device is not None:
+            on_gpu = settings.device == "cuda"
+        threads = own
+        if self.everywhere:
+            threads = max(1, int(sum(node.get("CPU", 0) for node in nodes)) // count)
+            while threads > 1 and fitting(nodes, {"CPU": threads}) < count:
+                threads -= 1
+        needs = {"CPU": settings.threads or threads, "GPU": int(on_gpu)}
+        place = "the cluster" if self.everywhere else "this machine"
+        require_room(nodes, count, "replicas", needs, place)
+        return needs
+
+    def _of_each(self, settings: ServeSettings) -> ServeSettings:
+        """The same for a process that may run in another directory, with a GPU that Ray chose."""
+        named = {name: getattr(settings, name) for name in ("model", "draft_model", "drafter")}
+        paths = {name: Path(value).expanduser() for name, value in named.items() if value}
+        found = {name: str(path.resolve()) for name, path in paths.items() if path.exists()}
+        return replace(
+            settings,
+            **found,
+            host="127.0.0.1",
+            device="cuda" if self.needs["GPU"] else settings.device,
+            threads=self.needs["CPU"],
+            api_keys=settings.api_keys or (self.key,),
+            served_names=settings.names,
+            replicas=len(self._slots),
+        )
+
+    def start(self) -> None:
+        """Start all and wait for them; raises what keeps one from it."""
+        for slot in self._slots:
+            self._begin(slot)
+        ready = [slot.waited for slot in self._slots]
+        done, late = self.ray.wait(ready, num_returns=len(ready), timeout=SLOW_START_SECONDS)
+        if late:
+            self.say(f"{len(done)} of {len(ready)} replicas have started; waiting for the others")
+        for slot in self._slots:
+            try:
+                self._take(slot, self.ray.get(slot.waited))
+            except self.ray.exceptions.RayTaskError as error:
+                raise error.cause if isinstance(error.cause, Exception) else error from None
+            except self.ray.exceptions.RayError as error:
+                raise OSError(f"a replica ended while it started: {_last_line(error)}") from error
+        self.facts = self.living[0].facts
+        self._watcher.start()
+
+    @property
+    def living(self) -> list[RunningReplica]:
+        """Replicas that take requests, as far as is known."""
+        return [slot.running for slot in self._slots if slot.running is not None]
+
+    def close(self) -> None:
+        """End all of them, at once."""
+        self._ending.set()
+        if self._watcher.is_alive():
+            self._watcher.join(10)
+        self.ray.shutdown()
+
+    def _begin(self, slot: _ReplicaSlot) -> None:
+        remote = self.ray.remote(num_cpus=self.needs["CPU"], num_gpus=self.needs["GPU"])(Replica)
+        slot.actor = remote.remote(self.settings, self.everywhere)
+        slot.waited = slot.actor.start.remote()
+
+    def _take(self, slot: _ReplicaSlot, facts: ReplicaFacts) -> None:
+        slot.running = RunningReplica(facts.address, facts, ReplicaLoad(self._names))
+        slot.waited, slot.pause = slot.actor.run.remote(), FIRST_PAUSE
+        self._names += 1
+
+    def _watch(self) -> None:
+        """Replace those that end, until all are to."""
+        while not self._ending.wait(WATCH_SECONDS):
+            for slot in self._slots:
+                if slot.waited is None and perf_counter() >= slot.again:
+                    self._begin(slot)
+            waited = [slot.waited for slot in self._slots if slot.waited is not None]
+            done = self.ray.wait(waited, num_returns=len(waited), timeout=0)[0] if waited else []
+            for slot in self._slots:
+                if slot.waited in done:
+                    self._hear(slot)
+
+    def _hear(self, slot: _ReplicaSlot) -> None:
+        """Take in that a replica has started, or has ended."""
+        try:
+            self._take(slot, self.ray.get(slot.waited))
+        except Exception as error:
+            told = f"a replica ended ({_last_line(error)})"
+            if slot.running is not None:
+                self.restarts += 1
+                slot.running, slot.again = None, 0.0
+                self.say(f"{told}; another one starts")
+            else:
+                slot.again = perf_counter() + slot.pause
+                slot.pause = min(2 * slot.pause, LONGEST_PAUSE)
+                self.say(f"{told} before it took requests; it is tried again")
+            slot.waited = None
+            self.ray.kill(slot.actor)
+
+
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return one_line(ValueError(lines[-1]))[:200]
+
+
+def serve_replicas(
+    settings: ServeSettings,
+    count: int,
+    address: str | None,
+    ready: Callable[[ReplicaSet, str], None],
+    say: Callable[[str], None],
+) -> None:
+    """Start replicas of a server and forward requests to them until a signal says to stop.
+
+    Args:
+        settings: of the whole server; each replica has its own batch and queue.
+        count: of replicas.
+        address: of a Ray cluster; None for this machine alone.
+        ready: called once, when requests are taken, with the server's address.
+        say: takes lines for the user.
+
+    Raises:
+        ImportError: without Ray.
+        OSError: where an address cannot be had or reached.
+        ValueError: as ``draftwood.load``, and where so many replicas find no place.
+        KeyboardInterrupt: after Ctrl-C, once all is closed.
+    """
+    bound = bind(settings.host, settings.port)
+    try:
+        with closing(ReplicaSet(settings, count, address, say)) as replicas:
+            replicas.start()
+            router = Router(replicas, settings)
+            server = server_of(router, router, settings, say)
+            call_when_started(server, lambda: ready(replicas, address_of(bound)))
+            server.run(sockets=[bound])
+    finally:
+        bound.close()
+    if server.interrupted:
+        raise KeyboardInterrupt

@@ -1,0 +1,309 @@
+"""Forwards requests to replicas of the server, and tells clients where one of them ends."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+import httpx
+from starlette.responses import Response
+
+from draftwood.serve.affinity import Affinity, ReplicaLoad, beginnings_of
+from draftwood.serve.errors import ApiError, bad_request, json_response, stopping
+from draftwood.serve.formats.answers import DONE, event
+from draftwood.serve.guard import Message, Receive, Send
+from draftwood.serve.replica import ReplicaFacts
+from draftwood.serve.settings import DRAIN_SECONDS, ServeSettings
+from draftwood.serve.sums import SummedMetrics
+
+CONNECT_SECONDS = 5.0
+METRICS_SECONDS = 5.0
+RETRY_SECONDS = 2
+IDLE_SECONDS = 15.0  # that a connection is kept; replicas keep them longer
+PATIENCE_SECONDS = 30.0  # beyond the time limit of a request, which replicas watch
+ASKED = ("accept", "authorization", "content-type")  # headers that replicas read
+CONNECTION = {b"connection", b"content-length", b"date", b"keep-alive", b"transfer-encoding"}
+WITHOUT_DONE = "/v1/responses"
+
+Header = tuple[bytes, bytes]
+
+
+@dataclass(eq=False)
+class RunningReplica:
+    """A replica that takes requests.
+
+    Attributes:
+        address: for requests.
+        facts: of the process behind it.
+        load: how busy it is.
+    """
+
+    address: str
+    facts: ReplicaFacts
+    load: ReplicaLoad
+
+
+class Replicas(Protocol):
+    """Where requests can go.
+
+    Attributes:
+        key: that replicas ask for where clients need none.
+        restarts: replicas that ended so far.
+    """
+
+    key: str
+    restarts: int
+
+    @property
+    def living(self) -> Sequence[RunningReplica]: ...
+
+
+class Router:
+    """An application that has replicas answer; ``Guard`` stands before it.
+
+    A request whose answer has not begun when its replica ends goes to another one. A stream that
+    has begun ends with an error event.
+
+    Args:
+        replicas: that may come and go.
+        settings: of the whole server.
+    """
+
+    def __init__(self, replicas: Replicas, settings: ServeSettings) -> None:
+        self.replicas, self.settings = replicas, settings
+        self.affinity = Affinity(max(1, settings.max_batch // 4))
+        self.metrics = SummedMetrics()
+        self.open: set[Forwarding] = set()
+        self.stopping = False
+        patience = settings.request_timeout + PATIENCE_SECONDS
+        self.client = httpx.AsyncClient(
+            timeout=httpx.Timeout(patience, connect=CONNECT_SECONDS),
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=IDLE_SECONDS),
+            trust_env=False,  # no proxy between router and replicas
+        )
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["path"] in ("/health", "/metrics"):
+            try:
+                own = self._health() if scope["path"] == "/health" else await self._metrics()
+            except ApiError as error:
+                own = error.response()
+            await own(scope, receive, send)
+        elif (body := await _whole(receive)) is not None:
+            await self._forward(Forwarding(self, scope, body, send), receive)
+
+    def choose(self, beginnings: Sequence[bytes], tried: set[int]) -> RunningReplica:
+        """The replica for a request, among those that it was not sent to yet.
+
+        Raises:
+            ApiError: where there is none.
+        """
+        if self.stopping:
+            raise stopping()
+        left = {each.load: each for each in self.replicas.living if each.load.name not in tried}
+        if not left:
+            raise none_there()
+        return left[self.affinity.choose(beginnings, list(left))]
+
+    async def _forward(self, forwarding: "Forwarding", receive: Receive) -> None:
+        """Answer a request, unless its client leaves: the replica then sees its router leave."""
+        task = forwarding.task = asyncio.ensure_future(forwarding.run())
+        left = asyncio.ensure_future(_left(receive))
+        self.open.add(forwarding)
+        try:
+            await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        finally:
+            left.cancel()
+            task.cancel()
+            self.open.discard(forwarding)
+
+    def _health(self) -> Response:
+        if self.stopping:
+            raise stopping()
+        if not self.replicas.living:
+            raise none_there()
+        return json_response({"status": "ok", "replicas": len(self.replicas.living)})
+
+    async def _metrics(self) -> Response:
+        living = self.replicas.living
+        found = await asyncio.gather(*(self._page(replica) for replica in living))
+        names = [replica.load.name for replica in living]
+        pages = {name: page for name, page in zip(names, found, strict=True) if page is not None}
+        told = self.metrics.page(pages, names, self.replicas.restarts)
+        return Response(told, media_type="text/plain; version=0.0.4")
+
+    async def _page(self, replica: RunningReplica) -> str | None:
+        """A replica's own page; None where it does not answer."""
+        headers = {"authorization": f"Bearer {self.replicas.key}"}
+        url = f"{replica.address}/metrics"
+        try:
+            answer = await self.client.get(url, headers=headers, timeout=METRICS_SECONDS)
+        except httpx.TransportError:
+            return None
+        return answer.text if answer.status_code == 200 else None
+
+    async def stop(self, seconds: float = DRAIN_SECONDS) -> None:
+        """Take no further requests, wait for those under way, then end them with an error."""
+        self.stopping = True
+        until = perf_counter() + seconds
+        while self.open and perf_counter() < until:
+            await asyncio.sleep(0.02)
+        for forwarding in list(self.open):
+            forwarding.cut()
+        for _ in range(100):  # let them tell their clients
+            if not self.open:
+                break
+            await asyncio.sleep(0.02)
+        await self.client.aclose()
+
+
+class Forwarding:
+    """A request on its way to a replica, and the answer on its way back.
+
+    Args:
+        router: that chooses the replica.
+        scope: of the request.
+        body: of the request.
+        send: to the client.
+    """
+
+    task: "asyncio.Task[None]"
+
+    def __init__(self, router: Router, scope: Message, body: bytes, send: Send) -> None:
+        self.router, self.scope, self.body, self.send = router, scope, body, send
+        query = scope["query_string"]
+        self.target = scope["raw_path"] + (b"?" + query if query else b"")
+        self.headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in scope["headers"]
+            if name.decode("latin-1").lower() in ASKED
+        }
+        if not router.settings.api_keys:
+            self.headers["authorization"] = f"Bearer {router.replicas.key}"
+        self.begun = self._cut = False
+
+    def cut(self) -> None:
+        """End it with an error, as the server stops."""
+        self._cut = True
+        self.task.cancel()
+
+    async def run(self) -> None:
+        """Answer, with an error if it must be."""
+        try:
+            await self._ask_replicas()
+        except asyncio.CancelledError:
+            if not self._cut:
+                raise
+            await self._fail(stopping())
+        except ApiError as error:
+            await self._fail(error)
+
+    async def _ask_replicas(self) -> None:
+        """Ask one replica after the other until one answers; only one that has begun cannot be
+        replaced.
+        """
+        beginnings: list[bytes] = []
+        if self.body:
+            beginnings = beginnings_of(self.scope["state"]["owner"], self.body)
+        tried: set[int] = set()
+        while True:
+            replica = self.router.choose(beginnings, tried)
+            tried.add(replica.load.name)
+            replica.load.open += 1
+            replica.load.served += 1
+            try:
+                await self._relay(replica)
+                return
+            except httpx.InvalidURL:
+                raise bad_request("the path cannot be read") from None
+            except httpx.TransportError:
+                if self.begun:
+                    raise lost() from None
+            finally:
+                replica.load.open -= 1
+
+    async def _relay(self, replica: RunningReplica) -> None:
+        url = httpx.URL(replica.address).copy_with(raw_path=self.target)
+        asked = self.router.client.stream(
+            self.scope["method"], url, headers=self.headers, content=self.body
+        )
+        async with asked as answer:
+            if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+                whole = await answer.aread()
+                await self._begin(answer, [(b"content-length", b"%d" % len(whole))])
+                await self._write(whole, more=False)
+                return
+            await self._begin(answer)
+            held = b""  # the beginning of an event: of one that breaks off nothing is told
+            async for part in answer.aiter_raw():
+                held += part
+                events, end, held = held.rpartition(b"\n\n")
+                if end:
+                    await self._write(events + end)
+            await self._write(held, more=False)
+
+    async def _begin(self, answer: httpx.Response, more: Sequence[Header] = ()) -> None:
+        kept = [pair for pair in answer.headers.raw if pair[0].lower() not in CONNECTION]
+        start = {"type": "http.response.start", "status": answer.status_code}
+        self.begun = True
+        await self.send({**start, "headers": [*kept, *more]})
+
+    async def _write(self, part: bytes, more: bool = True) -> None:
+        await self.send({"type": "http.response.body", "body": part, "more_body": more})
+
+    async def _fail(self, error: ApiError) -> None:
+        if self.begun:
+            last = "" if self.scope["path"] == WITHOUT_DONE else DONE
+            await self._write((event(error.body) + last).encode(), more=False)
+        else:
+            await error.response()(self.scope, _nothing, self.send)
+
+
+def lost() -> ApiError:
+    """The end of a stream whose replica ended."""
+    return ApiError(
+        500,
+        "the replica that wrote this text has ended; send the request again",
+        code="replica_lost",
+        kind="server_error",
+    )
+
+
+def none_there() -> ApiError:
+    """503: all replicas have ended, and others are on their way."""
+    return ApiError(
+        503,
+        "no replica takes requests at the moment, another one starts; ask again",
+        code="no_replica",
+        kind="server_error",
+        headers={"retry-after": str(RETRY_SECONDS)},
+    )
+
+
+async def _whole(receive: Receive) -> bytes | None:
+    """The body of a request, which ``Guard`` has bounded; None where the client left."""
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+async def _left(receive: Receive) -> None:
+    """Come back once the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}

@@ -1,0 +1,79 @@
+"""Pages of metrics of several replicas, summed."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+CREATED = "_created"  # times, of which there is no sum
+
+
+@dataclass
+class MetricFamily:
+    """A metric's samples, by name and labels."""
+
+    about: str
+    kind: str
+    samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
+
+
+class SummedMetrics:
+    """What all replicas counted, those that ended included, so that no counter ever falls.
+
+    What a replica counted after its page was read last is lost with it.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[int, str] = {}
+        self._past: dict[str, MetricFamily] = {}
+
+    def page(self, pages: Mapping[int, str], living: Iterable[int], restarts: int) -> bytes:
+        """All of it as Prometheus reads it.
+
+        Args:
+            pages: read just now, by the replica's name; one that did not answer is left out.
+            living: names of replicas that run.
+            restarts: replicas that ended.
+        """
+        self._newest |= pages
+        alive = set(living)
+        for name in [name for name in self._newest if name not in alive]:
+            _add(self._past, self._newest.pop(name), ended=True)
+        total = {
+            name: MetricFamily(each.about, each.kind, dict(each.samples))
+            for name, each in self._past.items()
+        }
+        for page in self._newest.values():
+            _add(total, page)
+        replicas = {("draftwood:replicas", ()): float(len(alive))}
+        total["draftwood:replicas"] = MetricFamily("Replicas that run.", "gauge", replicas)
+        ended = {("draftwood:replica_restarts_total", ()): float(restarts)}
+        total["draftwood:replica_restarts"] = MetricFamily("Replicas that ended.", "counter", ended)
+        return generate_latest(_Collected(total))
+
+
+def _add(total: dict[str, MetricFamily], page: str, ended: bool = False) -> None:
+    """Add a page; of a replica that ended what it had at hand is gone, what it counted stays."""
+    for metric in text_string_to_metric_families(page):
+        if metric.name.endswith(CREATED) or (ended and metric.type == "gauge"):
+            continue
+        family = total.setdefault(metric.name, MetricFamily(metric.documentation, metric.type))
+        for sample in metric.samples:
+            key = (sample.name, tuple(sample.labels.items()))
+            if not sample.name.endswith(CREATED):
+                family.samples[key] = family.samples.get(key, 0.0) + sample.value
+
+
+class _Collected(Collector):
+    def __init__(self, families: Mapping[str, MetricFamily]) -> None:
+        self.families = families
+
+    def collect(self) -> Iterator[Metric]:
+        for name, family in self.families.items():
+            metric = Metric(name, family.about, family.kind)
+            for (sample, labels), value in family.samples.items():
+                metric.add_sample(sample, dict(labels), value)
+            yield metric

@@ -1,0 +1,104 @@
+"""Which replica is chosen for which request."""
+
+import json
+from typing import Any
+
+import pytest
+
+from draftwood.serve.affinity import (
+    BLOCK,
+    MOST_BLOCKS,
+    REMEMBERED,
+    Affinity,
+    ReplicaLoad,
+    beginnings_of,
+)
+
+LONG = "All work and no play makes Jack a dull boy. " * 40
+
+
+def chat(*said: str, owner: str = "", **more: Any) -> list[bytes]:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[n % 2], "content": text} for n, text in enumerate(said)]
+    return beginnings_of(owner, json.dumps({"messages": messages, **more}).encode())
+
+
+def test_the_least_busy_replica_is_chosen_and_replicas_take_turns() -> None:
+    loads, affinity = [ReplicaLoad(0, 2), ReplicaLoad(1), ReplicaLoad(2)], Affinity(1)
+    names = []
+    for _ in range(4):
+        chosen = affinity.choose([], loads)
+        chosen.open += 1
+        chosen.served += 1
+        names.append(chosen.name)
+    assert names == [1, 2, 1, 2]
+
+
+def test_a_conversation_goes_on_where_its_beginning_is_known() -> None:
+    loads, affinity = [ReplicaLoad(0), ReplicaLoad(1)], Affinity(2)
+    first = affinity.choose(chat(LONG), loads)
+    first.open = 2  # busier, though not clearly
+    assert affinity.choose(chat(LONG, "Yes.", "And then?"), loads) is first
+    assert affinity.choose(chat("Something else. " * 40), loads) is not first
+
+
+def test_a_replica_that_is_clearly_busier_hands_over() -> None:
+    loads, affinity = [ReplicaLoad(0), ReplicaLoad(1)], Affinity(2)
+    first = affinity.choose(chat(LONG), loads)
+    first.open = 3
+    second = affinity.choose(chat(LONG, "Yes.", "And then?"), loads)
+    assert second is not first
+    first.open, second.open = 0, 1
+    assert affinity.choose(chat(LONG, "Yes.", "And then?", "More"), loads) is second
+
+
+def test_the_longest_known_beginning_decides() -> None:
+    loads, affinity = [ReplicaLoad(0), ReplicaLoad(1)], Affinity(0)
+    first = affinity.choose(chat(LONG, "one", LONG), loads)
+    first.open = 1
+    second = affinity.choose(chat(LONG, "two", LONG), loads)
+    assert second is not first
+    second.open = 1
+    assert affinity.choose(chat(LONG, "one", LONG, "go on"), loads) is first
+    assert affinity.choose(chat(LONG, "two", LONG, "go on"), loads) is second
+
+
+def test_a_replica_that_has_ended_is_forgotten() -> None:
+    loads, affinity = [ReplicaLoad(0), ReplicaLoad(1, open=1)], Affinity(9)
+    assert affinity.choose(chat(LONG), loads).name == 0
+    assert affinity.choose(chat(LONG), [ReplicaLoad(2), ReplicaLoad(1, open=1)]).name == 2
+
+
+def test_beginnings_are_told_apart_by_owner_model_and_what_is_read_first() -> None:
+    known = chat(LONG)
+    assert chat(LONG, "Yes.", "And?")[: len(known) - 1] == known[:-1]
+    others = [
+        chat(LONG, owner="1"),
+        chat(LONG, model="other"),
+        chat(LONG, tools=[{"name": "f"}]),
+        chat("X" + LONG),
+    ]
+    for other in others:
+        assert not set(other) & set(known)
+
+
+@pytest.mark.parametrize("name", ["prompt", "input"])
+@pytest.mark.parametrize("prompt", [LONG, list(range(900))])
+def test_prompts_of_all_endpoints_have_beginnings(name: str, prompt: Any) -> None:
+    found = beginnings_of("", json.dumps({"temperature": 1, name: prompt}).encode())
+    other = beginnings_of("", json.dumps({name: prompt, "seed": 3}).encode())
+    assert found == other
+    assert len(found) == len(json.dumps([prompt])) // BLOCK
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"[" * 200_000, b'{"messages": 1}', b"\xff{"])
+def test_what_cannot_be_read_has_no_beginnings(body: bytes) -> None:
+    assert beginnings_of("", body) == []
+
+
+def test_long_prompts_and_many_beginnings_are_bounded() -> None:
+    assert len(chat("a" * 10**6)) == MOST_BLOCKS
+    affinity, loads = Affinity(1), [ReplicaLoad(0)]
+    for number in range(2 * REMEMBERED // MOST_BLOCKS):
+        affinity.choose(chat(f"{number:05} " + "a" * 40_000), loads)
+    assert len(affinity.known) == REMEMBERED

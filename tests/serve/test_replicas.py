@@ -1,0 +1,300 @@
+"""Replicas that Ray starts: none without room, and texts that outlive one of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from local_server import wait_for
+from test_serve_command import start
+
+import draftwood
+from draftwood.cli.main import main
+from draftwood.serve import replicas
+from draftwood.serve.replicas import ReplicaSet
+from draftwood.serve.settings import ServeSettings
+
+REQUESTS = 200
+AT_ONCE = 12
+GONE = "replica_lost"
+
+
+class FakeRay(SimpleNamespace):
+    """A cluster of nodes with these resources, which starts nothing."""
+
+    def __init__(self, *nodes: dict[str, float]) -> None:
+        self.ended = False
+        there = [{"Alive": True, "Resources": node} for node in nodes]
+        super().__init__(init=lambda **_: None, nodes=lambda: there)
+
+    def shutdown(self) -> None:
+        self.ended = True
+
+
+def placed(
+    monkeypatch: pytest.MonkeyPatch, ray: FakeRay, count: int, everywhere: bool = False, **more: Any
+) -> ReplicaSet:
+    monkeypatch.setattr(replicas, "ray_for", lambda who, otherwise: ray)
+    monkeypatch.setattr(replicas, "cpus", lambda: 8)
+    monkeypatch.setattr(replicas, "of_quota", lambda: 8)
+    address = "auto" if everywhere else None
+    return ReplicaSet(ServeSettings(**more), count, address, lambda line: None)
+
+
+@pytest.mark.parametrize(("count", "threads"), [(1, 8), (2, 4), (3, 2), (8, 1)])
+def test_replicas_share_the_cpus(monkeypatch: pytest.MonkeyPatch, count: int, threads: int) -> None:
+    found = placed(monkeypatch, FakeRay({"CPU": count * threads}), count)
+    assert found.needs == {"CPU": threads, "GPU": 0}
+    assert found.settings.threads == threads
+    assert found.settings.replicas == count  # and the memory
+    assert found.settings.names == ("smollm2-135m",)
+    chosen = placed(monkeypatch, FakeRay({"CPU": 3 * count}), count, threads=3)
+    assert chosen.settings.threads == 3
+
+
+def test_replicas_of_a_cluster_take_what_all_of_them_can_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = FakeRay({"CPU": 5.0}, {"CPU": 3.0})
+    assert placed(monkeypatch, nodes, 2, everywhere=True).needs["CPU"] == 3
+    assert placed(monkeypatch, nodes, 3, everywhere=True).needs["CPU"] == 2
+
+
+def test_each_replica_has_a_gpu_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = placed(monkeypatch, FakeRay({"CPU": 8, "GPU": 2}), 2)
+    assert found.needs["GPU"] == 1
+    assert found.settings.device == "cuda"
+    on_cpu = placed(monkeypatch, FakeRay({"CPU": 8, "GPU": 2}), 2, device="cpu")
+    assert on_cpu.needs["GPU"] == 0
+    assert on_cpu.settings.device == "cpu"
+
+
+def test_fewer_gpus_than_replicas_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = r"3 replicas .* a GPU each do not fit this machine, which has 8 CPUs and 1 GPUs; ask"
+    with pytest.raises(ValueError, match=words) as caught:
+        placed(monkeypatch, ray := FakeRay({"CPU": 8, "GPU": 1}), 3)
+    assert "--replicas" in str(caught.value)
+    assert "--device cpu" in str(caught.value)
+    assert ray.ended
+    with pytest.raises(ValueError, match=r"cuda:1 cannot be for all; say --device cuda"):
+        placed(monkeypatch, ray, 2, device="cuda:1")
+
+
+def test_clients_without_keys_do_not_reach_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other = (placed(monkeypatch, FakeRay({"CPU": 8}), 2) for _ in range(2))
+    assert own.settings.api_keys == (own.key,)
+    assert own.key != other.key
+    assert len(own.key) > 30
+    told = placed(monkeypatch, FakeRay({"CPU": 8}), 2, api_keys=("a", "b"))
+    assert told.settings.api_keys == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--replicas", "2", "--ray-address", "127.0.0.1:1"], "no Ray cluster at 127.0.0.1:1"),
+        (["--ray-address", "127.0.0.1:1"], "--replicas N"),
+        (["--replicas", "2", "--host", "0.0.0.0"], "--api-key"),
+    ],
+)
+def test_what_cannot_be_started_is_said_in_a_line(arguments: list[str], what: str) -> None:
+    result = CliRunner().invoke(main, ["serve", "--port", "0", *arguments])
+    assert result.exit_code == 2
+    assert what in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_ray_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = CliRunner().invoke(main, ["serve", "--port", "0", "--replicas", "2"])
+    assert result.exit_code == 2
+    assert "pip install 'draftwood[ray]'" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def processes_of(parent: int) -> dict[int, bytes]:
+    """A process's descendants and their command lines."""
+    above: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            above[int(folder.name)] = int(fields[1])
+    found = {}
+    for process in above:
+        ancestor = process
+        while ancestor in above and ancestor != parent:
+            ancestor = above[ancestor]
+        if ancestor == parent and process != parent:
+            try:
+                found[process] = Path(f"/proc/{process}/cmdline").read_bytes()
+            except OSError:
+                continue
+    return found
+
+
+def replicas_of(parent: int) -> list[int]:
+    return [process for process, told in processes_of(parent).items() if b"Replica" in told]
+
+
+@pytest.fixture(scope="module")
+def served(
+    endless: str,
+) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any]]]:
+    """Two replicas with a thread each."""
+    pytest.importorskip("ray")
+    process, facts = start(endless, "--replicas", "2", "--threads", "1", "--method", "suffix")
+    with process:
+        try:
+            yield process, facts
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+
+
+def wanted() -> list[dict[str, Any]]:
+    return [
+        {
+            "prompt": "abcde"[: 1 + number % 5] * (1 + number % 7),
+            "seed": number,
+            "temperature": 0.9,
+            "max_tokens": 8 + number % 24,
+            "stream": number % 2 == 0,
+        }
+        for number in range(REQUESTS)
+    ]
+
+
+def ask(client: httpx.Client, body: dict[str, Any]) -> str | None:
+    """A text; None where its stream ended with the error that a replica was lost."""
+    if not body["stream"]:
+        answer = client.post("/v1/completions", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["choices"][0]["text"]
+    with client.stream("POST", "/v1/completions", json=body) as answer:
+        assert answer.status_code == 200
+        lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
+    assert lines.pop() == "[DONE]"
+    chunks = [json.loads(line) for line in lines]
+    if "error" in chunks[-1]:
+        assert chunks[-1]["error"]["code"] == GONE
+        return None
+    return "".join(chunk["choices"][0]["text"] for chunk in chunks)
+
+
+class LongStream(threading.Thread):
+    """A stream without end; remembers its events until it is told to leave."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self.address, self.lines, self.leaves = address, list[str](), False
+        self.start()
+
+    def run(self) -> None:
+        body = {"prompt": "go", "max_tokens": 900_000, "stream": True}
+        url = f"{self.address}/v1/completions"
+        with httpx.stream("POST", url, json=body, timeout=60) as answer:
+            for line in answer.iter_lines():
+                self.lines += [line] if line else []
+                if self.leaves:
+                    return
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
+def test_nothing_is_lost_or_mixed_when_a_replica_is_killed(
+    served: tuple["subprocess.Popen[str]", dict[str, Any]], endless: str
+) -> None:
+    process, facts = served
+    assert facts["replicas"] == 2
+    assert facts["threads"] == 1
+    first = replicas_of(process.pid)
+    assert len(first) == 2
+    lm = draftwood.load(endless, method="plain")
+    bodies = wanted()
+    texts = [
+        lm.generate(
+            body["prompt"],
+            raw=True,
+            seed=body["seed"],
+            temperature=body["temperature"],
+            max_new_tokens=body["max_tokens"],
+        ).text
+        for body in bodies
+    ]
+    assert len(set(texts)) > 0.9 * REQUESTS
+    with httpx.Client(base_url=facts["address"], timeout=60) as client:
+        streams = [LongStream(facts["address"]) for _ in range(2)]  # one to each replica
+        wait_for(lambda: all(len(stream.lines) > 3 for stream in streams))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            asked = [pool.submit(ask, client, body) for body in bodies]
+            wait_for(lambda: sum(each.done() for each in asked) > 30, 120)
+            os.kill(first[0], signal.SIGKILL)
+            told = [each.result(60) for each in asked]
+        lost = [number for number, text in enumerate(told) if text is None]
+        assert len(lost) <= AT_ONCE
+        assert [t for t in told if t is not None] == [
+            text for number, text in enumerate(texts) if number not in lost
+        ]
+        assert [ask(client, bodies[number]) for number in lost] == [texts[n] for n in lost]
+        (dead,) = [stream for stream in streams if not stream.is_alive()]
+        (alive,) = [stream for stream in streams if stream.is_alive()]
+        assert dead.lines[-1] == "data: [DONE]"
+        assert json.loads(dead.lines[-2].removeprefix("data: "))["error"]["code"] == GONE
+        heard = len(alive.lines)
+        wait_for(lambda: client.get("/health").json().get("replicas") == 2, 150)
+        wait_for(lambda: len(alive.lines) > heard)
+        alive.leaves = True
+        alive.join(20)
+        assert not alive.is_alive()
+        second = replicas_of(process.pid)
+        assert len(second) == 2
+        assert first[0] not in second
+        again = [ask(client, body) for body in bodies[:20]]  # both answer
+        assert again == texts[:20]
+        counted = metrics(client)
+        assert counted["draftwood:replica_restarts_total"] == 1
+        assert counted["draftwood:replicas"] == 2
+        wait_for(lambda: metrics(client)["draftwood:texts_running"] == 0, 10)  # it left
+
+
+def metrics(client: httpx.Client) -> dict[str, float]:
+    lines = client.get("/metrics").text.splitlines()
+    pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in pairs}
+
+
+@pytest.mark.slow
+def test_a_signal_ends_replicas_too(
+    served: tuple["subprocess.Popen[str]", dict[str, Any]],
+) -> None:
+    process, facts = served
+    there = processes_of(process.pid)
+    assert there
+    body = {"prompt": "go", "max_tokens": 400, "stream": True}
+    with httpx.stream("POST", f"{facts['api']}/completions", json=body, timeout=60) as told:
+        lines = told.iter_lines()
+        next(lines)
+        process.send_signal(signal.SIGTERM)
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+    assert process.wait(60) == 0
+    until = time.perf_counter() + 20
+    while left := [each for each in there if Path(f"/proc/{each}").exists()]:
+        assert time.perf_counter() < until, left
+        time.sleep(0.1)

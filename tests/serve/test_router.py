@@ -1,0 +1,211 @@
+"""Requests through a router, over servers in this process and over played ones that break off."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from front import KEY, Front, chunked, front, played
+from local_server import RunningServer, running, wait_for
+
+Two = tuple[Front, RunningServer, RunningServer]
+LONG = "tell me more about it " * 12
+
+
+@pytest.fixture(scope="module")
+def two(tiny: str) -> Iterator[Two]:
+    with running(tiny, api_keys=(KEY,)) as one, running(tiny, api_keys=(KEY,)) as other:
+        for server in (one, other):
+            server.client.headers["authorization"] = f"Bearer {KEY}"
+        with front(one.address, other.address, served_names=("tiny",)) as found:
+            yield found, one, other
+
+
+def completion(client: httpx.Client, **body: Any) -> str:
+    answer = client.post("/v1/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"][0]["text"]
+
+
+def test_texts_are_those_of_one_server(two: Two) -> None:
+    found, one, _ = two
+    wanted = [
+        {"prompt": "abcde"[: 1 + n % 5] * 3, "seed": n, "max_tokens": 12, "temperature": 0.9}
+        for n in range(24)
+    ]
+    alone = [one.text(**body) for body in wanted]
+    assert len(set(alone)) > 20
+    before = found.served
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda body: completion(found.client, **body), wanted)) == alone
+    got = [now - then for now, then in zip(found.served, before, strict=True)]
+    assert sum(got) == 24
+    assert min(got) >= 6
+    wait_for(lambda: not found.router.open)
+    assert [each.load.open for each in found.replicas.living] == [0, 0]
+
+
+def test_streams_come_as_they_are_written(two: Two) -> None:
+    found, one, _ = two
+    body = {"prompt": "go", "seed": 3, "max_tokens": 30}
+    with found.client.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines.pop() == "data: [DONE]"
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert len(chunks) > 3
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == one.text(**body)
+
+
+def test_requests_that_begin_alike_go_to_one_replica(two: Two) -> None:
+    found, _, _ = two
+    for start in ("a", "b", "c"):
+        before, told = found.served, []
+        for turn in range(4):
+            prompt = start + LONG + "more " * 8 * turn
+            answer = found.client.post("/v1/completions", json={"prompt": prompt, "max_tokens": 2})
+            told.append(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+        got = sorted(now - then for now, then in zip(found.served, before, strict=True))
+        assert got == [0, 4]
+        assert told[0] < 64 <= min(told[1:])
+
+
+def test_who_leaves_is_forgotten_by_the_replica_too(endless: str) -> None:
+    with (
+        running(endless, api_keys=(KEY,), method="plain") as one,
+        front(one.address, served_names=("tiny",)) as found,
+    ):
+        body: dict[str, Any] = {"prompt": "go", "max_tokens": 500_000, "stream": True}
+        with found.client.stream("POST", "/v1/completions", json=body) as answer:
+            next(answer.iter_lines())
+            assert one.service.thread.running_texts == 1
+        wait_for(one.idle, 10)
+        wait_for(lambda: not found.router.open)
+        body["stream"] = False
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{found.address}/v1/completions", json=body, timeout=0.5)
+        wait_for(one.idle, 10)
+
+
+def test_refusals_are_the_replicas_own(two: Two) -> None:
+    found, _, _ = two
+    for path, status, body in (
+        ("/v1/completions", 400, {"prompt": "a", "top_p": 3}),
+        ("/v1/completions", 404, {"prompt": "a", "model": "other"}),
+        ("/nowhere", 404, {}),
+    ):
+        answer = found.client.post(path, json=body)
+        assert answer.status_code == status
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert found.client.get("/v1/models").json()["data"][0]["id"] == "tiny"
+    assert found.client.get("/v1/models/tiny?x=%20").json()["id"] == "tiny"
+    assert found.client.get("/health").json() == {"status": "ok", "replicas": 2}
+
+
+def test_strangers_are_kept_out_at_the_router(two: Two) -> None:
+    found, one, _ = two
+    before = found.served
+    for headers, status in (
+        ({"host": "evil.example"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"content-type": "text/plain"}, 415),
+    ):
+        answer = found.client.post("/v1/completions", content=b"{}", headers=headers)
+        assert answer.status_code == status
+    assert found.served == before
+    bare = httpx.get(f"{one.address}/v1/models")
+    assert bare.status_code == 401  # nobody reaches a replica past the router
+
+
+def test_keys_of_clients_are_asked_for_and_handed_on(tiny: str) -> None:
+    keys = ("one", "two")
+    with (
+        running(tiny, api_keys=keys) as server,
+        front(server.address, api_keys=keys, served_names=("tiny",)) as found,
+    ):
+        body = {"prompt": "a" * 100, "max_tokens": 2}
+        assert found.client.post("/v1/completions", json=body).status_code == 401
+        told = []
+        for key in ("one", "two", "two"):
+            headers = {"authorization": f"Bearer {key}"}
+            answer = found.client.post("/v1/completions", json=body, headers=headers)
+            told.append(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0)
+        assert told == [False, False, True]
+
+
+def test_metrics_are_summed(two: Two) -> None:
+    found, one, other = two
+    completion(found.client, prompt="a", max_tokens=3)
+    lines = found.client.get("/metrics").text.splitlines()
+    (summed,) = [line for line in lines if line.startswith("draftwood:generation_tokens_total ")]
+    assert float(summed.split()[1]) == sum(
+        server.metric("generation_tokens_total") for server in (one, other)
+    )
+    assert "draftwood:replicas 2.0" in lines
+
+
+EVENT = b'data: {"choices": []}\n\n'
+HALF = b'data: {"choi'
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [("/v1/chat/completions", "data: [DONE]"), ("/v1/completions", "data: [DONE]")]
+    + [("/v1/responses", None)],
+)
+def test_a_stream_whose_replica_ends_is_told_so(path: str, last: str | None) -> None:
+    with (
+        played(*chunked(EVENT, HALF)) as address,
+        front(address) as found,
+        found.client.stream("POST", path, json={}) as answer,
+    ):
+        lines = [line for line in answer.iter_lines() if line]
+    if last is not None:
+        assert lines.pop() == last
+    first, error = lines
+    assert first == EVENT.decode().strip()  # and nothing of the event that broke off
+    told = json.loads(error.removeprefix("data: "))["error"]
+    assert told["code"] == "replica_lost"
+    assert "again" in told["message"]
+
+
+def test_what_has_not_begun_goes_to_another_replica(two: Two) -> None:
+    _, one, _ = two
+    half = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+    for parts in (b"", half):
+        with played(parts) as address, front(address, one.address) as found:
+            body = {"prompt": "go", "seed": 3, "max_tokens": 5}
+            for _ in range(2):
+                assert completion(found.client, **body) == one.text(**body)
+            assert found.served[0] >= 1
+            assert [each.load.open for each in found.replicas.living] == [0, 0]
+
+
+def test_without_a_replica_the_client_is_told_to_come_back() -> None:
+    with played() as address, front(address) as found:
+        answer = found.client.post("/v1/completions", json={})
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "no_replica"
+        assert int(answer.headers["retry-after"]) > 0
+        found.replicas.living = []
+        assert found.client.get("/health").status_code == 503
+        assert "draftwood:replicas 0.0" in found.client.get("/metrics").text
+
+
+def test_a_stop_lets_what_runs_end_and_then_cuts_it(endless: str) -> None:
+    with (
+        running(endless, api_keys=(KEY,), method="plain") as one,
+        front(one.address, served_names=("tiny",), drain_seconds=0.3) as found,
+    ):
+        body = {"prompt": "go", "max_tokens": 500_000, "stream": True}
+        with found.client.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            found.drain()
+            wait_for(lambda: found.router.stopping)
+            told = [line for line in lines if line]
+        assert told[-1] == "data: [DONE]"
+        assert json.loads(told[-2].removeprefix("data: "))["error"]["code"] == "stopping"
+        wait_for(one.idle, 10)
