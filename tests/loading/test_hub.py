@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
+import gguf
 import huggingface_hub.constants
 import pytest
 import safetensors.torch
@@ -17,6 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from draftwood.loading import hub
+from draftwood.loading.gguf_files import read_tokenizer
 from draftwood.loading.hub import builtin_names, load_pretrained, resolve, verify
 from draftwood.storage.atomic import MANIFEST
 
@@ -291,6 +294,12 @@ def test_a_gguf_file_loads_with_tokenizer_and_template(
     for name, weight in loaded.model.state_dict().items():
         assert torch.equal(weight, model.state_dict()[name].bfloat16()), name
     assert loaded.tokenizer.chat_template == TEMPLATE
+    # the file has its template too where a tokenizer without one lies beside it
+    plain = copy(loaded.tokenizer)
+    plain.chat_template = None
+    plain.save_pretrained(gguf_file.parent)
+    reader = gguf.GGUFReader(gguf_file)
+    assert read_tokenizer(gguf_file, reader, "llama").chat_template == TEMPLATE
     assert loaded.tokenizer.decode(loaded.tokenizer(" a tt é").input_ids) == " a tt é"
     assert json.loads((loaded.path / MANIFEST).read_text())["source"] == str(gguf_file)
 

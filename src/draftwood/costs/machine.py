@@ -173,8 +173,8 @@ def _fit(curve: Curve) -> tuple[float, float]:
 ENGINES = {
     "native": Engine(),
     "graphs": Engine(100e-6, 15e-6, 5e-6),
-    # launched one by one from Python: 35.5 tokens/s of Vicuna-7B on an A100 without drafts, and
-    # Medusa's and EAGLE's speed-ups there on Spec-Bench
+    # launched one by one from Python: 35.5 tokens/s of Vicuna-7B without drafts, assumed to be on
+    # an A100, and Medusa's and EAGLE's speed-ups there on Spec-Bench
     "transformers": Engine(1.2e-3, 0.585e-3, 0.122e-3),
 }
 """By name: C++ on CPUs, recorded CUDA graphs, and Transformers without them."""
