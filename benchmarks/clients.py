@@ -39,7 +39,7 @@ address, name, question = sys.argv[1:]
 chat = ChatOpenAI(base_url=address, api_key="none", model=name, temperature=0, max_tokens=48)
 longer = ChatOpenAI(base_url=address, api_key="none", model=name, temperature=0)
 place = longer.with_structured_output(Place, method="json_schema")
-tool = chat.bind_tools([Place], tool_choice="Place").invoke(question)
+tool = longer.bind_tools([Place], tool_choice="Place", strict=True).invoke(question)
 print(json.dumps({
     "invoke": chat.invoke(question).content,
     "stream": "".join(str(each.content) for each in chat.stream(question)),
@@ -161,7 +161,7 @@ def log_likelihoods(work: Path, model: str, arguments: dict[str, Any]) -> list[t
     run(
         *("lm_eval", "--model", model, "--model_args", given, "--tasks", "passages"),
         *("--include_path", str(work), "--log_samples", "--output_path", str(place)),
-        *("--batch_size", "1"),
+        *("--batch_size", "1", "--device", "cpu"),
         HF_DATASETS_OFFLINE="1",
         OPENAI_API_KEY="none",
     )
@@ -176,8 +176,7 @@ def log_likelihoods(work: Path, model: str, arguments: dict[str, Any]) -> list[t
 
 def with_lm_eval(address: str, folder: Path, work: Path) -> dict[str, bool]:
     write_task(work)
-    own = {"pretrained": folder, "dtype": "float32", "device": "cpu"}
-    expected = log_likelihoods(work, "hf", own)
+    expected = log_likelihoods(work, "hf", {"pretrained": folder, "dtype": "float32"})
     asked = {"model": NAME, "base_url": f"{address}/completions", "tokenizer": folder}
     found = log_likelihoods(
         work, "local-completions", {**asked, "num_concurrent": 4, "tokenized_requests": True}
@@ -198,14 +197,19 @@ def main() -> int:
         work = Path(name)
         folder = weights_with_template(work)
         with served(folder, work) as address:
-            found = {
-                **with_llm(address, question, work),
-                **with_langchain(address, question),
-                **with_lm_eval(address, folder, work),
-            }
+            held = [
+                told(with_llm(address, question, work)),
+                told(with_langchain(address, question)),
+                told(with_lm_eval(address, folder, work)),
+            ]
+    return 0 if all(held) else 1
+
+
+def told(found: dict[str, bool]) -> bool:
+    """Print what holds and what does not; whether all does."""
     for what, holds in found.items():
-        print(f"{'ok  ' if holds else 'FAIL'}  {what}")
-    return 0 if all(found.values()) else 1
+        print(f"{'ok  ' if holds else 'FAIL'}  {what}", flush=True)
+    return all(found.values())
 
 
 if __name__ == "__main__":
