@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Protocol
 
 import httpx
 from starlette.responses import Response
 
 from draftwood.serve.affinity import Affinity, ReplicaLoad, beginnings_of
+from draftwood.serve.draining import drain
 from draftwood.serve.errors import ApiError, bad_request, json_response, stopping
 from draftwood.serve.formats.answers import DONE, event
 from draftwood.serve.guard import Message, Receive, Send
@@ -152,15 +152,7 @@ class Router:
     async def stop(self, seconds: float = DRAIN_SECONDS) -> None:
         """Take no further requests, wait for those under way, then end them with an error."""
         self.stopping = True
-        until = perf_counter() + seconds
-        while self.open and perf_counter() < until:
-            await asyncio.sleep(0.02)
-        for forwarding in list(self.open):
-            forwarding.cut()
-        for _ in range(100):  # let them tell their clients
-            if not self.open:
-                break
-            await asyncio.sleep(0.02)
+        await drain(self.open, seconds)
         await self.client.aclose()
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from draftwood.serve.draining import drain
 from draftwood.serve.errors import ApiError, bad_request, no_retry, one_line, stopping
 from draftwood.serve.jobs import Speculation, TextJob, TextRequest, make_job
 from draftwood.serve.loaded import LoadedTarget
@@ -103,15 +104,7 @@ class TextService:
     async def stop(self, seconds: float = DRAIN_SECONDS) -> None:
         """Take no further requests, wait for those under way, then end them with an error."""
         self.stopping = True
-        until = perf_counter() + seconds
-        while self.open and perf_counter() < until:
-            await asyncio.sleep(0.02)
-        for request in list(self.open):
-            request.cut()
-        for _ in range(100):  # let them tell their clients
-            if not self.open:
-                return
-            await asyncio.sleep(0.02)
+        await drain(self.open, seconds)
 
     def close(self) -> None:
         """End the threads."""
