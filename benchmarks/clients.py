@@ -67,8 +67,8 @@ def served(folder: Path, work: Path) -> Iterator[str]:
     """The address of a server of these float32 weights."""
     command = [sys.executable, "-m", "draftwood.cli.main", "serve", str(folder)]
     more = ["--dtype", "float32", "--served-model-name", NAME]
-    system = System(None, lambda port: [*command, *more, "--port", str(port)], NAME)
-    os.environ.update(environment(ROOT))
+    told = lambda port: [*command, *more, "--port", str(port)]  # noqa: E731
+    system = System(None, told, NAME, variables=environment(ROOT))
     with Server(system, work / "server.log") as server, server.awake() as address:
         yield f"{address}/v1"
 

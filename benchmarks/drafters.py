@@ -11,7 +11,6 @@ bootstrap 95 % interval over prompts.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +36,7 @@ from draftwood.training.recipes.hydra import HydraRecipe
 from draftwood.training.recipes.medusa import MedusaRecipe
 from draftwood.training.run import Training
 from draftwood.training.unrolled import shifted
+from json_lines import append, read
 
 RECORDS = Path(__file__).parent / "results" / "drafters" / "records.jsonl"
 TOKENS = 300_000
@@ -220,7 +220,6 @@ class Measurement:
         self.lm = draftwood.load("smollm2-135m", method="plain")
         self.prompts = load_prompts("spec-bench", per_category=per_category).prompts
         self.records = records
-        records.parent.mkdir(parents=True, exist_ok=True)
         self.known = {key(each) for each in read(records)}
 
     def arm(self, arm: Arm, folder: Path) -> None:
@@ -265,16 +264,11 @@ class Measurement:
             record |= {"category": prompt.category, "tokens": stats.tokens - 1}
             record |= {"runs": stats.target_runs, "drafted": stats.drafted}
             record |= {"seconds": round(time.perf_counter() - since, 4), **facts}
-            with self.records.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            append(self.records, record)
 
 
 def key(record: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(record[name] for name in ("name", "at", "temperature", "prompt"))
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
 def tables() -> Iterator[tuple[str, list[dict[str, str]]]]:

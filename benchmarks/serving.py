@@ -30,6 +30,7 @@ from draftwood.bench.peers import environments
 from draftwood.bench.plan.prompts import BUILT_IN, Prompt, load_prompts
 from draftwood.bench.records.machine import processor
 from draftwood.bench.run.describe import commit
+from json_lines import append, read
 from processes import ROOT, checkout, in_turns
 from servers import Server, ServerError, System, Weights, systems
 from serving_load import Cell, at_once, body_of, by_guidellm
@@ -182,19 +183,6 @@ def circumstances(arguments: argparse.Namespace) -> dict[str, Any]:
         "packages": [environments.LLAMA_CPP_SOURCE]
         + [environments.RECIPES[name].packages[0] for name in ENVIRONMENTS if name != "llama.cpp"],
     }
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """Records of a file; none where there is no file."""
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def append(path: Path, row: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(row) + "\n")
 
 
 def show(arguments: argparse.Namespace) -> None:

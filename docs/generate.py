@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))  # scripts whose tables are shown
 
 if TYPE_CHECKING:
     from draftwood.bench.report.reading import MeasuredRun
@@ -196,7 +197,6 @@ def filled(path: Path) -> str:
 
 def drafter_tables() -> str:
     """Trained drafters at equal data, by question."""
-    sys.path.insert(0, str(BENCHMARKS))
     from drafters import TITLES, tables
 
     found = []
@@ -208,15 +208,11 @@ def drafter_tables() -> str:
 
 def server_tables() -> str:
     """The server beside other servers."""
-    sys.path.insert(0, str(BENCHMARKS))
+    from json_lines import read
     from serving_show import tables
 
     folder = BENCHMARKS / "results" / "serving"
-    records = [
-        [json.loads(line) for line in (folder / name).read_text().splitlines()]
-        for name in ("run.jsonl", "further.jsonl")
-    ]
-    return tables(*records)
+    return tables(read(folder / "run.jsonl"), read(folder / "further.jsonl"))
 
 
 PARTS = {

@@ -170,6 +170,19 @@ def test_models_that_are_not_fetched_by_themselves_name_the_command(name: str) -
         resolve(name)
 
 
+def test_floats_are_made_of_a_file_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, torch.dtype]] = []
+    monkeypatch.setattr(hub, "fetch", lambda *given: asked.append(given))
+    monkeypatch.setattr(hub, "check_folder", lambda folder: None)
+    builtin = hub.builtins()["tinyllama-1.1b"]
+    builtin.blocks.mkdir(parents=True)
+    with pytest.raises(FileNotFoundError):
+        resolve(builtin.name, "float32")
+    (builtin.blocks / builtin.file).touch()
+    assert resolve(builtin.name, "float32") == builtin.folder(torch.float32)
+    assert asked == [(builtin.name, torch.float32)]
+
+
 def test_the_command_names_the_type_where_it_matters() -> None:
     with pytest.raises(
         FileNotFoundError, match=r"fetch it with `draftwood fetch tinyllama-1\.1b --dtype float32`"

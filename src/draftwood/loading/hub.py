@@ -271,7 +271,8 @@ def _builtin_blocks(name: str) -> Path:
 def _builtin_folder(name: str, dtype: torch.dtype) -> Path:
     builtin = builtins()[name]
     folder = builtin.folder(dtype)
-    if not folder.exists() and not builtin.on_demand:
+    at_hand = builtin.on_demand or (builtin.blocks / builtin.file).is_file()
+    if not folder.exists() and not at_hand:
         option = f" --dtype {str(dtype).removeprefix('torch.')}" if folder.name != name else ""
         raise FileNotFoundError(
             f"{name} is not in {folder}; fetch it with `draftwood fetch {name}{option}`"

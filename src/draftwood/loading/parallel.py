@@ -10,7 +10,6 @@ from transformers import AutoConfig
 
 from draftwood.loading import hub
 from draftwood.loading.folders import understood
-from draftwood.loading.packages import builtins, fetch
 from draftwood.models.parallel import Channel, LeadingModel, follow, join, stay_behind
 from draftwood.storage.ranks import rank
 
@@ -41,7 +40,7 @@ def require_split(
         raise ValueError(
             f"several processes hold weights as floats, not in {dtype}; take --dtype bfloat16"
         )
-    folder = _floats_of(name, dtype)
+    folder = hub.folder_of(name, dtype)
     with understood(folder):
         config = AutoConfig.from_pretrained(folder).get_text_config()
     if getattr(config, "base_model_tp_plan", None) is None:
@@ -58,16 +57,6 @@ def require_split(
             f" {', '.join(wrong)}; {cure}"
         )
     return folder
-
-
-def _floats_of(name: str, dtype: str | torch.dtype | None) -> Path:
-    """The folder of a model's floats, made of a built-in's quantised file where that is there."""
-    known = None if Path(name).exists() else builtins().get(name)
-    if known is not None and known.quantisation is not None and known.blocks.is_dir():
-        wanted = torch.float32 if dtype in ("float32", torch.float32) else torch.bfloat16
-        if not known.folder(wanted).is_dir():
-            fetch(name, wanted)
-    return hub.folder_of(name, dtype)
 
 
 def load_parallel(

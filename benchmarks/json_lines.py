@@ -1,0 +1,20 @@
+"""Records as lines of JSON."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Records of a file; none where there is no file."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def append(path: Path, record: Mapping[str, Any]) -> None:
+    """Write one more record."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(record) + "\n")
