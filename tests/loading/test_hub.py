@@ -21,6 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from draftwood.loading import hub
 from draftwood.loading.gguf_files import read_tokenizer
 from draftwood.loading.hub import builtin_names, load_pretrained, resolve, verify
+from draftwood.loading.packages import builtins
 from draftwood.storage.atomic import MANIFEST
 
 SOURCE = str(Path(hub.__file__).parents[2])
@@ -174,7 +175,7 @@ def test_floats_are_made_of_a_file_that_is_there(monkeypatch: pytest.MonkeyPatch
     asked: list[tuple[str, torch.dtype]] = []
     monkeypatch.setattr(hub, "fetch", lambda *given: asked.append(given))
     monkeypatch.setattr(hub, "check_folder", lambda folder: None)
-    builtin = hub.builtins()["tinyllama-1.1b"]
+    builtin = builtins()["tinyllama-1.1b"]
     builtin.blocks.mkdir(parents=True)
     with pytest.raises(FileNotFoundError):
         resolve(builtin.name, "float32")
