@@ -197,22 +197,32 @@ def filled(path: Path) -> str:
 
 def drafter_tables() -> str:
     """Trained drafters at equal data, by question."""
+    import drafter_speed
     from drafters import TITLES, tables
 
     found = []
     for question, rows in tables():
         head = [name.replace("_", " ") for name in rows[0]]
         found += [f"**{TITLES[question]}**", markdown(head, [tuple(row.values()) for row in rows])]
+    speeds = drafter_speed.rows()
+    found += [
+        f"**{drafter_speed.TITLE}**",
+        markdown(list(speeds[0]), [tuple(row.values()) for row in speeds]),
+    ]
     return "\n\n".join(found)
 
 
 def server_tables() -> str:
     """The server beside other servers."""
+    import neighbours
     from json_lines import read
-    from serving_show import tables
+    from serving_show import shown, tables
 
     folder = BENCHMARKS / "results" / "serving"
-    return tables(read(folder / "run.jsonl"), read(folder / "further.jsonl"))
+    beside = [shown(table) for table in neighbours.tables(read(neighbours.RECORDS))]
+    return "\n\n".join(
+        [tables(read(folder / "run.jsonl"), read(folder / "further.jsonl")), *beside]
+    )
 
 
 PARTS = {
