@@ -24,9 +24,10 @@ TEMPLATE = (
 NAME = "tiny"
 
 
-def save_tiny(folder: Path, context: int = 512, layers: int = 2) -> str:
-    """A random Llama whose tokens are letters; nothing ends its text."""
+def save_tiny(folder: Path, context: int = 512, layers: int = 2, end: str | None = None) -> str:
+    """A random Llama whose tokens are letters; nothing ends its text, or this one does."""
     tokenizer = letters()
+    tokenizer.eos_token = end
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
     model = tiny_llama(layers=layers, vocab=len(LETTERS), context=context)
