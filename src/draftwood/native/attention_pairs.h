@@ -1,7 +1,7 @@
 // Attention in bfloat16 where the CPU multiplies pairs at once.
 //
 // All rows of a group read the tokens that they share together. Keys are turned so that 16 places
-// lie side by side; queries are split into two numbers, so that they lose nothing.
+// lie side by side; queries are rounded as keys are.
 #pragma once
 
 #include "attention.h"
@@ -29,32 +29,26 @@ inline Floats add_products(Floats sums, Pairs a, Pairs b) {
     return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
 }
 
-// A query [dim] as two [dim], the second what the first lacks.
-inline void split_query(const float* query, int dim, bfloat16* split) {
-    for (int i = 0; i < dim; i += LANES) {
-        const Floats values = load(query + i);
-        store(split + i, values);
-        store(split + dim + i, values - load(split + i));
-    }
+// A query [dim], rounded.
+inline void round_query(const float* query, int dim, bfloat16* rounded) {
+    for (int i = 0; i < dim; i += LANES) store(rounded + i, load(query + i));
 }
 
 // Scores [COUNT][BLOCK] of 16 * GROUPS places with turned keys [dim / 2][GROUPS].
 template <int COUNT, int GROUPS, bool FETCHES>
 inline void score_turned(const uint32_t* const* queries, const Words* keys, int pairs,
                          float* scores, Ahead ahead) {
-    Floats coarse[COUNT][GROUPS]{}, fine[COUNT][GROUPS]{};
+    Floats sums[COUNT][GROUPS]{};
     for (int pair = 0; pair < pairs; pair++, keys += GROUPS) {
         for (int i = 0; i < COUNT; i++)
-            for (int group = 0; group < GROUPS; group++) {
-                const Pairs key = (Pairs)keys[group];
-                coarse[i][group] = add_products(coarse[i][group], key, both(queries[i][pair]));
-                fine[i][group] = add_products(fine[i][group], key, both(queries[i][pairs + pair]));
-            }
+            for (int group = 0; group < GROUPS; group++)
+                sums[i][group] =
+                    add_products(sums[i][group], (Pairs)keys[group], both(queries[i][pair]));
         if (FETCHES) ahead.fetch(GROUPS);
     }
     for (int i = 0; i < COUNT; i++)
         for (int group = 0; group < GROUPS; group++)
-            store(scores + i * BLOCK + group * LANES, coarse[i][group] + fine[i][group]);
+            store(scores + i * BLOCK + group * LANES, sums[i][group]);
 }
 
 // Scores of `count` queries for places [first, first + 16 * GROUPS).
@@ -128,7 +122,7 @@ inline void weigh_pairs(float* scores, const Stretch& seen, const Average& avera
     average.total() = sum(total);
 }
 
-// Averages over one block, of split queries.
+// Averages over one block, of rounded queries.
 template <class QueryOf>
 inline void attend_block_in_pairs(const Visibility& visibility, const Together& some,
                                   const KeysAndValues<bfloat16>& cache, QueryOf query_of,
@@ -222,7 +216,7 @@ inline void finish_pairs(const Average& average, float* results) {
 
 constexpr bool HAS_PAIRS = false;
 inline bool fits_pairs(int) { return false; }
-inline void split_query(const float*, int, bfloat16*) {}
+inline void round_query(const float*, int, bfloat16*) {}
 inline void finish_pairs(const Average&, float*) {}
 
 #endif

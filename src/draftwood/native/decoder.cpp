@@ -64,7 +64,7 @@ void rotate(float* head, int dim, const float* cosines, const float* sines) {
 
 // Of a head's query as attention in pairs or in bytes reads it.
 int query_words(const Decoder& decoder) {
-    return decoder.has_byte_cache ? ByteQuery::size(decoder.head_dim) : decoder.head_dim;
+    return decoder.has_byte_cache ? ByteQuery::size(decoder.head_dim) : decoder.head_dim / 2;
 }
 
 // What phases hand to each other, kept from run to run.
@@ -519,7 +519,7 @@ private:
 
     void encode_query(const float* query, uint32_t* encoded) {
         if (in_bytes) encode_byte_query(query, decoder.head_dim, encoded);
-        else split_query(query, decoder.head_dim, (bfloat16*)encoded);
+        else round_query(query, decoder.head_dim, (bfloat16*)encoded);
     }
 
     // Keys or values of a row.
