@@ -148,9 +148,9 @@ def headlines() -> str:
     """
     from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
 
-    runs = {name: measured(name) for name in ("methods", "tinyllama", "peers")}
+    runs = {name: measured(name) for name in ("head", "tinyllama", "peers")}
     sentences = [
-        *speed_sentences(runs["methods"], "auto"),
+        *speed_sentences(runs["head"], "auto"),
         *speed_sentences(runs["tinyllama"], "auto"),
         peer_sentence(runs["peers"], "auto"),
         quality_sentence(measured("quality")),
