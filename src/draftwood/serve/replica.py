@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from draftwood.serve.run import DrainingServer, address_of, bind, make_server, use_threads
 from draftwood.serve.service import TextService
 from draftwood.serve.settings import ServeSettings
+from draftwood.storage.memory import share_free_memory
 
 CHECK_SECONDS = 0.2
 
@@ -42,6 +43,7 @@ class Replica:
 
     def start(self) -> ReplicaFacts:
         """Load the model and take requests. Raises what keeps it from that."""
+        share_free_memory()
         use_threads(self.settings)
         host = _own_address() if self.everywhere else self.settings.host
         bound = bind(host, 0)

@@ -1,11 +1,14 @@
 """How much memory there is to take."""
 
+import ctypes
 import re
+import sys
 from pathlib import Path
 
 MARGIN = 1.05
 """Of what is needed beside weights, for keys, values and intermediate results."""
 ROOT = Path("/")
+_MOST_ARENAS = -8  # M_ARENA_MAX of glibc
 
 
 def available_memory(root: Path = ROOT) -> int | None:
@@ -25,6 +28,17 @@ def require_memory(size: int, what: str) -> None:
             f"{what} needs {_gigabytes(needed)} GB of memory and {_gigabytes(left)} GB are"
             " available; end other programs, raise the memory limit or take a smaller model"
         )
+
+
+def share_free_memory(arenas: int = 2) -> bool:
+    """Let threads take memory from few arenas, before they are started.
+
+    glibc keeps up to eight arenas per core, and what is freed in one is of no use to the threads of
+    another, so that a process of many threads holds ever more. False where the C library knows no
+    arenas.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    return mallopt is not None and mallopt(_MOST_ARENAS, arenas) == 1
 
 
 def _gigabytes(size: int) -> str:
