@@ -197,6 +197,7 @@ def filled(path: Path) -> str:
 
 def drafter_tables() -> str:
     """Trained drafters at equal data, by question."""
+    import drafter_growth
     import drafter_speed
     from drafters import TITLES, tables
 
@@ -204,11 +205,10 @@ def drafter_tables() -> str:
     for question, rows in tables():
         head = [name.replace("_", " ") for name in rows[0]]
         found += [f"**{TITLES[question]}**", markdown(head, [tuple(row.values()) for row in rows])]
-    speeds = drafter_speed.rows()
-    found += [
-        f"**{drafter_speed.TITLE}**",
-        markdown(list(speeds[0]), [tuple(row.values()) for row in speeds]),
-    ]
+    for page in (drafter_growth, drafter_speed):
+        rows = page.rows()
+        table = markdown(list(rows[0]), [tuple(row.values()) for row in rows])
+        found += [f"**{page.TITLE}**", table]
     return "\n\n".join(found)
 
 

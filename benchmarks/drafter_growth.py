@@ -1,0 +1,68 @@
+"""How block efficiency grows with a drafter's data and size: lines over logarithms.
+
+    python benchmarks/drafter_growth.py
+
+Reads what `drafters.py train` measured: EAGLE heads of one layer trained on three amounts of data,
+and heads of three sizes trained on the same data. Intervals come from drawing prompts again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from drafters import RECORDS
+from json_lines import read
+from processes import print_table
+
+DATA = ("eagle, 20k data", "eagle, kl", "eagle, 180k data")
+SIZE = ("eagle, kl", "eagle, 2 layers", "eagle, 4 layers")
+TITLE = "What ten times as much data, or as many weights, adds to block efficiency"
+DRAWS = 2000
+
+
+def rows() -> list[dict[str, str]]:
+    """A line per temperature and question, with 8 nodes a step."""
+    found = read(RECORDS)
+    table = []
+    for what, names, measure in (("data", DATA, "data"), ("weights", SIZE, "weights")):
+        for temperature in (0.0, 1.0):
+            own = [
+                record
+                for record in found
+                if (record["at"], record["temperature"]) == ("8 nodes", temperature)
+            ]
+            slope, low, high, points = fitted(own, names, measure)
+            table.append(
+                {
+                    "ten times the": f"{what}, T = {temperature:g}",
+                    "points": ", ".join(f"{size:.3g}: {value:.2f}" for size, value in points),
+                    "adds": f"{slope:+.2f} [{low:+.2f}, {high:+.2f}]",
+                }
+            )
+    return table
+
+
+def fitted(
+    records: Sequence[Mapping[str, Any]], names: Sequence[str], measure: str
+) -> tuple[float, float, float, list[tuple[float, float]]]:
+    """Slope of the line per factor of ten, its 95 % interval, and the points it goes through."""
+    sizes = [next(r[measure] for r in records if r["name"] == name) for name in names]
+    prompts = list(dict.fromkeys(record["prompt"] for record in records))
+    sums = np.zeros((len(names), len(prompts), 2))
+    for record in records:
+        if record["name"] in names:
+            place = names.index(record["name"]), prompts.index(record["prompt"])
+            sums[place] += record["tokens"], record["runs"]
+    draws = np.random.default_rng(0).integers(len(prompts), size=(DRAWS, len(prompts)))
+    lots = np.concatenate([np.arange(len(prompts))[None], draws])
+    pooled = sums[:, lots].sum(2)  # [names draws 2]
+    efficiency = pooled[..., 0] / pooled[..., 1]
+    slopes = np.polyfit(np.log10(sizes), efficiency, 1)[0]
+    low, high = np.quantile(slopes[1:], (0.025, 0.975))
+    points = list(zip(map(float, sizes), efficiency[:, 0].tolist(), strict=True))
+    return float(slopes[0]), float(low), float(high), points
+
+
+if __name__ == "__main__":
+    print_table(rows(), TITLE)
