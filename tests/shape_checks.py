@@ -43,8 +43,10 @@ def jaxtyped(typechecker: Any) -> Callable[[Any], Any]:
     return decorate
 
 
-KNOWN: dict[CodeType, set[Hashable]] = {}
-"""What was found right, by function; one within another is the same at every call of that one."""
+KNOWN: dict[tuple[CodeType, str], set[Hashable]] = {}
+"""What was found right, by function and what it asks for; one within another is the same at every
+call of that one.
+"""
 
 
 class UnknownError(Exception):
@@ -53,7 +55,7 @@ class UnknownError(Exception):
 
 def remembering(function: Any, checked: Callable[[Any], Any]) -> Any:
     """The function, checked where it has not been called in this way before."""
-    known = KNOWN.setdefault(function.__code__, set())
+    known = KNOWN.setdefault((function.__code__, str(function.__annotations__)), set())
 
     @functools.cache
     def whole() -> Any:

@@ -98,3 +98,16 @@ def test_a_function_within_another_is_compiled_once(monkeypatch: pytest.MonkeyPa
     for _ in range(5):
         assert make()(torch.ones(4)).shape == (4,)
     assert len(checks) == 2  # of what it is given, and of what it gives
+
+
+def test_functions_of_the_same_code_may_ask_for_other_shapes() -> None:
+    def make(size: int) -> Callable[..., torch.Tensor]:
+        @jaxtyping.jaxtyped(typechecker=shape_checks.check)
+        def same(row: Float[Tensor, f"{size}"]) -> Float[Tensor, " columns"]:
+            return row
+
+        return same
+
+    assert make(3)(torch.ones(3)).shape == (3,)
+    with pytest.raises(jaxtyping.TypeCheckError, match="row"):
+        make(4)(torch.ones(3))
