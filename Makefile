@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-vllm audit pictures wheel clean
+.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-vllm audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -102,6 +102,9 @@ bench-serving: $(READY)  ## draftwood's server beside llama.cpp's, vLLM's and Tr
 	$(BIN)/python benchmarks/serving.py run
 	$(BIN)/python benchmarks/serving.py further
 	$(BIN)/python benchmarks/serving.py show
+
+bench-replicas: $(READY)  ## one server with all threads beside replicas that share them
+	$(BIN)/python benchmarks/replicas.py --output benchmarks/results/replicas.json
 
 bench-vllm: $(READY)  ## draftwood's proposers in vLLM, beside vLLM's own
 	$(BIN)/python benchmarks/serving.py prepare

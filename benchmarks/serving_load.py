@@ -17,6 +17,7 @@ from httptools import HttpResponseParser
 
 from draftwood.bench.peers import environments
 from draftwood.bench.plan.prompts import Prompt
+from event_reader import EventReader
 from servers import OFFLINE, System
 
 CELL_SECONDS = 1800.0
@@ -152,17 +153,13 @@ class Answer:
     def _events(self) -> list[tuple[float, dict[str, Any]]]:
         """Raises OSError for an answer that is an error, or breaks off with one."""
         body = _Body()
-        parser, found = HttpResponseParser(body), []
+        parser, reader, found = HttpResponseParser(body), EventReader(), []
         for now, part in self.parts:
             parser.feed_data(part)
-            *lines, body.rest = body.rest.split(b"\n")
-            told = [line for line in lines if line.startswith(b"data: {")]
-            found += [(now, json.loads(line.removeprefix(b"data: "))) for line in told]
+            if parser.get_status_code() == 200:
+                found += [(now, chunk) for chunk in reader.read(body.take())]
         if self.parts and parser.get_status_code() != 200:
-            raise OSError(f"the server answered {parser.get_status_code()}: {body.rest[:200]!r}")
-        errors = [chunk["error"] for _, chunk in found if "error" in chunk]
-        if errors:
-            raise OSError(f"the server broke off: {errors[0]}")
+            raise OSError(f"the server answered {parser.get_status_code()}: {body.take()[:200]!r}")
         return found
 
     @property
@@ -182,10 +179,15 @@ class _Body:
     """Takes the body of an answer from its parser."""
 
     def __init__(self) -> None:
-        self.rest = b""  # that was not read yet
+        self.parts: list[bytes] = []
 
     def on_body(self, body: bytes) -> None:
-        self.rest += body
+        self.parts.append(body)
+
+    def take(self) -> bytes:
+        """What has come since this was asked last."""
+        found, self.parts = b"".join(self.parts), []
+        return found
 
 
 def body_of(messages: Sequence[dict[str, str]], tokens: int, **more: Any) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from typing import Any
 
 import httpx
 
+from event_reader import EventReader
+
 BAD_BODIES = (
     b"",
     b"{",
@@ -108,21 +110,18 @@ async def streamed(
     async with client.stream("POST", known.path, json=body) as response:
         if response.status_code != 200:
             raise httpx.HTTPStatusError("", request=response.request, response=response)
-        async for line in response.aiter_lines():
-            if not line.startswith("data: "):
-                continue
-            if line == "data: [DONE]":
+        reader = EventReader()
+        async for piece in response.aiter_bytes():
+            for chunk in reader.read(piece):
+                for choice in chunk["choices"]:
+                    told = choice.get("delta", {}).get("content", "")
+                    texts[choice["index"]] += choice.get("text", told)
+                usage = tokens_of(chunk["usage"] or {}) or usage
+                seen += 1
+                if leave_after is not None and seen > leave_after:
+                    return None
+            if reader.ended:
                 return texts, usage
-            chunk = json.loads(line.removeprefix("data: "))
-            if "error" in chunk:
-                raise RuntimeError(f"error in a stream: {chunk['error']}")
-            for choice in chunk["choices"]:
-                said = choice["text"] if "text" in choice else choice["delta"].get("content", "")
-                texts[choice["index"]] += said
-            usage = tokens_of(chunk["usage"] or {}) or usage
-            seen += 1
-            if leave_after is not None and seen > leave_after:
-                return None
     raise RuntimeError("a stream ended without its end")
 
 

@@ -5,6 +5,7 @@ say.
 import random
 from collections.abc import Sequence
 from functools import cache
+from weakref import WeakKeyDictionary
 
 import torch
 import transformers
@@ -284,10 +285,16 @@ def text_to(tree: DraftTree, node: int) -> list[int]:
     return [tree.token_list[n] for n in [0, *tree.path_to(node)]]
 
 
+SAID: WeakKeyDictionary[PreTrainedModel, dict[tuple[int, ...], Tensor]] = WeakKeyDictionary()
+
+
 @torch.no_grad()
 def plainly(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
-    """The model's own logits at every token, without any cache."""
-    return model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0]
+    """The model's own logits at every token, without any cache; said once for all paths."""
+    said, text = SAID.setdefault(model, {}), tuple(tokens)
+    if text not in said:
+        said[text] = model(input_ids=torch.tensor([text]), use_cache=False).logits[0]
+    return said[text]
 
 
 def leaf_paths(tree: DraftTree) -> list[list[int]]:

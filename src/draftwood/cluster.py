@@ -71,7 +71,7 @@ def connect(ray: Any, who: str, address: str | None, cpus: int) -> None:
             log_to_driver=False,
             **(there if address else here),
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises no narrower one where a machine starts too slowly
         reason = " ".join(str(error).split())[:200]
         if address and isinstance(error, ConnectionError):
             reason += (

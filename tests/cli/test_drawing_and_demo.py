@@ -137,6 +137,6 @@ def test_demo_with_a_draft_model(target, draft):
 
 @pytest.mark.model
 def test_demo_of_the_built_in_model():
-    result = run("demo", "--max-new-tokens", "16", "--dtype", "float32")
+    result = run("demo", "--max-new-tokens", "16")
     assert result.exit_code == 0
     assert "✓ the same" in result.stdout

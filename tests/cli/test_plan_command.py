@@ -1,7 +1,12 @@
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from command import run
+
+from draftwood.loading import hub
+from draftwood.loading.sizes import size_of
 
 FAST = ("--max-draft-tokens", "16", "--max-depth", "4")
 
@@ -52,6 +57,18 @@ def test_the_size_is_read_from_a_model_and_the_machine_from_its_curve(target) ->
     assert "measured here" in measured["machine"]["name"]
 
 
+def test_a_configuration_without_weights_says_how_large_its_model_is(target, tmp_path) -> None:
+    shutil.copy(Path(target, "config.json"), tmp_path)
+    bare = planned("--model", str(tmp_path), "--hardware", "h100")
+    assert bare["model"] == planned("--model", target, "--hardware", "h100")["model"]
+
+
+@pytest.mark.model
+def test_the_size_of_a_quantised_file_needs_no_floats(monkeypatch) -> None:
+    monkeypatch.setattr(hub, "folder_of", None)
+    assert size_of("smollm2-135m").parameters == pytest.approx(134.5e6, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("arguments", "cure"),
     [
@@ -60,6 +77,7 @@ def test_the_size_is_read_from_a_model_and_the_machine_from_its_curve(target) ->
         (("--hardware", "h100", "--measure"), "in one way"),
         (("--bandwidth", "800", "--parameters", "7B"), "--compute TFLOP/s"),
         (("--hardware", "abacus", "--parameters", "7B"), "a100-80g"),
+        (("--bandwidth", "inf", "--compute", "inf", "--parameters", "7B"), "finite and above 0"),
         (("--hardware", "h100", "--parameters", "many"), "7B or 135M"),
         (("--hardware", "h100", "--parameters", "7B", "--model", "x"), "not both"),
         (("--hardware", "h100", "--parameters", "7B", "--source", "head=x"), "head=0.6"),

@@ -1,12 +1,13 @@
 """The scripts that compare checkouts: processes answer in turns, tables tell what they took."""
 
-import importlib.util
+import importlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -14,14 +15,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def processes() -> ModuleType:
-    path = ROOT / "benchmarks" / "processes.py"
-    spec = importlib.util.spec_from_file_location("processes", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def scripts() -> Iterator[Callable[[str], ModuleType]]:
+    """Imports a script of the folder, and those that it takes from there."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if (ROOT / "benchmarks" / f"{name}.py").is_file():
+            del sys.modules[name]
+
+
+@pytest.fixture
+def processes(scripts: Callable[[str], ModuleType]) -> ModuleType:
+    return scripts("processes")
 
 
 def script(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -57,21 +64,44 @@ def test_two_versions_in_turns(target: str, tmp_path: Path) -> None:
     questions = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "spec_bench" / "question.jsonl").write_text(questions)
     asked = ("--model", target, "--cases", "plain 0,lookup 1", "--rounds", "1", "--tokens", "4")
-    more = ("--overhead-rounds", "1", "--steps", "1", "--json")
+    more = ("--overhead-rounds", "0", "--json")
     done = script("versions.py", "--old", str(ROOT), *asked, *more, DRAFTWOOD_DATA=str(tmp_path))
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
-    assert [row["case"] for row in rows[:3]] == [
-        "plain 0 tok/s",
-        "lookup 1 tok/s",
-        "recycling 0 ms",
-    ]
-    assert [row["texts equal"] for row in rows[:3]] == ["yes", "yes", ""]
+    assert [row["case"] for row in rows] == ["plain 0 tok/s", "lookup 1 tok/s"]
+    assert [row["texts equal"] for row in rows] == ["yes", "yes"]
     assert all(row["new over old"] > 0 for row in rows)
 
 
 @pytest.mark.slow
-def test_speed_beside_busy_loops(target: str, tmp_path: Path) -> None:
+def test_overhead_of_two_versions_in_turns(
+    scripts: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = scripts("versions")
+    measured = versions.overhead(ROOT, 1)  # by the command of that checkout
+    assert measured.keys() >= {"recycling 0"}
+    assert all(milliseconds > 0 for milliseconds in measured.values())
+    asked: list[str] = []
+
+    def told(tree: str, steps: int) -> dict[str, float]:
+        asked.append(tree)
+        return {"recycling 0": {"old": 2.0, "new": 1.0}[tree] * steps}
+
+    monkeypatch.setattr(versions, "overhead", told)
+    given = SimpleNamespace(overhead_rounds=2, steps=3)
+    (row,) = versions._overheads({"old": "old", "new": "new"}, given)
+    assert asked == ["old", "new", "new", "old"]  # in turns
+    assert (row["case"], row["old"], row["new"]) == ("recycling 0 ms", 6.0, 3.0)
+    assert (row["new over old"], row["texts equal"]) == (0.5, "")
+
+
+@pytest.mark.slow
+def test_speed_beside_busy_loops(
+    target: str,
+    tmp_path: Path,
+    scripts: Callable[[str], ModuleType],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     output = tmp_path / "busy.json"
     asked = ("--model", target, "--cases", "nice loops", "--rounds", "1", "--tokens", "4")
     done = script("busy.py", "run", *asked, "--output", str(output))
@@ -82,4 +112,5 @@ def test_speed_beside_busy_loops(target: str, tmp_path: Path) -> None:
         *(("idle", "plain"), ("idle", "auto")),
         *(("nice loops", "plain"), ("nice loops", "auto")),
     ]
-    assert script("busy.py", "report", str(output)).stdout == done.stdout
+    scripts("busy").report(SimpleNamespace(file=str(output)))
+    assert capsys.readouterr().out == done.stdout

@@ -3,13 +3,14 @@
 import importlib.util
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from draftwood.costs.curve import Curve
-from draftwood.costs.machine import MACHINES, Machine, ModelSize, machine_of
+from draftwood.costs.curve import LENGTH, Curve
+from draftwood.costs.machine import MACHINES, NATIVE_ATTENTION, Machine, machine_of
 from draftwood.costs.plan import (
     USUAL,
     DraftSource,
@@ -21,6 +22,7 @@ from draftwood.costs.plan import (
     expected,
     widths_of,
 )
+from draftwood.interfaces.size import ModelSize
 from draftwood.shapes.sequoia import plan as best_tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,10 +40,22 @@ def script() -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize("run", ["tune", "cost"])
 @pytest.mark.parametrize("source", ["smollm2-135m", "tinyllama-1.1b"])
-def test_one_models_curve_predicts_the_others_within_ten_percent(script, source) -> None:
-    curves = script.stored_curves()["tune"]
-    assert script.check_curve("tune", curves, source).worst <= 0.10
+def test_one_models_curve_predicts_the_others_within_ten_percent(script, run, source) -> None:
+    curves = script.stored_curves()[run]
+    assert script.check_curve(run, curves, source).worst <= 0.10
+
+
+def test_attention_is_as_slow_as_long_texts_show(script) -> None:
+    assert script.attention_share() == pytest.approx(NATIVE_ATTENTION, rel=0.15)
+
+
+def test_without_attention_a_small_models_curve_says_too_much(script, monkeypatch) -> None:
+    blind = {name: replace(size, attention=0.0) for name, size in script.SIZES.items()}
+    monkeypatch.setattr(script, "SIZES", blind)
+    curves = script.stored_curves()["cost"]
+    assert not script.check_curve("cost", curves, "smollm2-135m").passes
 
 
 def test_published_speed_ups_are_predicted_within_their_spread(script) -> None:
@@ -68,10 +82,11 @@ def test_the_page_shows_the_checks_as_they_come_out(script) -> None:
 
 
 def test_a_machine_is_found_again_from_the_curve_it_makes() -> None:
-    machine = Machine("", 40e9, 600e9, 2.0)
+    machine = Machine("", 40e9, 600e9, 2.0, attention=NATIVE_ATTENTION)
     nodes = (1, 2, 4, 8, 16, 32, 64)
-    size = ModelSize(1e9, 8.5)
-    curve = Curve(nodes, tuple(machine.seconds(size, count) for count in nodes))
+    size = ModelSize(1e9, 8.5, 22, 23e3, 2e5)
+    seconds = [machine.seconds(size, count, context=LENGTH) for count in nodes]
+    curve = Curve(nodes, tuple(seconds))
     found = Machine.fitted(curve, size)
     assert found.bandwidth == pytest.approx(machine.bandwidth, rel=0.01)
     assert found.compute == pytest.approx(machine.compute, rel=0.01)
@@ -86,6 +101,10 @@ def test_a_pass_takes_the_longer_of_reading_and_multiplying() -> None:
     assert machine.seconds(size) == pytest.approx(1.0)
     assert machine.seconds(size, 1000) == pytest.approx(2.0)
     assert machine.seconds(size, texts=2, context=1000) == pytest.approx(1.002)
+    attending = replace(size, attention=1e6)
+    assert machine.seconds(attending, 1000, context=1000) == pytest.approx(3.0)
+    slow = replace(machine, attention=0.5)
+    assert slow.seconds(attending, 1000, context=1000) == pytest.approx(4.0)
 
 
 def test_acceptance_is_found_again_from_the_tokens_it_gives() -> None:
@@ -155,8 +174,11 @@ def test_bad_numbers_are_refused() -> None:
         machine_of("h100", "steam")
     with pytest.raises(ValueError, match="above 0"):
         ModelSize(0)
+    for bandwidth in (0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="above 0"):
+            Machine("", bandwidth, 1)
     with pytest.raises(ValueError, match="above 0"):
-        Machine("", 0, 1)
+        ModelSize(math.inf)
     with pytest.raises(ValueError, match="at most 1"):
         DraftSource("copying", (0.7, 0.7))
     with pytest.raises(ValueError, match="exactly where"):

@@ -98,7 +98,7 @@ def fewer_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fewer_texts")
+@pytest.mark.usefixtures("fewer_texts", "unchecked")
 @pytest.mark.parametrize("size", [3, 6])
 @pytest.mark.parametrize(("shape", "verifier"), PAIRS, ids=lambda part: part.name)
 def test_output_law(shape: Shape, verifier: Verifier, size: int) -> None:
@@ -106,7 +106,7 @@ def test_output_law(shape: Shape, verifier: Verifier, size: int) -> None:
     assert law_p_value(method, table(3, 4)) > SIGNIFICANCE
 
 
-@pytest.mark.usefixtures("fewer_texts")
+@pytest.mark.usefixtures("fewer_texts", "unchecked")
 def test_rows_that_are_cut_and_not_renormalised_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(self: DraftDistributions, logits: Tensor, tree: DraftTree, first: int) -> Tensor:
         return self.sampler.probs(logits)[:, : self.vocab]

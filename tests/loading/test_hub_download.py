@@ -16,7 +16,7 @@ import torch
 from huggingface_hub import constants
 
 from draftwood.loading import packages
-from draftwood.loading.hub import resolve
+from draftwood.loading.hub import described, resolve
 from draftwood.loading.origin import weights_digest
 from draftwood.storage.atomic import sha256
 
@@ -105,6 +105,19 @@ def test_a_model_is_fetched_without_other_formats_and_then_found_offline(
     connect(None)
     assert resolve("org/name") == snapshot
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_a_model_is_like_is_found_without_its_weights(connect: Connect) -> None:
+    with serve(MODEL) as address:
+        connect(address)
+        folder = described("org/name")
+    assert {path.name for path in folder.iterdir()} == MODEL.keys() - {"model.safetensors"}
+    with serve(OTHER_FORMATS, "org/bare") as address:
+        connect(address)
+        with pytest.raises(ValueError, match=r"org/bare has no config\.json"):
+            described("org/bare")
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        described("./nothing")
 
 
 def test_a_model_that_the_hub_does_not_have_is_named(connect: Connect) -> None:

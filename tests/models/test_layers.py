@@ -3,6 +3,8 @@ refused by name.
 """
 
 import copy
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -67,28 +69,37 @@ class Silent(nn.Module):
         return (nothing, None) if self.gives_pair else nothing
 
 
-def silenced(model: PreTrainedModel, layers: Layers) -> PreTrainedModel:
-    quiet: Any = copy.deepcopy(model)
+@cache
+def silenced(family: str, layers: Layers) -> PreTrainedModel:
+    quiet: Any = copy.deepcopy(hf_model(family))
     for index in layers.without_attention:
         quiet.model.layers[index].self_attn = Silent(gives_pair=True)
     for index in layers.without_mlp:
         # GPT-OSS's network gives the experts' shares too
-        pair = type(model).__name__ == "GptOssForCausalLM"
+        pair = type(quiet).__name__ == "GptOssForCausalLM"
         quiet.model.layers[index].mlp = Silent(gives_pair=pair)
     return quiet
 
 
-@torch.no_grad()
 def expected(
     family: str, layers: Layers, before: list[int], path: list[int]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Logits and hidden states, the same for all paths that run a family."""
+    return _expected(family.partition("/")[0], layers, tuple(before), tuple(path))
+
+
+@cache
+@torch.no_grad()
+def _expected(
+    family: str, layers: Layers, before: Sequence[int], path: Sequence[int]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Logits and hidden states along ``path`` through some layers, after a prefix that ran through
     all.
     """
-    model, cache = hf_model(family), DynamicCache(config=hf_model(family).config)
-    model(torch.tensor([before]), past_key_values=cache)
-    out = silenced(model, layers)(
-        torch.tensor([path]), past_key_values=cache, output_hidden_states=True
+    model, kept = hf_model(family), DynamicCache(config=hf_model(family).config)
+    model(torch.tensor([before]), past_key_values=kept)
+    out = silenced(family, layers)(
+        torch.tensor([path]), past_key_values=kept, output_hidden_states=True
     )
     return out.logits[0], tuple(state[0] for state in out.hidden_states)
 

@@ -139,6 +139,9 @@ def test_an_answer_is_stopped(visit: Open, endless: str) -> None:
         page = visit(found.address)
         ask(page, "abcabc", tokens=99999)
         expect(page.locator(".turn .answer .t").nth(5)).to_be_attached()
+        page.keyboard.press("PageUp")  # the reader scrolls: the newest tokens let go
+        page.wait_for_timeout(200)
+        assert page.evaluate("document.body.scrollHeight - innerHeight - scrollY") > 100
         page.get_by_role("button", name="Stop").click()
         expect(page.locator(".turn .measures")).to_contain_text("stopped")
         wait_for(found.idle)
@@ -159,6 +162,17 @@ def test_a_race_ends_with_the_same_text(visit: Open, temperature: str) -> None:
     expect(card.locator(".verdict")).to_contain_text("All 32 tokens are equal")
     first, second = card.locator(".answer").all_inner_texts()
     assert first == second
+
+
+def test_a_new_conversation_ends_the_replay(visit: Open) -> None:
+    page = visit(reduced_motion="no-preference")
+    ask(page, "abcabcabc", "Race")
+    card = page.locator(".race").last
+    expect(card.locator(".verdict")).to_contain_text("Same text")
+    card.locator("select").select_option("25")
+    page.get_by_role("button", name="New conversation").click()
+    page.wait_for_timeout(100)
+    expect(page.locator("#steps")).to_be_hidden()
 
 
 def test_a_race_of_two_texts_says_where_they_part(visit: Open) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -33,22 +34,25 @@ GONE = "replica_lost"
 class FakeRay(SimpleNamespace):
     """A cluster of nodes with these resources, which starts nothing."""
 
-    def __init__(self, *nodes: dict[str, float]) -> None:
+    def __init__(self, *nodes: dict[str, float], **acts: Any) -> None:
         self.ended = False
         there = [{"Alive": True, "Resources": node} for node in nodes]
-        super().__init__(init=lambda **_: None, nodes=lambda: there)
+        super().__init__(**{"init": lambda **_: None, "nodes": lambda: there, **acts})
 
     def shutdown(self) -> None:
         self.ended = True
 
 
 def placed(
-    monkeypatch: pytest.MonkeyPatch, ray: FakeRay, count: int, everywhere: bool = False, **more: Any
+    monkeypatch: pytest.MonkeyPatch,
+    ray: FakeRay,
+    count: int,
+    address: str | None = None,
+    **more: Any,
 ) -> ReplicaSet:
     monkeypatch.setattr(replicas, "ray_for", lambda who, otherwise: ray)
     monkeypatch.setattr(replicas, "cpus", lambda: 8)
     monkeypatch.setattr(replicas, "of_quota", lambda: 8)
-    address = "auto" if everywhere else None
     return ReplicaSet(ServeSettings(**more), count, address, lambda line: None)
 
 
@@ -67,8 +71,8 @@ def test_replicas_of_a_cluster_take_what_all_of_them_can_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes = FakeRay({"CPU": 5.0}, {"CPU": 3.0})
-    assert placed(monkeypatch, nodes, 2, everywhere=True).needs["CPU"] == 3
-    assert placed(monkeypatch, nodes, 3, everywhere=True).needs["CPU"] == 2
+    assert placed(monkeypatch, nodes, 2, address="auto").needs["CPU"] == 3
+    assert placed(monkeypatch, nodes, 3, address="auto").needs["CPU"] == 2
 
 
 def test_each_replica_has_a_gpu_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +125,57 @@ def test_without_ray_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 2
     assert "pip install 'draftwood[ray]'" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--method", "nothing"], "there is no method 'nothing'"),
+        (["--method", "rsd-s"], "--draft-model"),
+        (["./nothing"], "there is no folder"),
+    ],
+)
+def test_what_no_replica_would_take_is_refused_before_any_starts(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], what: str
+) -> None:
+    monkeypatch.setattr(replicas, "ray_for", lambda *_: pytest.fail("nothing needs Ray"))
+    result = CliRunner().invoke(main, ["serve", "--port", "0", "--replicas", "2", *arguments])
+    assert result.exit_code == 2
+    assert what in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_machine_that_starts_too_slowly_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    with pytest.raises(OSError, match="cannot start replicas at this machine: The current node"):
+        placed(monkeypatch, FakeRay({"CPU": 8}, init=slowly), 2)
+
+
+def test_sigterm_ends_a_start(monkeypatch: pytest.MonkeyPatch, tiny: str) -> None:
+    ray = FakeRay({"CPU": 8}, wait=lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(replicas, "ray_for", lambda who, otherwise: ray)
+    monkeypatch.setattr(ReplicaSet, "_begin", lambda self, slot: None)
+    before = signal.getsignal(signal.SIGTERM)
+    result = CliRunner().invoke(main, ["serve", tiny, "--port", "0", "--replicas", "2"])
+    assert result.exit_code == 0
+    assert ray.ended
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_cluster_that_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        found = placed(monkeypatch, FakeRay({"CPU": 8}), 1, address)
+        assert found._look(now=True)
+    monkeypatch.setattr(replicas, "LOST_SECONDS", 0.0)
+    assert not found._look(now=True)
+    assert str(found.lost).startswith(f"the Ray cluster at {address} has ended")
+    told: list[str] = []
+    found.when_lost = lambda: told.append("server")
+    found._watch()  # comes back
+    assert told == ["server"]
 
 
 def processes_of(parent: int) -> dict[int, bytes]:

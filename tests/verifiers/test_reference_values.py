@@ -87,6 +87,7 @@ def test_optimal_acceptance_equals_the_exact_fraction(draw: Draw, value: str, ro
     assert best == pytest.approx(float(getattr(row, value)), abs=1e-12)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize(("verifier", "draw"), EXACT)
 def test_the_emitted_token_has_the_law_of_the_target(

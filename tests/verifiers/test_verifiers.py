@@ -41,6 +41,7 @@ def widths_for(verifier: Verifier, draw: Draw) -> tuple[int, ...]:
     return (1, 1) if verifier.name == "block" else (2, 1)
 
 
+@pytest.mark.usefixtures("unchecked")
 @by_name
 def test_keeps_the_law_of_the_target(verifier: Verifier) -> None:
     check_verifier(verifier)
@@ -99,6 +100,7 @@ class CountedRows:
         return self.rows[node]
 
 
+@pytest.mark.usefixtures("unchecked")
 @exact
 def test_looks_at_a_leaf_only_for_the_token_after_it(verifier: Verifier, draw: Draw) -> None:
     target, draft = tables(3)

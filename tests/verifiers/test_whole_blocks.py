@@ -23,6 +23,8 @@ from draftwood.testing import (
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Block, Rejection, Traversal, Verifier
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # enumerations; other tests check these shapes
+
 BINARY = context_free((1 / 3, 2 / 3)), context_free((2 / 3, 1 / 3))
 EXAMPLE = ROWS[3].target, ROWS[3].draft
 

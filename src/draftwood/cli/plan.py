@@ -11,8 +11,9 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output
 
 if TYPE_CHECKING:
-    from draftwood.costs.machine import Machine, ModelSize
+    from draftwood.costs.machine import Machine
     from draftwood.costs.plan import DraftSource, Plan, Planner
+    from draftwood.interfaces.size import ModelSize
 
 UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -154,7 +155,8 @@ def _read(given: dict[str, Any]) -> "tuple[Machine, ModelSize]":
 
 
 def _size(given: dict[str, Any], measured: "ModelSize | None") -> "ModelSize":
-    from draftwood.costs.machine import ModelSize
+    from draftwood.interfaces.size import ModelSize
+    from draftwood.loading.sizes import size_of
 
     if given["model"] is not None and given["parameters"] is not None:
         raise ValueError("give --model or --parameters, not both")
@@ -175,45 +177,12 @@ def _layers(parameters: float) -> int:
     return max(2, round(32 * (parameters / 7e9) ** 0.4))
 
 
-def size_of(name: str) -> "ModelSize":
-    """The size of a model by its name, from its configuration alone; weights are not loaded.
-
-    Raises:
-        ValueError: where the name or the configuration says nothing; ``hub.folder_of`` raises it.
-    """
-    from transformers import AutoConfig
-
-    from draftwood.costs.machine import ModelSize
-    from draftwood.loading.folders import understood
-    from draftwood.loading.hub import folder_of
-    from draftwood.loading.skeleton import skeleton
-
-    folder = folder_of(name)
-    with understood(folder):
-        config = AutoConfig.from_pretrained(folder)
-        model = skeleton(config)
-    text = config.get_text_config()
-    experts = getattr(text, "num_local_experts", None) or getattr(text, "num_experts", None) or 1
-    share = (getattr(text, "num_experts_per_tok", None) or 1) / experts
-    parameters = sum(
-        each.numel() * (share if each.dim() == 3 else 1)
-        for each in model.parameters()
-        if each.dim() >= 2
-    )
-    looked_up = model.get_input_embeddings().weight
-    if looked_up is not model.get_output_embeddings().weight:
-        parameters -= looked_up.numel()
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    layers = text.num_hidden_layers
-    return ModelSize(parameters, 16.0, layers, cache_bytes=4.0 * layers * heads * width)
-
-
 def _measure(name: str) -> "tuple[ModelSize, Machine]":
     """A model's size as it runs here, and the machine that its stored or measured curve shows."""
     import draftwood
     from draftwood.costs.curve import Curve
     from draftwood.costs.machine import Machine
+    from draftwood.loading.sizes import size_of
     from draftwood.models.native import NativeModel
 
     lm = draftwood.load(name, method="plain")
@@ -271,6 +240,7 @@ def as_record(planner: "Planner", found: "list[Plan]") -> dict[str, object]:
             "bytes_per_second": machine.bandwidth,
             "operations_per_second": machine.compute,
             "sharpness": machine.sharpness,
+            "attention_share": machine.attention,
             "seconds_per_pass": machine.engine.per_pass,
             "seconds_per_layer": machine.engine.per_layer,
         },

@@ -1,49 +1,24 @@
 """What a forward pass takes, from a machine's bandwidth and compute and a model's size.
 
-A pass reads all weights once, whatever it runs, and multiplies them with every row. It takes the
-longer of the two, rounded where both are alike, and what each layer costs however few the rows are.
+A pass reads all weights once, whatever it runs, and multiplies them with every row, which also
+attends to its context. It takes the longer of the two, rounded where both are alike, and what each
+layer costs however few the rows are.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from draftwood.costs.curve import Curve
+from draftwood.costs.curve import LENGTH, Curve
+from draftwood.interfaces.size import ModelSize
 
 PEAK_BANDWIDTH, PEAK_COMPUTE = 0.8, 0.7
 """Shares of a GPU's data sheet that dense layers reach."""
+NATIVE_ATTENTION = 0.25
+"""Share of the compute of integer products that attention, in bfloat16, reaches on CPUs in C++.
 
-
-@dataclass(frozen=True)
-class ModelSize:
-    """What a pass reads and multiplies.
-
-    Attributes:
-        parameters: that each row is multiplied with: all matrices and the output head, without the
-            rows of embeddings that are only looked up; of a mixture of experts, those in use.
-        bits: of a weight, scales included.
-        layers: of the decoder.
-        cache_bytes: of keys and values for each token of context.
-
-    Raises:
-        ValueError: for sizes that are not above 0.
-    """
-
-    parameters: float
-    bits: float = 16.0
-    layers: int = 32
-    cache_bytes: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (min(self.parameters, self.bits, self.layers) > 0 and self.cache_bytes >= 0):
-            raise ValueError(
-                "a model needs parameters, bits and layers above 0, got"
-                f" {self.parameters:g}, {self.bits:g} and {self.layers}"
-            )
-
-    @property
-    def weight_bytes(self) -> float:
-        return self.parameters * self.bits / 8
+From passes behind 128 and 8,000 tokens, benchmarks/results/growth.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,9 +46,10 @@ class Machine:
         compute: operations a second that passes do, a multiplication and an addition being two.
         sharpness: exponent of the norm that rounds the corner between the two; infinity has none.
         engine: what runs the layers.
+        attention: share of the compute that attention reaches.
 
     Raises:
-        ValueError: for numbers that are not above 0, and a sharpness below 1.
+        ValueError: for numbers that are not above 0 or have no end, and a sharpness below 1.
     """
 
     name: str
@@ -81,12 +57,15 @@ class Machine:
     compute: float
     sharpness: float = 4.0
     engine: Engine = Engine()
+    attention: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (min(self.bandwidth, self.compute) > 0 and self.sharpness >= 1):
+        rates = (self.bandwidth, self.compute, self.attention)
+        if not (all(map(math.isfinite, rates)) and min(rates) > 0 and self.sharpness >= 1):
             raise ValueError(
-                f"bandwidth and compute must be above 0 and sharpness at least 1, got"
-                f" {self.bandwidth:g}, {self.compute:g} and {self.sharpness:g}"
+                "bandwidth, compute and attention must be finite and above 0, and sharpness at"
+                f" least 1, got {self.bandwidth:g}, {self.compute:g}, {self.attention:g} and"
+                f" {self.sharpness:g}"
             )
 
     def seconds(
@@ -105,18 +84,31 @@ class Machine:
             context: tokens before the rows in each text.
             tree: whether rows are trees of draft tokens.
         """
-        read = size.weight_bytes + texts * context * size.cache_bytes
-        memory, products = read / self.bandwidth, 2 * size.parameters * rows / self.compute
+        memory = _read(size, texts * context) / self.bandwidth
+        products = rows * self._products(size, context) / self.compute
         layer = self.engine.per_layer + tree * self.engine.per_tree_layer
         fixed = self.engine.per_pass + size.layers * layer
         return _rounded(memory, products, self.sharpness) + fixed
 
+    def _products(self, size: ModelSize, context: int) -> float:
+        """Operations of a row, those of attention as many more as they take longer."""
+        return 2 * size.parameters + context * size.attention / self.attention
+
     @classmethod
-    def fitted(cls, curve: Curve, size: ModelSize, name: str = "measured here") -> "Machine":
+    def fitted(
+        cls,
+        curve: Curve,
+        size: ModelSize,
+        name: str = "measured here",
+        attention: float = NATIVE_ATTENTION,
+    ) -> "Machine":
         """The machine whose passes take what a curve says of one model.
 
         Least squares of logarithms over the sizes measured. What a layer costs by itself cannot be
         told from reading its weights, and counts as that.
+
+        Args:
+            attention: as in ``Machine``; a curve, measured at one context, does not tell it.
 
         Raises:
             ValueError: for a curve of fewer than 3 sizes, which tells bandwidth from compute no
@@ -129,9 +121,17 @@ class Machine:
             )
         balance, sharpness = _fit(curve)
         scale = math.exp(_offset(curve, balance, sharpness))
-        return cls(
-            name, size.weight_bytes / scale, 2 * size.parameters / (scale * balance), sharpness
+        unit = cls(name, 1.0, 1.0, sharpness, attention=attention)
+        return replace(
+            unit,
+            bandwidth=_read(size, LENGTH) / scale,
+            compute=unit._products(size, LENGTH) / (scale * balance),
         )
+
+
+def _read(size: ModelSize, context: int) -> float:
+    """Bytes of a pass over texts with so many tokens in all."""
+    return size.weight_bytes + context * size.cache_bytes
 
 
 def _rounded(memory: float, products: float, sharpness: float) -> float:
@@ -205,7 +205,7 @@ GPUS = {
 MACHINES = {
     **{name: _gpu(name, *sheet) for name, sheet in GPUS.items()},
     # fitted to TinyLlama-1.1B's curve in int8, benchmarks/results/tinyllama
-    "epyc-2-cores": Machine("epyc-2-cores", 31.1e9, 557e9, 1.73),
+    "epyc-2-cores": Machine("epyc-2-cores", 31.2e9, 582e9, 1.73, attention=NATIVE_ATTENTION),
 }
 """Hardware by name."""
 

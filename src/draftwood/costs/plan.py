@@ -10,7 +10,8 @@ from math import prod
 from typing import Literal
 
 from draftwood.costs.budget import Budget
-from draftwood.costs.machine import Machine, ModelSize
+from draftwood.costs.machine import Machine
+from draftwood.interfaces.size import ModelSize
 from draftwood.shapes.sequoia import plan as best_tree
 from draftwood.validation import positive
 
@@ -277,6 +278,11 @@ def draft_model_of(size: ModelSize, share: float = 0.01) -> ModelSize:
 
 def head_of(size: ModelSize) -> ModelSize:
     """A trained head: one layer of the target, and an output head of about half a layer."""
+    share = 1 / size.layers
     return ModelSize(
-        1.5 * size.parameters / size.layers, size.bits, 1, size.cache_bytes / size.layers
+        1.5 * size.parameters * share,
+        size.bits,
+        1,
+        size.cache_bytes * share,
+        size.attention * share,
     )

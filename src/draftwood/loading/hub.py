@@ -90,13 +90,22 @@ def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
         return path
     if name in builtins():
         return _builtin_folder(name, stored_dtype(_dtype(dtype)))
-    if (
-        re.fullmatch(r"[\w.-]+/[\w.-]+", name)
-        and not name.startswith((".", "/"))
-        and not name.endswith(".gguf")
-    ):
+    if _is_hub_id(name):
         return _hub_folder(name)
     raise _unknown(name)
+
+
+def described(name: str) -> Path:
+    """The folder that says what the model called `name` is like.
+
+    Of a model on the hub it holds no weights unless they were fetched before. Raises as `resolve`.
+    """
+    path = Path(name).expanduser()
+    if name and (path / "config.json").is_file():
+        return path
+    if not path.exists() and _is_hub_id(name):
+        return _hub_folder(name, weights=False)
+    return blocks_of(name) or folder_of(name)
 
 
 def folder_of(name: str, dtype: str | torch.dtype | None = None) -> Path:
@@ -283,10 +292,18 @@ def _builtin_folder(name: str, dtype: torch.dtype) -> Path:
     return folder
 
 
-def _hub_folder(repository: str) -> Path:
+def _is_hub_id(name: str) -> bool:
+    return (
+        re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
+        and not name.startswith((".", "/"))
+        and not name.endswith(".gguf")
+    )
+
+
+def _hub_folder(repository: str, weights: bool = True) -> Path:
     from huggingface_hub import is_offline_mode
 
-    snapshot = _snapshot(repository)
+    snapshot = _snapshot(repository, weights)
     if snapshot is not None:
         return snapshot
     reason = (
@@ -299,25 +316,22 @@ def _hub_folder(repository: str) -> Path:
     )
 
 
-def _snapshot(repository: str) -> Path | None:
+def _snapshot(repository: str, weights: bool = True) -> Path | None:
     """The model folder in the Hugging Face cache, fetched first when the hub answers.
 
-    None when neither is there.
+    None when neither is there. Without weights nothing but settings is fetched.
     """
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     names = _hub_listing(repository)
-    weights = (
-        "*.safetensors"
-        if names is None or any(_is_weights(name) for name in names)
-        else "pytorch_model*.bin"
-    )
+    safetensors = names is None or any(_is_weights(name) for name in names)
+    files = ["*.safetensors" if safetensors else "pytorch_model*.bin"] if weights else []
     try:
         with explain_write_errors(Path(constants.HF_HUB_CACHE)), quiet_downloads():
             folder = snapshot_download(
                 repository,
-                allow_patterns=[weights, *SETTINGS],
+                allow_patterns=[*files, *SETTINGS],
                 ignore_patterns=["*/*", "consolidated*"],  # copies of the weights in other formats
                 etag_timeout=FIRST_ANSWER_SECONDS,
                 local_files_only=names is None,
@@ -329,7 +343,10 @@ def _snapshot(repository: str) -> Path | None:
         raise OSError(
             f"the Hugging Face hub did not hand out {repository} ({reason}); try again later"
         ) from error
-    check_folder(Path(folder))
+    if weights:
+        check_folder(Path(folder))
+    elif not Path(folder, "config.json").is_file():
+        raise ValueError(f"{repository} has no config.json; name a model of Transformers")
     return Path(folder)
 
 

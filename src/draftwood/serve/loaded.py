@@ -131,20 +131,24 @@ class LoadedTarget:
                 )
 
     def _require(self, name: str) -> None:
-        recipe, settings = methods.recipe(name), self.settings
-        lacking = methods.lacking(
-            recipe, settings.draft_model is not None, named(settings.drafter) is not None
+        require_method(name, self.settings)
+
+
+def require_method(name: str, settings: ServeSettings) -> None:
+    """Raise ValueError for an unknown method, one that lacks a part, and a lossy one."""
+    recipe = methods.recipe(name)
+    lacking = methods.lacking(
+        recipe, settings.draft_model is not None, named(settings.drafter) is not None
+    )
+    if lacking is not None:
+        raise ValueError(
+            f"method {name!r} needs a {lacking}, and this server was started without --{lacking}"
         )
-        if lacking is not None:
-            raise ValueError(
-                f"method {name!r} needs a {lacking}, and this server was started without"
-                f" --{lacking}"
-            )
-        if recipe.promise == "trades quality" and not settings.inexact:
-            raise ValueError(
-                f"method {name!r} changes what the model would say; start the server with --inexact"
-                " to allow that"
-            )
+    if recipe.promise == "trades quality" and not settings.inexact:
+        raise ValueError(
+            f"method {name!r} changes what the model would say; start the server with --inexact"
+            " to allow that"
+        )
 
 
 def _with_budget(lm: LanguageModel, most: int) -> LanguageModel:

@@ -7,24 +7,29 @@ chooses the replica too; see ``router``.
 """
 
 import secrets
+import signal
+import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from draftwood.cluster import connect, fitting, nodes_of, ray_for, require_cluster, require_room
+from draftwood.loading.hub import described
 from draftwood.native.threads import cpus, of_quota
 from draftwood.serve.affinity import ReplicaLoad
 from draftwood.serve.errors import one_line
+from draftwood.serve.loaded import require_method
 from draftwood.serve.replica import Replica, ReplicaFacts
 from draftwood.serve.router import Router, RunningReplica
 from draftwood.serve.run import address_of, bind, call_when_started, server_of
 from draftwood.serve.settings import ServeSettings
 
 WATCH_SECONDS = 0.2
+LOOK_SECONDS, LOST_SECONDS = 2.0, 5.0  # between looks at a cluster; that it may be away
 SLOW_START_SECONDS = 30.0  # after which the user is told who is waited for
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds until a start that failed is tried again
 
@@ -59,6 +64,8 @@ class ReplicaSet:
         restarts: replicas that ended so far.
         needs: CPUs and GPUs of each replica.
         facts: of the first replica, once all have started.
+        lost: the error that the cluster is gone, once it is.
+        when_lost: called then.
 
     Raises:
         ImportError: without Ray.
@@ -67,6 +74,7 @@ class ReplicaSet:
     """
 
     facts: ReplicaFacts
+    lost: OSError | None = None
 
     def __init__(
         self,
@@ -84,7 +92,10 @@ class ReplicaSet:
             )
         if address is not None:
             require_cluster(address)
-        self.say, self.everywhere = say, address is not None
+        self.say, self.address, self.everywhere = say, address, address is not None
+        self.when_lost: Callable[[], None] = lambda: None
+        self._gone_since: float | None = None
+        self._look_again = 0.0
         own = max(1, min(cpus(), of_quota()) // count)
         connect(self.ray, "replicas", address, count * (settings.threads or own))
         self.restarts, self._ending, self._names = 0, threading.Event(), 0
@@ -158,7 +169,8 @@ class ReplicaSet:
         self._ending.set()
         if self._watcher.is_alive():
             self._watcher.join(10)
-        self.ray.shutdown()
+        if self.lost is None:  # else Ray would wait for the cluster
+            self.ray.shutdown()
 
     def _begin(self, slot: _ReplicaSlot) -> None:
         remote = self.ray.remote(num_cpus=self.needs["CPU"], num_gpus=self.needs["GPU"])(Replica)
@@ -173,14 +185,38 @@ class ReplicaSet:
     def _watch(self) -> None:
         """Replace those that end, until all are to."""
         while not self._ending.wait(WATCH_SECONDS):
-            for slot in self._slots:
-                if slot.waited is None and perf_counter() >= slot.again:
-                    self._begin(slot)
+            due = [s for s in self._slots if s.waited is None and perf_counter() >= s.again]
+            there = self._look(now=bool(due))
+            if self.lost is not None:
+                return self.when_lost()
+            for slot in due if there else ():
+                self._begin(slot)
             waited = [slot.waited for slot in self._slots if slot.waited is not None]
             done = self.ray.wait(waited, num_returns=len(waited), timeout=0)[0] if waited else []
             for slot in self._slots:
                 if slot.waited in done:
                     self._hear(slot)
+
+    def _look(self, now: bool) -> bool:
+        """Whether the cluster answers; without it Ray would end this process after a while.
+
+        Args:
+            now: look even where that was done shortly before.
+        """
+        if self.address is None or not (now or perf_counter() >= self._look_again):
+            return True
+        try:
+            require_cluster(self.address)
+        except OSError:
+            self._gone_since = self._gone_since or perf_counter()
+            if perf_counter() - self._gone_since > LOST_SECONDS:
+                self.lost = OSError(
+                    f"the Ray cluster at {self.address} has ended, and its replicas with it; start"
+                    " it again with `ray start --head`, then this server"
+                )
+            return False
+        self._gone_since, self._look_again = None, perf_counter() + LOOK_SECONDS
+        return True
 
     def _hear(self, slot: _ReplicaSlot) -> None:
         """Take in that a replica has started, or has ended."""
@@ -197,12 +233,23 @@ class ReplicaSet:
                 slot.pause = min(2 * slot.pause, LONGEST_PAUSE)
                 self.say(f"{told} before it took requests; it is tried again")
             slot.waited = None
-            self.ray.kill(slot.actor)
+            if self._look(now=True):
+                self.ray.kill(slot.actor)
 
 
 def _last_line(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return one_line(ValueError(lines[-1]))[:200]
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends a start like a server: Ray would write its stack and leave replicas behind."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def serve_replicas(
@@ -227,14 +274,22 @@ def serve_replicas(
         ValueError: as ``draftwood.load``, and where so many replicas find no place.
         KeyboardInterrupt: after Ctrl-C, once all is closed.
     """
+    require_method(settings.method, settings)
+    if address is None:  # elsewhere other files may lie
+        for name in filter(None, (settings.model, settings.draft_model)):
+            described(name)
     bound = bind(settings.host, settings.port)
     try:
         with closing(ReplicaSet(settings, count, address, say)) as replicas:
-            replicas.start()
+            with _ended_by_sigterm():
+                replicas.start()
             router = Router(replicas, settings)
             server = server_of(router, router, settings, say)
+            replicas.when_lost = lambda: server.handle_exit(signal.SIGTERM, None)
             call_when_started(server, lambda: ready(replicas, address_of(bound)))
             server.run(sockets=[bound])
+            if replicas.lost is not None:
+                raise replicas.lost
     finally:
         bound.close()
     if server.interrupted:

@@ -5,6 +5,7 @@ import { inWords, treeOf } from "./tree.js";
 
 const $ = (id) => document.getElementById(id);
 const EDITABLE = "input, textarea, select";
+const SCROLLING = ["PageUp", "PageDown", "ArrowUp", "ArrowDown", "Home", "End"];
 
 const state = {
   facts: null,  // of this server
@@ -162,10 +163,12 @@ function chat(text) {
       measures.textContent = `${record.speed.toFixed(0)} tokens/s · ${record.measures}`;
       sink();
     };
-    let sinks = true;  // until the reader scrolls
+    let sinks = true;  // until the reader scrolls, by hand or by key
     const sink = () => sinks && scrollTo(0, document.body.scrollHeight);
-    for (const by of ["wheel", "touchmove"]) {
-      addEventListener(by, () => { sinks = false; }, { once: true, passive: true });
+    const over = new AbortController();
+    const leave = ({ key }) => { if (!key || SCROLLING.includes(key)) sinks = false; };
+    for (const by of ["wheel", "touchmove", "keydown"]) {
+      addEventListener(by, leave, { passive: true, signal: over.signal });
     }
     state.live = true;
     let stopped = "";
@@ -179,6 +182,7 @@ function chat(text) {
       if (state.live && record.passes > 0) show(record, record.best);
       state.live = false;
       requestAnimationFrame(() => requestAnimationFrame(sink));
+      over.abort();
     }
     measures.textContent += `${seed === undefined ? "" : ` · seed ${seed}`}${stopped}`;
     say(`${stopped ? "Stopped. " : ""}${answer}`);
@@ -320,7 +324,7 @@ $("race").addEventListener("click", () => {
 $("stop").addEventListener("click", () => state.running?.abort());
 $("clear").addEventListener("click", () => {
   state.messages = [];
-  state.record = null;
+  state.record = followed = null;
   $("log").replaceChildren();
   $("steps").hidden = true;
   busy(null);
