@@ -24,7 +24,7 @@ from draftwood.drafters import (
     LayerSkip,
     LenientCascade,
     Lookahead,
-    Merged,
+    MergedDrafters,
     MergedDrawn,
     MultiSource,
     Nothing,
@@ -123,7 +123,7 @@ def composed(small: Model) -> list[tuple[Drafter, Verifier]]:
     chain, pair = DraftModel(small, Widths((1, 1))), DraftModel(small, Widths((2, 1)))
     stand = Stand(3, order=2, width=2)
     return [
-        (Merged((chain, PromptLookup(1, 2))), Match()),
+        (MergedDrafters((chain, PromptLookup(1, 2))), Match()),
         (MergedDrawn((chain, stand)), Rejection()),
         (MergedDrawn((pair, DraftModel(small, Widths((2,), "independent")))), Rejection()),
         (Cascade(small, 3), Rejection()),

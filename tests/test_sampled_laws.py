@@ -24,7 +24,7 @@ from draftwood.drafters import (
     LayerSkip,
     LenientCascade,
     Lookahead,
-    Merged,
+    MergedDrafters,
     MultiSource,
     Nothing,
     PromptLookup,
@@ -124,7 +124,9 @@ MATCHED = [
             "jacobi": Jacobi(2),
             "lookahead": Lookahead(2, 3, 2),
             "input-guided": InputGuided(2, 2),
-            "merged": Merged((DraftModel(contextual(VOCAB)[1], Widths((2, 1))), Aded(4, 2))),
+            "merged": MergedDrafters(
+                (DraftModel(contextual(VOCAB)[1], Widths((2, 1))), Aded(4, 2))
+            ),
             "lenient-cascade": LenientCascade(contextual(VOCAB)[1], 3, width=2),
         }.items()
     ),

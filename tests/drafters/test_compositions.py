@@ -12,7 +12,7 @@ from draftwood.drafters import (
     DraftRequest,
     Horizontal,
     LenientCascade,
-    Merged,
+    MergedDrafters,
     MergedDrawn,
     PromptLookup,
     Stand,
@@ -95,7 +95,7 @@ def chosen(tokens: list[int], parents: list[int]) -> DraftTree:
 
 
 def test_a_union_holds_every_text_once() -> None:
-    merged = Merged((PromptLookup(), Stand()))
+    merged = MergedDrafters((PromptLookup(), Stand()))
     tree = merged.join(
         7, [chosen([7, 1, 2, 3], [-1, 0, 1, 0]), chosen([7, 3, 1, 4], [-1, 0, 0, 2])]
     )
@@ -143,7 +143,7 @@ def test_far_tokens_follow_the_deepest_path(small: TableModel) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda model: Merged(()), "at least one drafter"),
+        (lambda model: MergedDrafters(()), "at least one drafter"),
         (lambda model: MergedDrawn((DraftModel(model, BestFirst()),)), "distinct or independent"),
         (lambda model: MergedDrawn((PromptLookup(),)), "those of prompt-lookup are chosen"),
         (lambda model: Cascade(model, 0), "length"),

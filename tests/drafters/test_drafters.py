@@ -17,7 +17,7 @@ from draftwood.drafters import (
     Jacobi,
     LayerSkip,
     Lookahead,
-    Merged,
+    MergedDrafters,
     MultiSource,
     Nothing,
     PromptLookup,
@@ -85,7 +85,9 @@ class NGramsInPython(NGrams):
         lambda target: LayerSkip(frozenset({1, 2}), Widths((2, 1))),
         lambda target: Cascade(TransformersModel(tiny_llama(1, layers=1)), width=2),
         lambda target: Horizontal(DraftModel(TransformersModel(tiny_llama(1, layers=1)))),
-        lambda target: Merged((LayerSkip(frozenset({1, 2}), Widths((2, 1))), MultiSource())),
+        lambda target: MergedDrafters(
+            (LayerSkip(frozenset({1, 2}), Widths((2, 1))), MultiSource())
+        ),
         lambda target: Jacobi(),
         lambda target: Lookahead(),
         lambda target: InputGuided(),

@@ -12,7 +12,7 @@ from draftwood.drafters.layer_skip import LayerSkip
 from draftwood.drafters.lm import Lm
 from draftwood.drafters.lookahead import Lookahead
 from draftwood.drafters.medusa import Hydra, Medusa
-from draftwood.drafters.merged import Merged, MergedDrawn
+from draftwood.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood.drafters.multi_source import MultiSource
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.prompt_lookup import PromptLookup
@@ -39,7 +39,7 @@ __all__ = [
     "Lm",
     "Lookahead",
     "Medusa",
-    "Merged",
+    "MergedDrafters",
     "MergedDrawn",
     "MultiSource",
     "Nothing",

@@ -26,7 +26,7 @@ from draftwood.tree import DraftTree, Draw
 
 
 @dataclass(frozen=True, eq=False)
-class Merged(Drafter):
+class MergedDrafters(Drafter):
     """The trees of several drafters as one: what several propose is in it once. For matching.
 
     SpecInfer's merge of small models (Miao et al. 2024, arXiv:2305.09781).
@@ -71,7 +71,7 @@ class Merged(Drafter):
 
 
 @dataclass(frozen=True, eq=False)
-class MergedDrawn(Merged):
+class MergedDrawn(MergedDrafters):
     """The same for rejection: each node names the row that it was drawn from.
 
     SpecInfer's multi-step rejection tests the children of all drafters in turn, each against its
@@ -169,7 +169,7 @@ class _Union:
 
 
 class _MergedSession(DraftSession):
-    def __init__(self, config: Merged, request: DraftRequest) -> None:
+    def __init__(self, config: MergedDrafters, request: DraftRequest) -> None:
         self.config = config
         self.sessions = [drafter.start(request) for drafter in config.drafters]
 
