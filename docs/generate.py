@@ -51,7 +51,13 @@ def methods_page() -> str:
         + markdown(head, rows)
         + "\n\n`draft-model` methods need a second, smaller model of the same vocabulary:"
         " `--draft-model`. `eagle`\nmethods need a trained drafter of the model:"
-        " `--drafter FOLDER`.\n"
+        " `--drafter FOLDER`.\n\nTwo published methods are missing because they ask for models of"
+        " their own, trained from the start for\nthem: SPEED (Hooper et al. 2023, arXiv:2310.12072)"
+        " shares the weights of its layers, so that tokens in\ndifferent layers run side by side,"
+        " and the Insertion Transformer (Stern et al. 2019, arXiv:1902.03249)\nputs tokens anywhere"
+        " into a text instead of after it. `distance`, the other rule of blockwise parallel\n"
+        "decoding, keeps tokens whose ids are near: for intensities of pixels, so no method of text"
+        " uses it.\n"
     )
 
 

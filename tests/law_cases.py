@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import ClassVar
 
 import pytest
 import torch
@@ -13,11 +14,22 @@ from scipy.stats import chi2, ncx2
 
 from draftwood.engine import Method, Options, generate
 from draftwood.interfaces.model import Model
+from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling
-from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
+from draftwood.shapes import (
+    BestFirst,
+    Independent,
+    MergedGraph,
+    Paths,
+    Sequoia,
+    Shape,
+    StochasticBeam,
+    Until,
+    Widths,
+)
 from draftwood.testing import TableModel, distance, outcomes, sampled_law
-from draftwood.tree import DraftTree, Draw
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.verifiers import (
     Block,
     GreedyPlusOne,
@@ -47,6 +59,9 @@ CASES: list[tuple[Shape, Shape | None]] = [
         Sequoia((0.5, 0.2, 0.1), budget=5, max_depth=2),
         Sequoia((0.5, 0.2), budget=3, max_depth=2),
     ),
+    (Until(3, 0.3, spread=0.3), None),
+    (Until(3, 0.3, "probability"), Until(2, 0.5, "probability")),
+    (MergedGraph(3, 2, 5), None),
 ]
 SHAPES = [shape for shape, _ in CASES]
 SMALL = [small for _, small in CASES if small is not None]
@@ -60,7 +75,7 @@ def exact_pairs(shapes: Sequence[Shape]) -> Iterator[tuple[Shape, Verifier]]:
     """Every verifier on every shape for which it is exact."""
     for shape, verifier in product(shapes, VERIFIERS):
         if shape.draw in verifier.exact_for and (
-            verifier.name != "block" or shape == Widths((1, 1))
+            verifier.name != "block" or shape.nodes == shape.depth
         ):
             yield shape, verifier
 
@@ -152,6 +167,23 @@ class Slipping:
         if others > self.by and rng.accept(self.by / others):
             return Verdict([], int(row.argmax()))
         return verdict
+
+
+@dataclass(frozen=True)
+class ThrownAway:
+    """A wrong rule: the unlikely token that stops a chain is thrown away."""
+
+    name: ClassVar[str] = "thrown-away"
+    draw: Draw = "distinct"
+    nodes: int = 2
+    depth: int = 2
+    label: str = "two, if likely"
+
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+        tree = Until(self.depth, 0.5, "probability").grow(root, expand, rng, room)
+        assert tree.probs is not None
+        unlikely = tree.probs[-1, tree.tokens[-1]] < 0.5
+        return tree.truncated(len(tree) - 2) if bool(unlikely) else tree
 
 
 def sample_size(

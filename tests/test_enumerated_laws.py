@@ -12,13 +12,16 @@ import pytest
 import torch
 
 from draftwood.drafters import (
+    Cascade,
     Drafter,
     DraftModel,
     Eagle,
+    Horizontal,
     Hydra,
     LayerSkip,
     Lm,
     Medusa,
+    MergedDrawn,
     Stand,
 )
 from draftwood.engine import Method, Options
@@ -28,6 +31,7 @@ from draftwood.models.lean import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
+from draftwood.sources import NGrams
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
@@ -117,6 +121,21 @@ def test_law_of_skipped_layers(rule: Verifier, off: Written) -> None:
         LayerSkip(frozenset({2}), Widths((2,))),
     ):
         assert off(model, drafter, rule, sampling) < TOLERANCE
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_law_of_compositions(steps: int, off: Written) -> None:
+    """In the second step with what tables and models know of the first."""
+    target, draft = tables()
+    one, pair = (DraftModel(draft, Widths(widths)) for widths in ((1,), (2,)))
+    for drafter, rule in (
+        (Cascade(draft, 2, least=0.0), Rejection()),
+        (Cascade(draft, 2, width=2, least=0.0), Traversal()),
+        (Horizontal(one, NGrams(order=1), 1), Rejection()),
+        (MergedDrawn((pair if steps == 1 else one, Stand(1, order=1, width=1))), Rejection()),
+    ):
+        for name, sampling in MOST.items():
+            assert off(target, drafter, rule, sampling, steps) < TOLERANCE, (drafter.name, name)
 
 
 def test_a_law_that_is_wrong_by_as_much_as_must_be_caught_is_measured_as_that(off: Written) -> None:

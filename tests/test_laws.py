@@ -3,7 +3,7 @@ in fp32.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
@@ -14,10 +14,18 @@ import torch
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Aded,
+    Cascade,
     DraftModel,
     DraftRequest,
     DraftSession,
+    Horizontal,
+    InputGuided,
+    Jacobi,
     LayerSkip,
+    LenientCascade,
+    Lookahead,
+    MergedDrafters,
+    MergedDrawn,
     MultiSource,
     Nothing,
     PromptLookup,
@@ -40,9 +48,9 @@ from draftwood.sources.acceptance import Noise
 from draftwood.sources.python_merger import PythonMerger
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, chi_square, target_law, tiny_llama
-from draftwood.tree import DraftTree
+from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import KSeq, Match, NodeProbs, Rejection, Traversal, Verdict, Verifier
-from law_cases import SHAPES, exact_pairs
+from law_cases import SHAPES, ThrownAway, exact_pairs
 
 PAIRS = [
     pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SHAPES)
@@ -104,15 +112,38 @@ WITHOUT_A_MODEL: list[tuple[Drafter, Verifier]] = [
         for width in (1, 2)
         for verifier in (Rejection(), Traversal())
     ),
+    (Jacobi(2), Match()),
+    (Lookahead(2, 3, 2), Match()),
+    (InputGuided(2, 1), Match()),
 ]
+
+
+def composed(small: Model) -> list[tuple[Drafter, Verifier]]:
+    """Drafters that are made of others, or of a model and tables."""
+    chain, pair = DraftModel(small, Widths((1, 1))), DraftModel(small, Widths((2, 1)))
+    stand = Stand(3, order=2, width=2)
+    return [
+        (MergedDrafters((chain, PromptLookup(1, 2))), Match()),
+        (MergedDrawn((chain, stand)), Rejection()),
+        (MergedDrawn((pair, DraftModel(small, Widths((2,), "independent")))), Rejection()),
+        (Cascade(small, 3), Rejection()),
+        (Cascade(small, 3, width=2), Traversal()),
+        (LenientCascade(small, 3), Match()),
+        (Horizontal(chain, NGrams(order=2), 2), Rejection()),
+        (Horizontal(pair, NGrams(order=1), 1), Traversal()),
+        (Horizontal(DraftModel(small, BestFirst(2, 2, 3)), NGrams(), 2), Match()),
+    ]
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("drafter", "verifier"),
-    [pytest.param(d, v, id=f"{d.name}-{v.name}") for d, v in WITHOUT_A_MODEL],
+    [
+        pytest.param(d, v, id=f"{d.name}-{v.name}")
+        for d, v in [*WITHOUT_A_MODEL, *composed(TableModel(tables()[1]))]
+    ],
 )
-def test_output_law_of_drafters_without_a_model(drafter: Drafter, verifier: Verifier) -> None:
+def test_output_law_of_drafters_that_take_no_shape(drafter: Drafter, verifier: Verifier) -> None:
     target, _ = tables()
     assert p_value(drafter, verifier, target) > LEVEL
 
@@ -173,6 +204,7 @@ WRONG: list[tuple[str, Shape, Verifier]] = [
         Relabelled(Rejection(), "independent"),
     ),
     ("k-seq on distinct siblings", Widths((3, 3)), Relabelled(KSeq(), "independent")),
+    ("a drawn token thrown away", ThrownAway(), Rejection()),
 ]
 
 
@@ -217,6 +249,37 @@ class Sharpened(Drafter, DraftSession):
 def test_wrong_rows_of_stand_are_caught(width: int) -> None:
     target, _ = tables()
     assert p_value(Sharpened(Stand(4, order=2, width=width)), Rejection(), target) < LEVEL
+
+
+class Claiming(LenientCascade):
+    """A lenient cascade that calls its chain drawn."""
+
+    @property
+    def draw(self) -> Draw:
+        return "distinct"
+
+
+class Swapped(MergedDrawn):
+    """Two chains of one token, each with the other's row."""
+
+    def join(self, root: int, trees: Sequence[DraftTree]) -> DraftTree:
+        tree = super().join(root, trees)
+        if tree.drawn_from is None:
+            return tree
+        return replace(tree, drawn_from=tree.drawn_from[[0, 2, 1]])
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_compositions_that_lie_about_their_rows_are_caught() -> None:
+    target, draft = tables()
+    small = TableModel(draft)
+    one, other = (DraftModel(TableModel(logits), Widths((1,))) for logits in (draft, target))
+    for honest, liar in (
+        (Cascade(small, 3), Claiming(small, 3)),
+        (MergedDrawn((one, other)), Swapped((one, other))),
+    ):
+        assert p_value(honest, Rejection(), target) > LEVEL
+        assert p_value(liar, Rejection(), target) < LEVEL
 
 
 def test_the_engine_refuses_what_is_not_exact() -> None:
@@ -274,6 +337,11 @@ DRAFTERS: list[tuple[str, Callable[[Model, Model], Iterator[tuple[Drafter, Verif
         ),
     ),
     ("aded", lambda t, d: iter([(Aded(), Match())])),
+    ("composed", lambda t, d: iter(composed(d))),
+    (
+        "guided",
+        lambda t, d: iter([(kind(), Match()) for kind in (Jacobi, Lookahead, InputGuided)]),
+    ),
 ]
 
 

@@ -19,7 +19,12 @@ from draftwood.drafters import (
     Aded,
     Drafter,
     DraftModel,
+    InputGuided,
+    Jacobi,
     LayerSkip,
+    LenientCascade,
+    Lookahead,
+    MergedDrafters,
     MultiSource,
     Nothing,
     PromptLookup,
@@ -116,6 +121,13 @@ MATCHED = [
             "suffix": SuffixDecoding(budget=WIDE),
             "aded": Aded(4, 2),
             "stand": Stand(4, order=2, width=2),
+            "jacobi": Jacobi(2),
+            "lookahead": Lookahead(2, 3, 2),
+            "input-guided": InputGuided(2, 2),
+            "merged": MergedDrafters(
+                (DraftModel(contextual(VOCAB)[1], Widths((2, 1))), Aded(4, 2))
+            ),
+            "lenient-cascade": LenientCascade(contextual(VOCAB)[1], 3, width=2),
         }.items()
     ),
 ]

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one"]
+Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one", "named"]
 """How the children of a node came about, in their order.
 
 * ``chosen``: by any rule at all, for instance the likeliest first; nothing is promised.
@@ -21,6 +21,8 @@ Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one"
 * ``distinct``: drawn one after the other from the node's row of ``probs``, without replacement.
 * ``independent``: drawn one after the other from the node's row of ``probs``, with replacement.
 * ``greedy-plus-one``: the likeliest tokens of the row, then one drawn from what is left of it.
+* ``named``: drawn one after the other, each from the row of ``probs`` that ``drawn_from`` names:
+  its distribution given the siblings drawn before it.
 """
 
 
@@ -46,6 +48,8 @@ class DraftTree:
             are leaves, so the rows may stop at the last inner node. None where nothing was drawn.
         draw: how siblings were drawn; a verifier states the draws for which it keeps the target's
             distribution.
+        drawn_from: for each node the row that it was drawn from, where siblings were drawn from
+            rows of their own; of the root any. None where a node's row is its parent's.
         sources: for each node the names of what proposed it, where a drafter merges several; for
             reports alone.
         chances: of each node given its parent (1 for the root) in a tree that gave up its
@@ -61,6 +65,7 @@ class DraftTree:
     draw: Draw = "chosen"
     sources: tuple[tuple[str, ...], ...] | None = None
     chances: Float[Tensor, " nodes"] | None = None
+    drawn_from: Int[Tensor, " nodes"] | None = None
 
     def __post_init__(self) -> None:
         if self.tokens.shape != self.parents.shape:
@@ -84,7 +89,7 @@ class DraftTree:
         _check_form(parents)
         # its tensors are made when somebody asks for them: most trees are only looked at
         tree = object.__new__(cls)
-        tree.__dict__.update(probs=None, draw=draw, sources=sources, chances=None)
+        tree.__dict__.update(probs=None, draw=draw, sources=sources, chances=None, drawn_from=None)
         tree.__dict__.update(token_list=list(tokens), parent_list=list(parents))
         return tree
 
@@ -185,8 +190,8 @@ class DraftTree:
         place = torch.full((len(self) + 1,), len(self))
         place[kept] = torch.arange(len(kept))
         place[-1] = -1
-        probs = None
-        if self.probs is not None:
+        probs = self.probs if self.drawn_from is not None else None
+        if self.probs is not None and self.drawn_from is None:
             rows = kept[kept < len(self.probs)]
             probs = self.probs[rows] if bool((kept[: len(rows)] == rows).all()) else None
             if probs is None:
@@ -198,6 +203,7 @@ class DraftTree:
         )
         chances = None if self.chances is None else self.chances[kept]
         parents = place[self.parents[kept]]
+        drawn_from = None if self.drawn_from is None else self.drawn_from[kept]
         return replace(
             self,
             tokens=self.tokens[kept],
@@ -205,18 +211,39 @@ class DraftTree:
             probs=probs,
             sources=sources,
             chances=chances,
+            drawn_from=drawn_from,
         )
+
+    def row_of(self, node: int) -> Float[Tensor, " vocab"]:
+        """The distribution that a node, not the root, was drawn from.
+
+        Raises:
+            ValueError: where nothing was drawn.
+        """
+        if self.probs is None:
+            raise ValueError("a tree of chosen nodes has no rows of probabilities")
+        if self.drawn_from is not None:
+            return self.probs[int(self.drawn_from[node])]
+        return self.probs[self.parent_list[node]]
+
+    def drawn_chances(self) -> Float[Tensor, " drafted"] | None:
+        """Of each node but the root, in the row it was drawn from; None where nothing was drawn."""
+        if self.probs is None:
+            return None
+        rows = self.parents if self.drawn_from is None else self.drawn_from
+        return self.probs[rows[1:], self.tokens[1:]]
 
     def without_probs(self) -> "DraftTree":
         """The tree without its rows, which take megabytes.
 
         For those who keep the trees of a whole text.
         """
-        if self.probs is None:
+        drawn = self.drawn_chances()
+        if drawn is None:
             return self
         chances = torch.ones(len(self), dtype=torch.float32)
-        chances[1:] = self.probs[self.parents[1:], self.tokens[1:]]
-        return replace(self, probs=None, chances=chances)
+        chances[1:] = drawn
+        return replace(self, probs=None, chances=chances, drawn_from=None)
 
     def truncated(self, depth: int) -> "DraftTree":
         """The tree without the nodes deeper than ``depth``.
@@ -232,8 +259,13 @@ class DraftTree:
         if self.tokens.device == torch.device(device):
             return self
         probs = None if self.probs is None else self.probs.to(device)
+        drawn_from = None if self.drawn_from is None else self.drawn_from.to(device)
         return replace(
-            self, tokens=self.tokens.to(device), parents=self.parents.to(device), probs=probs
+            self,
+            tokens=self.tokens.to(device),
+            parents=self.parents.to(device),
+            probs=probs,
+            drawn_from=drawn_from,
         )
 
 

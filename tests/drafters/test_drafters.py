@@ -9,9 +9,15 @@ import torch
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Aded,
+    Cascade,
     DraftModel,
     DraftRequest,
+    Horizontal,
+    InputGuided,
+    Jacobi,
     LayerSkip,
+    Lookahead,
+    MergedDrafters,
     MultiSource,
     Nothing,
     PromptLookup,
@@ -77,6 +83,14 @@ class NGramsInPython(NGrams):
         lambda target: Aded(),
         lambda target: DraftModel(TransformersModel(tiny_llama(1, layers=1)), StochasticBeam(3, 3)),
         lambda target: LayerSkip(frozenset({1, 2}), Widths((2, 1))),
+        lambda target: Cascade(TransformersModel(tiny_llama(1, layers=1)), width=2),
+        lambda target: Horizontal(DraftModel(TransformersModel(tiny_llama(1, layers=1)))),
+        lambda target: MergedDrafters(
+            (LayerSkip(frozenset({1, 2}), Widths((2, 1))), MultiSource())
+        ),
+        lambda target: Jacobi(),
+        lambda target: Lookahead(),
+        lambda target: InputGuided(),
     ],
 )
 def test_a_drafter_cannot_change_a_text(make, target: TransformersModel) -> None:

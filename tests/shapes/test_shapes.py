@@ -13,7 +13,7 @@ from draftwood.shapes.sequoia import plan
 from draftwood.shapes.stochastic_beam import perturbed_values
 from draftwood.testing import check_shape, chi_square
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
-from law_cases import SHAPES
+from law_cases import SHAPES, ThrownAway
 
 
 def table(vocab: int = 6, seed: int = 0) -> torch.Tensor:
@@ -103,6 +103,7 @@ class OtherRows:
         (Mislabelled(), "from the target's"),
         (Pruned(), "from the target's"),
         (OtherRows(), "row 0 is not what expand gave"),
+        (ThrownAway(), "from the target's"),
     ],
     ids=lambda given: getattr(given, "name", None),
 )
@@ -151,6 +152,8 @@ def test_what_shapes_say_of_themselves() -> None:
         *("widths 3-2, greedy-plus-one", "independent 2x2"),
         *("stochastic-beam 2x2", "stochastic-beam 3x2, budget 5"),
         *("paths 2-2", "best-first 2x2, keep 4", "sequoia 2-3"),
+        *("until 0.3 by entropy, at most 3", "until 0.3 by probability, at most 3"),
+        "merged-graph 2x3, keep 5, 1 agreeing",
     ]
     assert len(set(map(repr, SHAPES))) == len({shape.label for shape in SHAPES})
     assert [Widths((2, 2), budget=budget).depth for budget in (1, 2, 3, 6)] == [1, 1, 2, 2]

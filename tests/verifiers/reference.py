@@ -13,10 +13,12 @@ from draftwood.testing import Walk, plain_tree, walks
 from draftwood.tree import Draw
 from draftwood.verifiers import (
     Block,
+    Distance,
     GreedyPlusOne,
     KSeq,
     Match,
     Rejection,
+    TopN,
     Traversal,
     Typical,
     Verifier,
@@ -30,6 +32,8 @@ VERIFIERS: tuple[Verifier, ...] = (
     Block(),
     Traversal(),
     Typical(),
+    TopN(),
+    Distance(),
 )
 EXACT = [(verifier, draw) for verifier in VERIFIERS for draw in sorted(verifier.exact_for)]
 

@@ -1,12 +1,18 @@
 """Where draft tokens come from: one file per published method."""
 
 from draftwood.drafters.aded import Aded
+from draftwood.drafters.cascade import Cascade, LenientCascade
 from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.eagle import Eagle
+from draftwood.drafters.horizontal import Horizontal
+from draftwood.drafters.input_guided import InputGuided
+from draftwood.drafters.jacobi import Jacobi
 from draftwood.drafters.layer_skip import LayerSkip
 from draftwood.drafters.lm import Lm
+from draftwood.drafters.lookahead import Lookahead
 from draftwood.drafters.medusa import Hydra, Medusa
+from draftwood.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood.drafters.multi_source import MultiSource
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.prompt_lookup import PromptLookup
@@ -17,16 +23,24 @@ from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Ve
 
 __all__ = [
     "Aded",
+    "Cascade",
     "CtcDrafter",
     "DraftModel",
     "DraftRequest",
     "DraftSession",
     "Drafter",
     "Eagle",
+    "Horizontal",
     "Hydra",
+    "InputGuided",
+    "Jacobi",
     "LayerSkip",
+    "LenientCascade",
     "Lm",
+    "Lookahead",
     "Medusa",
+    "MergedDrafters",
+    "MergedDrawn",
     "MultiSource",
     "Nothing",
     "PromptLookup",

@@ -85,7 +85,9 @@ class _DraftModelSession(DraftSession):
             return DraftTree.of([root], [-1])
         # The newest tokens and the root share a forward pass; the root then serves as the tree's
         # first node.
-        first_logits = extend_in_chunks(self.session, self._known([*self.late, root])).logits
+        first_logits = extend_in_chunks(
+            self.session, as_read_by(self.session.model, [*self.late, root])
+        ).logits
         self.session.rewind(1)
         self.late = []
         laws = DraftDistributions(self.sampler, context, self.vocab, self.memory)
@@ -103,11 +105,6 @@ class _DraftModelSession(DraftSession):
     def update(self, verified: VerifiedTree) -> None:
         self.late += verified.tokens
 
-    def _known(self, tokens: list[int]) -> list[int]:
-        """The tokens as the draft model reads them: what it lacks is read as another token."""
-        known = self.session.model.vocab_size
-        return [token if token < known else STAND_IN for token in tokens]
-
     def _known_tree(self, tree: DraftTree) -> DraftTree:
         """The tree as the draft model reads it.
 
@@ -120,6 +117,11 @@ class _DraftModelSession(DraftSession):
             if known >= self.vocab
             else replace(tree, tokens=tree.tokens.where(tree.tokens < known, STAND_IN))
         )
+
+
+def as_read_by(model: Model, tokens: Sequence[int]) -> list[int]:
+    """The tokens as a draft model reads them: what it lacks is read as another token."""
+    return [token if token < model.vocab_size else STAND_IN for token in tokens]
 
 
 class ProbsBuffer:

@@ -305,9 +305,8 @@ class Decoding:
 
         A verifier might accept any of them.
         """
-        if tree.probs is not None and not bool(
-            (tree.probs[tree.parents[1:], tree.tokens[1:]] >= 0.0).all()
-        ):
+        drawn = tree.drawn_chances()
+        if drawn is not None and not bool((drawn >= 0.0).all()):
             raise ValueError(
                 f"{self.drafter.name} drafted token {self.emitted + 1} of the text and those behind"
                 " it from probabilities that are NaN: the draft model's weights are damaged, or"

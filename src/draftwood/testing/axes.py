@@ -110,12 +110,19 @@ def _check_law(verifier: Verifier, shape: Shape, target: torch.Tensor, draft: to
 def _check_statement(shape: Shape) -> None:
     """Compare what a shape says of its trees with trees over a large enough vocabulary."""
     rng = torch.Generator().manual_seed(8)
-    table = torch.randn(WORDS, WORDS, generator=rng).softmax(-1)
+    scores = torch.randn(WORDS, WORDS, generator=rng)
+    flat, sharp = scores.softmax(-1), (40.0 * scores).softmax(-1)
     levels, nodes = set(), set()
-    for seed in range(10):
+    for seed in range(20):
         asked: list[int] = []
+        table = sharp if seed % 2 else flat  # a shape may stop where the drafter is unsure
 
-        def expand(tree: DraftTree, first: int, asked: list[int] = asked) -> torch.Tensor:
+        def expand(
+            tree: DraftTree,
+            first: int,
+            asked: list[int] = asked,
+            table: torch.Tensor = table,
+        ) -> torch.Tensor:
             asked.append(first)
             return table[tree.tokens[first:]]
 

@@ -1,7 +1,7 @@
 """Exact distributions of emitted text, for targets and drafts that are small tables."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -69,6 +69,8 @@ def plain_tree(widths: tuple[int, ...], draw: Draw, draft: Table, root: int = 0)
 
     What is not drawn is the likeliest.
     """
+    if draw == "named":
+        return _named_tree(widths, draft, root)
 
     def grow(rng: Rng) -> DraftTree:
         tokens, parents, level, rows = [root], [-1], [0], []
@@ -83,6 +85,32 @@ def plain_tree(widths: tuple[int, ...], draw: Draw, draft: Table, root: int = 0)
         return DraftTree(
             torch.tensor(tokens), torch.tensor(parents), torch.cat(rows) if rows else None, draw
         )
+
+    return grow
+
+
+def _named_tree(widths: tuple[int, ...], draft: Table, root: int) -> Grow:
+    """Children in turn of two drafters: of one without replacement, of a surer one with it."""
+
+    def grow(rng: Rng) -> DraftTree:
+        tokens, parents, drawn_from, level = [root], [-1], [0], [0]
+        rows: list[Float[Tensor, " vocab"]] = []
+        for width in widths:
+            above, level = level, []
+            probs = at_nodes(draft, DraftTree.of(tokens, parents), above[0])
+            for node, row in zip(above, probs, strict=True):
+                left, surer = row.clone(), row.square() / row.square().sum()
+                for place in range(width):
+                    drawn_from.append(len(rows))
+                    rows.append(surer if place % 2 else left / left.sum().clamp(min=1e-30))
+                    level.append(len(tokens))
+                    tokens.append(int(rng.draw_distinct(rows[-1][None], 1)))
+                    parents.append(node)
+                    if place % 2 == 0:
+                        left[tokens[-1]] = 0.0
+        probs = torch.stack(rows) if rows else None
+        tree = DraftTree(torch.tensor(tokens), torch.tensor(parents), probs, "named")
+        return replace(tree, drawn_from=torch.tensor(drawn_from))
 
     return grow
 

@@ -2,6 +2,7 @@
 
 from draftwood.interfaces.verifier import NodeProbs, Verdict, Verifier
 from draftwood.verifiers.block import Block
+from draftwood.verifiers.blockwise import Distance, TopN
 from draftwood.verifiers.greedy_plus_one import GreedyPlusOne
 from draftwood.verifiers.k_seq import KSeq
 from draftwood.verifiers.match import Match
@@ -12,11 +13,13 @@ from draftwood.verifiers.typical import Typical
 
 __all__ = [
     "Block",
+    "Distance",
     "GreedyPlusOne",
     "KSeq",
     "Match",
     "NodeProbs",
     "Rejection",
+    "TopN",
     "Traversal",
     "Typical",
     "Verdict",

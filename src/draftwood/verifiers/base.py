@@ -1,6 +1,6 @@
 """What the rules that keep or reject draft tokens have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jaxtyping import Float
 from torch import Tensor
@@ -42,3 +42,30 @@ def with_token(tree: DraftTree, candidates: Sequence[int], token: int) -> list[i
     return sorted(
         (c for c in candidates if tree.token_list[c] == token), key=lambda c: not tree.children[c]
     )
+
+
+def longest_path(
+    tree: DraftTree,
+    target_probs: NodeProbs,
+    likes: Callable[[Float[Tensor, " vocab"]], Callable[[int], bool]],
+) -> int:
+    """The deepest node whose path holds nothing but tokens that a lossy rule likes.
+
+    Of equally deep ones it is the first. Tokens that the draft cannot draw are none.
+
+    Args:
+        likes: given the distribution after a node, says which tokens after it will do.
+    """
+    longest, level = 0, [0]
+    while level:
+        longest, below = level[0], list[int]()
+        for node in level:
+            children = [child for child in tree.children[node] if not _is_filler(tree, child)]
+            will_do = likes(target_probs[node]) if children else None
+            below += [c for c in children if will_do is not None and will_do(tree.token_list[c])]
+        level = below
+    return longest
+
+
+def _is_filler(tree: DraftTree, child: int) -> bool:
+    return tree.probs is not None and float(tree.row_of(child)[tree.token_list[child]]) == 0.0

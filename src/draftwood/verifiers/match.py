@@ -20,7 +20,7 @@ class Match:
 
     name: ClassVar[str] = "match"
     exact_for: ClassVar[frozenset[Draw]] = frozenset(
-        {"chosen", "coupled", "distinct", "independent", "greedy-plus-one"}
+        {"chosen", "coupled", "distinct", "independent", "greedy-plus-one", "named"}
     )
     follows_draws: ClassVar[bool] = True
 

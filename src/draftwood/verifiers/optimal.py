@@ -37,7 +37,7 @@ def optimal_acceptance(
         raise ValueError(
             f"a node needs at least 1 child for a token to be accepted, got count={count}"
         )
-    if draw in ("chosen", "coupled"):
+    if draw in ("chosen", "coupled", "named"):
         raise ValueError(
             "optimal_acceptance supports independent, distinct and greedy-plus-one draws; for"
             " others it is the sum of p over the children"

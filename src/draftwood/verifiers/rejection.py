@@ -1,4 +1,4 @@
-"""Rejection sampling: one draft token, or siblings drawn with or without replacement."""
+"""Rejection sampling: one draft token, or siblings drawn in any order from known rows."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,30 +17,33 @@ class Rejection:
     2023, arXiv:2302.01318). Distinct siblings make it the recursive rejection sampling of RSD (Jeon
     et al. 2024, arXiv:2402.14160): after each rejection q loses the rejected token as well.
     Independent siblings make it the multi-step rule of SpecInfer (Miao et al. 2024,
-    arXiv:2305.09781): q stays.
+    arXiv:2305.09781): q stays. Siblings of several drafters are tested in turn, each against the q
+    that it was drawn from.
     """
 
     name: ClassVar[str] = "rejection"
-    exact_for: ClassVar[frozenset[Draw]] = frozenset({"distinct", "independent"})
+    exact_for: ClassVar[frozenset[Draw]] = frozenset({"distinct", "independent", "named"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        alive = [0]  # independent siblings that drew the same token are one node of the sequence
+        alone = tree.draw == "distinct"  # others that drew the same token are one node of the text
+        alive = [0]
         while True:
             candidates = [child for node in alive for child in tree.children[node]]
             p = target_probs[alive[0]]
             if not candidates or tree.probs is None:
                 return Verdict(tree.path_to(alive[0]), rng.draw(p))
-            q = tree.probs[alive[0]]
+            q = tree.row_of(candidates[0])
             for child in candidates:
                 token = tree.token_list[child]
+                q = tree.row_of(child) if tree.draw == "named" else q
                 drafted = float(q[token])
                 if drafted == 0.0:
                     continue
                 if rng.accept(float(p[token]) / drafted):
                     break
                 p = residual(p, q)
-                if tree.draw == "distinct":
+                if alone:
                     q = without(q, token)
             else:
                 return Verdict(tree.path_to(alive[0]), rng.draw(p))
-            alive = with_token(tree, candidates, token) if tree.draw == "independent" else [child]
+            alive = [child] if alone else with_token(tree, candidates, token)

@@ -1,6 +1,7 @@
 """Medusa's typical acceptance: faster and lossy."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers.base import longest_path
 
 
 @dataclass(frozen=True)
@@ -43,25 +45,12 @@ class Typical:
             raise ValueError(f"epsilon must be between 0 and 1 and delta at least 0, got {self}")
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        longest, level = 0, [0]
-        while level:
-            longest, level = (
-                level[0],
-                [c for node in level for c in self._passing(tree, node, target_probs)],
-            )
+        longest = longest_path(tree, target_probs, self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 
-    def _passing(self, tree: DraftTree, node: int, target_probs: NodeProbs) -> list[int]:
-        children = [child for child in tree.children[node] if not _dead(tree, node, child)]
-        if not children:
-            return []
-        p = target_probs[node]
+    def _likes(self, p: Float[Tensor, " vocab"]) -> Callable[[int], bool]:
         bound = self._bound(p)
-        return [child for child in children if float(p[tree.token_list[child]]) > bound]
+        return lambda token: float(p[token]) > bound
 
     def _bound(self, p: Float[Tensor, " vocab"]) -> float:
         return min(self.epsilon, self.delta * math.exp(-float(torch.special.entr(p).sum())))
-
-
-def _dead(tree: DraftTree, node: int, child: int) -> bool:
-    return tree.probs is not None and float(tree.probs[node][tree.token_list[child]]) == 0.0

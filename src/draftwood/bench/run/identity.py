@@ -181,12 +181,13 @@ def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:
 
     This is alpha*. For drawn children it is taken over the draws; children chosen by another rule
     are accepted with what the target gives them at most. So are all where the target leaves no
-    choice (temperature 0), for then nothing is drawn. None for drafts made with the noise of the
-    target's draw in view: if p were known right they would all be accepted.
+    choice (temperature 0), for then nothing is drawn, and children that were each drawn from
+    another row. None for drafts made with the noise of the target's draw in view: if p were known
+    right they would all be accepted.
     """
     children, p = tree.children[0], probs[0]
     if tree.draw == "coupled":
         return None
-    if tree.draw == "chosen" or tree.probs is None or float(p.max()) == 1.0:
+    if tree.draw in ("chosen", "named") or tree.probs is None or float(p.max()) == 1.0:
         return float(p[sorted({tree.token_list[child] for child in children})].sum())
     return optimal_acceptance(p, tree.probs[0], len(children), tree.draw)

@@ -1,0 +1,270 @@
+"""Draft with a small model that is itself sped up by what it said before."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.drafters.draft_model import (
+    DraftDistributions,
+    DraftModel,
+    ProbsBuffer,
+    as_read_by,
+)
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.interfaces.model import Model, Output, extend_in_chunks
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.shape import Shape
+from draftwood.interfaces.source import TargetUpdate
+from draftwood.sampling import Context
+from draftwood.shapes.base import joined
+from draftwood.sources.base import sampling_of_rows
+from draftwood.sources.n_grams import NGramTables, Tail
+from draftwood.tree import DraftTree, Draw
+from draftwood.validation import positive
+
+FRESH = 0.6  # weight of the newest row where a context was seen before
+MAX_CONTEXTS = 50_000
+LONG = 16  # tokens that the middle model has not seen; more are run by themselves
+
+
+@dataclass(frozen=True, eq=False)
+class Cascade(Drafter):
+    """A chain that a small model draws, checking several tokens of its own drafts in each run.
+
+    Staged speculative decoding (Spector & Re 2023, arXiv:2308.04623), cascade speculative drafting
+    (Chen et al. 2024, arXiv:2312.11462). Below the middle model lie n-gram tables of its own
+    likeliest successors. It draws its own next token at each node and goes on where the tables
+    drafted just that, so each token is a genuine draw from its distribution and rejection keeps the
+    target's. Siblings drawn beside the chain cost no run, so that the target gets a tree.
+
+    Leniency keeps tokens of the tables that the middle model likes nearly as well as what it drew:
+    fewer runs, and a chain that is drawn from no known distribution, good for matching alone.
+
+    Differs from the papers: tables of the middle model's own rows in the place of a bigram model of
+    a text collection, and a drafted token is kept by matching.
+
+    Args:
+        model: the middle model, of the target's vocabulary.
+        length: draft tokens in a row.
+        width: children of each node of the chain, which goes on below the first.
+        ahead: most tokens that the tables draft for one run; 0 leaves the middle model alone.
+        least: probability of the tables' whole draft below which it ends.
+        order: most tokens of context of the tables.
+        leniency: how many times likelier what the middle model drew may be than a token that is
+            kept in its place; at 1 none is.
+
+    Raises:
+        ValueError: for settings outside their range.
+    """
+
+    name: ClassVar[str] = "cascade"
+    needs: ClassVar[frozenset[Need]] = DraftModel.needs
+    model: Model
+    length: int = 4
+    width: int = 1
+    ahead: int = 3
+    least: float = 0.2
+    order: int = 3
+    leniency: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("length, width and order", (self.length, self.width, self.order))
+        if self.ahead < 0 or not 0.0 <= self.least <= 1.0 or not self.leniency >= 1.0:
+            raise ValueError(
+                "ahead must be at least 0, least between 0 and 1, and leniency at least 1, got"
+                f" {self.ahead}, {self.least} and {self.leniency}"
+            )
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        return cls(resources.draft_model)
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({"distinct"})
+
+    @property
+    def draws(self) -> frozenset[Draw]:
+        return frozenset({self.draw})
+
+    @property
+    def draw(self) -> Draw:
+        """How the siblings of its trees are drawn."""
+        return "distinct" if self.leniency == 1.0 else "chosen"
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        return _CascadeSession(self, request)
+
+
+@dataclass(frozen=True, eq=False)
+class LenientCascade(Cascade):
+    """The same with leniency; for matching."""
+
+    name: ClassVar[str] = "lenient-cascade"
+    leniency: float = 3.0
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({"chosen"})
+
+
+class _Chain:
+    """What the middle model has drawn below a root.
+
+    Attributes:
+        tokens: the root and the chain below it.
+        others: for each node of the chain its further children.
+        rows: distribution after each node of the chain.
+    """
+
+    def __init__(self, root: int, distributions: DraftDistributions) -> None:
+        self.tokens, self.distributions = [root], distributions
+        self.others: list[list[int]] = []
+        self.rows: list[Float[Tensor, "1 vocab"]] = []
+
+    def add(self, logits: Float[Tensor, "1 vocab"]) -> Float[Tensor, "1 vocab"]:
+        """The distribution after the newest token, from the middle model's logits there."""
+        tree = DraftTree.chain(self.tokens)
+        self.rows.append(self.distributions.after(logits, tree, len(tree) - 1))
+        return self.rows[-1]
+
+    def tree(self, draw: Draw) -> DraftTree:
+        tokens, parents = list(self.tokens), list(range(-1, len(self.tokens) - 1))
+        for node, others in enumerate(self.others):
+            tokens += others
+            parents += [node] * len(others)
+        probs, device = joined(self.rows), self.rows[0].device
+        return DraftTree(
+            torch.tensor(tokens, device=device),
+            torch.tensor(parents, device=device),
+            None if draw == "chosen" else probs,
+            draw,
+        )
+
+
+class _CascadeSession(DraftSession):
+    def __init__(self, config: Cascade, request: DraftRequest) -> None:
+        self.config, self.rng = config, request.rng
+        self.sampler = request.sampler.for_drafting()
+        self.sampling = sampling_of_rows(request.sampler)
+        self.vocab = request.target.model.vocab_size
+        self.session = request.start(config.model)
+        self.tables = NGramTables(config.order, FRESH, MAX_CONTEXTS)
+        self.memory = ProbsBuffer(config.length, self.vocab)
+        self.late: list[int] = []  # in the sequence, not yet in the middle model's cache
+        self.early: list[int] = []  # in that cache, from the root of the last chain on
+        self.first: _CascadeSession | None = None  # runs the prompt for this one too
+
+    def follow(self, first: DraftSession) -> None:
+        assert isinstance(first, _CascadeSession)
+        if "fork" in self.session.model.abilities:
+            self.first = first
+
+    def update(self, verified: VerifiedTree) -> None:
+        tokens = verified.tokens
+        same = 0
+        while same < min(len(tokens), len(self.early)) and tokens[same] == self.early[same]:
+            same += 1
+        if same < len(self.early):
+            self.session.rewind(len(self.early) - same)
+        self.early = []
+        self.late += tokens[same:]
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        self._copy_prompt()
+        room = self._room(context)
+        if room < 1:
+            return DraftTree.of([root], [-1], self.config.draw)
+        self._take_in()
+        chain = _Chain(root, DraftDistributions(self.sampler, context, self.vocab, self.memory))
+        tail: Tail = tuple(context.tokens[-self.config.order - len(self.late) :])
+        before, waiting = tail[: len(tail) - len(self.late)], [*self.late, root]
+        while len(chain.rows) < room:
+            drafted = self._draft((*tail, *chain.tokens), room - len(chain.rows) - 1)
+            kept = self._run(chain, before, waiting, drafted, room)
+            self.early += [waiting[-1], *drafted[:kept]]
+            before, waiting = (*tail, *chain.tokens[:-1]), chain.tokens[-1:]
+        self.late = []
+        return chain.tree(self.config.draw)
+
+    def _room(self, context: Context) -> int:
+        """Draft tokens in a row that the text and the middle model's context leave room for."""
+        limit = self.session.model.context_length
+        left = context.room if limit is None else limit - self.session.length - len(self.late)
+        return min(self.config.length, context.room, left)
+
+    def _take_in(self) -> None:
+        """Run a long text that the middle model has not seen, all but the root."""
+        if len(self.late) > LONG:
+            extend_in_chunks(self.session, as_read_by(self.session.model, self.late))
+            self.late = []
+
+    def _draft(self, text: Tail, room: int) -> list[int]:
+        """What the tables hold likeliest after a text, as far as that is likely."""
+        found: list[int] = []
+        chance = 1.0
+        while len(found) < min(self.config.ahead, room):
+            rows = self.tables.rows((*text, *found)[-self.config.order :])
+            if not rows:
+                break
+            row = rows[0][1]
+            token = max(row, key=row.__getitem__)
+            chance *= row[token]
+            if chance < self.config.least:
+                break
+            found.append(token)
+        return found
+
+    def _copy_prompt(self) -> None:
+        """Take over what was run for another request with the same prompt."""
+        first, self.first = self.first, None
+        if first is not None and first.session.length > len(first.early):
+            length = first.session.length - len(first.early)
+            first.session.fork(self.session, length)
+            self.late = self.late[length:]
+
+    def _run(
+        self, chain: _Chain, before: Tail, waiting: list[int], drafted: list[int], room: int
+    ) -> int:
+        """Draw from the middle model as far as it agrees with what was drafted; how much it kept.
+
+        Args:
+            chain: grows by what is drawn.
+            before: the newest tokens before those that wait.
+            waiting: tokens of the text and the chain that have not been run, the newest last.
+            room: most tokens of the chain.
+        """
+        tree = DraftTree.chain(as_read_by(self.session.model, [*waiting, *drafted]))
+        output = self.session.forward(tree)
+        kept = 0
+        while len(chain.rows) < room:
+            node = len(waiting) - 1 + kept
+            row = chain.add(output.logits[node : node + 1])
+            count = min(self.config.width, row.shape[-1])
+            drawn = self.rng.draw_distinct(row, count)[0].tolist()
+            proposed = drafted[kept] if kept < len(drafted) else None
+            token = self._choice(row[0], drawn[0], proposed)
+            chain.tokens.append(token)
+            chain.others.append([each for each in drawn if each != token][: count - 1])
+            if token != proposed:
+                break
+            kept += 1
+        self.session.commit(range(len(waiting) + kept))
+        text = (*before, *waiting, *drafted)
+        for end, row in enumerate(self._likeliest(tree, output), len(before) + 1):
+            self.tables.learn(text[max(end - self.config.order, 0) : end], row)
+        return kept
+
+    def _likeliest(self, tree: DraftTree, output: Output) -> list[dict[int, float]]:
+        """The few likeliest tokens after each node of a run, with their probabilities."""
+        return TargetUpdate(VerifiedTree(tree, [], output), self.sampling).rows
+
+    def _choice(self, row: Float[Tensor, " vocab"], drawn: int, proposed: int | None) -> int:
+        """The token that goes on: what was drawn, or with leniency what is nearly as likely."""
+        if proposed is None or self.config.leniency == 1.0:
+            return drawn
+        near = self.config.leniency * float(row[proposed]) >= float(row[drawn])
+        return proposed if near else drawn

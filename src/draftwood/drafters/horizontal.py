@@ -1,0 +1,169 @@
+"""Draft near tokens with a good drafter and far ones with a cheap one."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from draftwood.drafters.draft_model import DraftModel
+from draftwood.drafters.stand import normalised
+from draftwood.interfaces.constraint import MaskedSampler
+from draftwood.interfaces.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Need,
+    Reads,
+    VerifiedTree,
+)
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.shape import Shape
+from draftwood.interfaces.source import Source, TargetUpdate
+from draftwood.sampling import Context
+from draftwood.sources.base import sampling_of_rows
+from draftwood.sources.n_grams import NGrams
+from draftwood.tree import DraftTree, Draw
+from draftwood.validation import positive
+
+
+@dataclass(frozen=True, eq=False)
+class Horizontal(Drafter):
+    """A drafter's tree whose deepest path goes on by what tables hold likely.
+
+    The horizontal cascade of cascade speculative drafting (Chen et al. 2024, arXiv:2312.11462): the
+    further a draft token, the less often it matters, so the less it may cost. Where the drafter
+    draws, far tokens are drawn from the source's own row, normalised, and the tree keeps that row:
+    whether there is one depends on the path to it alone, so rejection keeps the target's
+    distribution. Elsewhere the likeliest token is taken.
+
+    Differs from the paper: tables of the target's own rows in the place of a bigram model of a text
+    collection.
+
+    Args:
+        near: drafts the tree.
+        source: names what follows it.
+        far: most tokens that the source adds.
+
+    Raises:
+        ValueError: for fewer than one.
+    """
+
+    name: ClassVar[str] = "horizontal"
+    needs: ClassVar[frozenset[Need]] = DraftModel.needs
+    uses: ClassVar[frozenset[Need]] = DraftModel.uses
+    near: Drafter
+    source: Source = field(default_factory=lambda: NGrams(order=3))
+    far: int = 3
+
+    def __post_init__(self) -> None:
+        positive("far", [self.far])
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        return cls(DraftModel.build(resources))
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return DraftModel.labels(shape)
+
+    @property
+    def draws(self) -> frozenset[Draw]:
+        return self.near.draws
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        return _HorizontalSession(self, request)
+
+
+class _HorizontalSession(DraftSession):
+    def __init__(self, config: Horizontal, request: DraftRequest) -> None:
+        self.config, self.rng = config, request.rng
+        self.near, self.source = config.near.start(request), config.source.start(request)
+        self.sampling = sampling_of_rows(request.sampler)
+        drafting = request.sampler.for_drafting()
+        self.masked = drafting if isinstance(drafting, MaskedSampler) else None
+
+    @property
+    def reads(self) -> Reads:
+        near = self.near.reads
+        return Reads(near.logits or self.config.source.reads_logits, near.hidden)
+
+    @property
+    def needs_prompt(self) -> bool:
+        return self.near.needs_prompt or self.config.source.reads_logits
+
+    def follow(self, first: DraftSession) -> None:
+        assert isinstance(first, _HorizontalSession)
+        self.near.follow(first.near)
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        tree = self.near.propose(root, context).to("cpu")
+        if len(tree) == 1:
+            return tree
+        leaf = int(tree.depths.argmax())
+        path = [root, *(tree.token_list[node] for node in tree.path_to(leaf))]
+        state = self.source.begin(root)
+        for token in path[1:]:
+            state = self.source.advance(state, token)
+        rows: list[dict[int, float]] = []
+        for _ in range(min(self.config.far, context.room - len(path) + 1)):
+            row = self._row(state, context, path)
+            if not row:
+                break
+            token = self._token(row, drawn=tree.probs is not None)
+            state = self.source.advance(state, token)
+            rows.append(row)
+            path.append(token)
+        return _longer(tree, leaf, path[len(path) - len(rows) :], rows)
+
+    def _row(self, state: object, context: Context, path: list[int]) -> dict[int, float]:
+        """What the source holds likely on the strongest evidence, as far as a constraint allows."""
+        known = self.source.candidates(state)
+        row = dict(known[0][1]) if known else {}
+        mask = None if self.masked is None else self.masked.allowed(context.extended(path))
+        if mask is not None:
+            row = {token: row[token] for token in row if mask[token]}
+        return normalised(row)
+
+    def _token(self, row: dict[int, float], drawn: bool) -> int:
+        if not drawn:
+            return max(row, key=row.__getitem__)
+        weights = torch.tensor([list(row.values())], dtype=torch.float32)
+        return list(row)[int(self.rng.draw_distinct(weights, 1))]
+
+    def update(self, verified: VerifiedTree) -> None:
+        self.near.update(verified)
+        self.source.learn(TargetUpdate(verified, self.sampling))
+
+    def close(self) -> None:
+        self.near.close()
+
+
+def _longer(
+    tree: DraftTree, leaf: int, tokens: list[int], rows: list[dict[int, float]]
+) -> DraftTree:
+    """A tree with a chain below one of its leaves, and the rows that the chain was drawn from."""
+    size = len(tree)
+    added = torch.tensor(tokens, dtype=torch.long)
+    above = torch.tensor([leaf, *range(size, size + len(tokens) - 1)][: len(tokens)])
+    probs = tree.probs
+    if probs is not None and tokens:
+        # rows belong to nodes: those of the tree's other leaves are empty
+        more = torch.zeros(size + len(tokens) - 1, probs.shape[-1], dtype=probs.dtype)
+        more[: min(len(probs), size)] = probs[:size].cpu()
+        for node, row in zip([leaf, *range(size, len(more))], rows, strict=True):
+            more[node] = _spread(row, more[node])
+        probs = more
+    return DraftTree(
+        torch.cat([tree.tokens, added]),
+        torch.cat([tree.parents, above.long()]),
+        probs,
+        tree.draw,
+    )
+
+
+def _spread(row: dict[int, float], like: Tensor) -> Tensor:
+    """A row of few tokens over the whole vocabulary."""
+    tokens = torch.tensor(list(row))
+    values = torch.tensor(list(row.values()), dtype=like.dtype)
+    return torch.zeros_like(like).scatter_(-1, tokens, values)

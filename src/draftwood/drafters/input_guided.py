@@ -1,0 +1,83 @@
+"""Draft a copy of the prompt, from where the answer stands in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.sampling import Context
+from draftwood.tree import DraftTree
+from draftwood.validation import positive
+
+
+@dataclass(frozen=True)
+class InputGuided(Drafter):
+    """Go on copying the source, and find the place again where the answer left it.
+
+    The inference half of shallow aggressive decoding (Sun et al. 2021, arXiv:2106.04970), for
+    answers that repeat a text with few changes. As long as the answer follows the source, the place
+    moves along. Where it does not, the answer's newest tokens are looked for in the source, the
+    longest match first, and of equal ones the first that is not behind the place.
+
+    Differs from the paper: the source is the prompt, tokens are copied a limited number at a time,
+    and there is no shallow decoder.
+
+    Args:
+        length: most tokens to copy.
+        longest: most tokens to match.
+    """
+
+    name: ClassVar[str] = "input-guided"
+    length: int = 12
+    longest: int = 4
+
+    def __post_init__(self) -> None:
+        positive("length and longest", [self.length, self.longest])
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        return _InputGuidedSession(self)
+
+
+class _InputGuidedSession(DraftSession):
+    def __init__(self, config: InputGuided) -> None:
+        self.config = config
+        self.source: list[int] | None = None
+        self.ends: dict[tuple[int, ...], list[int]] = {}  # n-gram -> places right after it
+        self.answer: list[int] = []  # its newest tokens
+        self.place = 0  # in the source, of what would follow the answer
+        self.follows = False  # whether the answer's newest token was copied
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        place = self._after(root)
+        if place is None or self.source is None:
+            return DraftTree.of([root], [-1])
+        end = place + min(self.config.length, context.room)
+        return DraftTree.chain([root, *self.source[place:end]])
+
+    def _after(self, token: int) -> int | None:
+        """The place in the source after the answer and one token more; None where there is none."""
+        source = self.source or []
+        if self.follows and self.place < len(source) and source[self.place] == token:
+            return self.place + 1
+        newest = [*self.answer, token][-self.config.longest :]
+        for start in range(len(newest)):
+            found = self.ends.get(tuple(newest[start:]), [])
+            if found:
+                return next((place for place in found if place > self.place), found[-1])
+        return None
+
+    def update(self, verified: VerifiedTree) -> None:
+        if self.source is None:
+            self._index(verified.tokens)
+            return
+        for token in verified.tokens:
+            place = self._after(token)
+            self.follows = place is not None
+            self.place = self.place if place is None else place
+            self.answer = [*self.answer, token][-self.config.longest :]
+
+    def _index(self, source: Sequence[int]) -> None:
+        self.source = list(source)
+        for end in range(1, len(source) + 1):
+            for length in range(1, min(self.config.longest, end) + 1):
+                self.ends.setdefault(tuple(source[end - length : end]), []).append(end)

@@ -1,0 +1,96 @@
+"""A chain that stops where the draft is likely to be rejected."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.interfaces.shape import Expand
+from draftwood.rng import Rng
+from draftwood.shapes.base import joined
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
+from draftwood.validation import positive
+
+Estimate = Literal["entropy", "probability"]
+"""From what the chance of a draft token is estimated.
+
+* ``entropy``: of the row that it is drawn from, 1 - sqrt(spread * entropy in nats).
+* ``probability``: its own, under the drafter.
+"""
+
+
+@dataclass(frozen=True)
+class Until:
+    """Draw a chain until the chance that all of it is kept falls below ``threshold``.
+
+    SpecDec++ (Huang et al. 2024, arXiv:2405.19715) stops by the product of the chances along the
+    chain, AdaEDL (Agrawal et al. 2024, arXiv:2410.18351) takes the chance of a token from the
+    drafter's entropy, which asks for no training. The token that stops the chain stays: whether a
+    node has a child depends on the node, its ancestors and their rows alone, so rejection keeps the
+    target's distribution. To throw the drawn token away because it is unlikely would change it.
+
+    Differs from the papers: no trained head, no threshold that moves with acceptance, and AdaEDL's
+    chances are multiplied along the chain too.
+
+    Args:
+        length: most draft tokens.
+        threshold: from 0, which never stops, to 1, which stops after one token.
+        estimate: where the chances come from.
+        spread: weight of the entropy.
+
+    Raises:
+        ValueError: for a value outside its range.
+    """
+
+    name: ClassVar[str] = "until"
+    length: int = 8
+    threshold: float = 0.3
+    estimate: Estimate = "entropy"
+    spread: float = 0.2
+
+    def __post_init__(self) -> None:
+        positive("length", [self.length])
+        if not 0.0 <= self.threshold <= 1.0:
+            raise ValueError(
+                f"threshold must be a chance from 0, which never stops, to 1, got {self.threshold}"
+            )
+        if self.estimate not in get_args(Estimate) or not 0.0 <= self.spread < float("inf"):
+            raise ValueError(
+                f"estimate must be {' or '.join(get_args(Estimate))}, and spread finite and at"
+                f" least 0, got {self.estimate!r} and {self.spread}"
+            )
+
+    @property
+    def draw(self) -> Draw:
+        return "distinct"
+
+    @property
+    def nodes(self) -> int:
+        return self.length
+
+    @property
+    def depth(self) -> int:
+        return self.length
+
+    @property
+    def label(self) -> str:
+        return f"until {self.threshold:g} by {self.estimate}, at most {self.length}"
+
+    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+        tree, rows, kept = DraftTree.of([root], [-1], self.draw), [], 1.0
+        while len(rows) < min(self.length, room) and (not rows or kept >= self.threshold):
+            row = expand(tree, len(rows))
+            token = rng.draw_distinct(row, 1)[0]
+            rows.append(row)
+            tokens = torch.cat([tree.tokens.to(token.device, non_blocking=True), token])
+            places = torch.arange(-1, len(rows), device=token.device)
+            tree = DraftTree(tokens, places, draw=self.draw)
+            kept *= self._chance(row[0], int(token))
+        return DraftTree(tree.tokens, tree.parents, joined(rows) if rows else None, self.draw)
+
+    def _chance(self, row: Float[Tensor, " vocab"], token: int) -> float:
+        if self.estimate == "probability":
+            return float(row[token])
+        return max(0.0, 1.0 - (self.spread * float(torch.special.entr(row).sum())) ** 0.5)

@@ -1,0 +1,85 @@
+"""Blockwise parallel decoding's rules that keep what is nearly right: faster and lossy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.interfaces.verifier import NodeProbs, Verdict
+from draftwood.rng import Rng
+from draftwood.sampling import LazyProbs
+from draftwood.tree import DraftTree, Draw
+from draftwood.validation import positive
+from draftwood.verifiers.base import longest_path
+
+
+@dataclass(frozen=True)
+class TopN:
+    """Keep the longest path of tokens among the target's ``count`` likeliest, then draw from it.
+
+    Stern et al. 2018 (arXiv:1811.03115). Lossy: the distribution of the text is not the target's;
+    at a count of 1 and temperature 0 it is.
+
+    Differs from the paper: trees, and of paths of equal length the first.
+
+    Args:
+        count: likeliest tokens that will do.
+
+    Raises:
+        ValueError: for a count below 1.
+    """
+
+    name: ClassVar[str] = "top-n"
+    exact_for: ClassVar[frozenset[Draw]] = frozenset()
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        positive("count", [self.count])
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        longest = longest_path(tree, never_one_hot(target_probs), self._likes)
+        return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
+
+    def _likes(self, p: Float[Tensor, " vocab"]) -> Callable[[int], bool]:
+        return lambda token: bool(p[token] > 0.0) and int((p > p[token]).sum()) < self.count
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Keep the longest path of tokens whose ids are near the target's likeliest, then draw from it.
+
+    For tokens whose ids are ordered, as intensities of pixels are. Stern et al. 2018
+    (arXiv:1811.03115). Lossy: the distribution of the text is not the target's; at a distance of 0
+    and temperature 0 it is.
+
+    Args:
+        most: largest difference of ids.
+
+    Raises:
+        ValueError: for a difference below 0.
+    """
+
+    name: ClassVar[str] = "distance"
+    exact_for: ClassVar[frozenset[Draw]] = frozenset()
+    most: int = 2
+
+    def __post_init__(self) -> None:
+        if self.most < 0:
+            raise ValueError(f"most must be a difference of token ids, at least 0, got {self.most}")
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        longest = longest_path(tree, never_one_hot(target_probs), self._likes)
+        return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
+
+    def _likes(self, p: Float[Tensor, " vocab"]) -> Callable[[int], bool]:
+        best = int(p.argmax())
+        return lambda token: bool(p[token] > 0.0) and abs(token - best) <= self.most
+
+
+def never_one_hot(probs: NodeProbs) -> NodeProbs:
+    """The same order of tokens at temperature 0 too, where all probability is on one."""
+    if not isinstance(probs, LazyProbs):
+        return probs
+    return replace(probs, sampler=probs.sampler.for_drafting(), rows={})
