@@ -14,8 +14,10 @@ from draftwood.models.described import DescribedModel
 from draftwood.models.ends import beyond
 from draftwood.models.families import Scales
 from draftwood.models.native_ends import NativeEnds
+from draftwood.models.native_places import sequences
 from draftwood.models.native_step import NativeStepper, run_steps
-from draftwood.models.session import Packed, PackedInput, PackedStep, PooledSession
+from draftwood.models.parts import Packed, PackedInput, PackedStep
+from draftwood.models.session import PooledSession
 from draftwood.native import library, structures
 from draftwood.native.cache_types import CacheType, stored_as
 from draftwood.native.clock import PhaseClock
@@ -159,7 +161,11 @@ class NativeModel(DecoderModel[BlockPool]):
             made = []
         else:
             made = run_steps(self, run, steps, rows, states, at_once)
-        held = {layer: state[:rows].to(self.dtype) for layer, state in states.items()}
+        stop = parts[0].layers.stop  # nodes that go on do so with what they stopped with
+        held = {
+            layer: state[:rows].to(state.dtype if layer == stop else self.dtype)
+            for layer, state in states.items()
+        }
         given = iter(outputs(logits, held, others))
         return [made.pop(0) if isinstance(part, PackedStep) else next(given) for part in parts]
 
@@ -173,10 +179,12 @@ class NativeModel(DecoderModel[BlockPool]):
         """What the library reads of parts that go through the same layers."""
         positions = _joined([part.positions for part in parts])
         sees = [part.sees.contiguous() for part in parts]
-        numbers = [number for part in parts for number in self._sequence(part)]
+        places, tables = sequences(self.pool, parts)
         layers = parts[0].layers if parts else ALL_LAYERS
+        stream = [part.stream for part in parts if part.stream is not None]
+        stopped = torch.cat(stream).float().contiguous() if stream else None
         run = structures.CForwardInput(
-            sequences=library.integers(numbers),
+            sequences=places,
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
             attention=self._kept(layers.without_attention),
@@ -189,27 +197,16 @@ class NativeModel(DecoderModel[BlockPool]):
             num_sequences=len(parts),
             rows=len(tokens),
             layers=self.depth,
+            stream=None if stopped is None else stopped.data_ptr(),
+            start=layers.start,
+            stop=self.depth if layers.stop is None else layers.stop,
         )
-        run.kept = (tokens, positions, sees)  # in memory as long as the structure
+        run.kept = (tokens, positions, sees, tables, stopped)  # in memory as long as the structure
         return run
-
-    def places_of(self, steps: Sequence[PackedStep]) -> Any:
-        """Likewise where texts go on; how many nodes they have the library says."""
-        numbers: list[int] = []
-        for part in steps:
-            slot, start = part.place.slot, part.place.start
-            numbers += (slot, start, 0, start, 0, self.pool.address_of(slot))
-        return library.integers(numbers)
 
     def stepper(self, session: PooledSession, key: int, temperature: float) -> NativeStepper:
         """Implements ``interfaces.step.StepModel``."""
         return NativeStepper(session, key, temperature)
-
-    def _sequence(self, part: PackedInput) -> tuple[int, ...]:
-        """As Sequence of visibility.h."""
-        place = part.place
-        blocks = self.pool.address_of(place.slot)
-        return place.slot, place.start, place.count, part.before, part.wanted, blocks
 
     def prepare(self, run: structures.CForwardInput) -> int:
         """Tell the clock; gives the number of threads."""
