@@ -14,8 +14,11 @@ import torch
 from draftwood.drafters import (
     Drafter,
     DraftModel,
+    DynamicExit,
     Eagle,
+    EarlyExit,
     Hydra,
+    LayerSearch,
     LayerSkip,
     Lm,
     Medusa,
@@ -109,12 +112,15 @@ def test_law_of_stand(rule: Verifier, off: Written) -> None:
 
 
 @pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
-def test_law_of_skipped_layers(rule: Verifier, off: Written) -> None:
+def test_law_of_parts_of_the_target(rule: Verifier, off: Written) -> None:
     model = TransformersModel(tiny_llama(3, layers=4, vocab=VOCAB))
     sampling = MOST["penalties + bias"]
     for drafter in (
         LayerSkip(frozenset({1, 2}), Widths((1, 1))),
         LayerSkip(frozenset({2}), Widths((2,))),
+        EarlyExit(2, None, Widths((1, 1))),
+        DynamicExit((1, 3), longest=2),
+        LayerSearch(halves=False, shape=Widths((2,))),
     ):
         assert off(model, drafter, rule, sampling) < TOLERANCE
 

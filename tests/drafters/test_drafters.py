@@ -11,6 +11,9 @@ from draftwood.drafters import (
     Aded,
     DraftModel,
     DraftRequest,
+    DynamicExit,
+    EarlyExit,
+    LayerSearch,
     LayerSkip,
     MultiSource,
     Nothing,
@@ -19,11 +22,13 @@ from draftwood.drafters import (
     SuffixDecoding,
     TokenRecycling,
     VerifiedTree,
+    Windowed,
 )
 from draftwood.drafters.draft_model import ProbsBuffer
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.engine.decoding import Decoding
+from draftwood.heads.exits import Exits
 from draftwood.interfaces.drafter import Drafter, DraftSession
 from draftwood.interfaces.model import ForwardInput, Output, PromptInput
 from draftwood.models.transformers import TransformersModel
@@ -77,6 +82,10 @@ class NGramsInPython(NGrams):
         lambda target: Aded(),
         lambda target: DraftModel(TransformersModel(tiny_llama(1, layers=1)), StochasticBeam(3, 3)),
         lambda target: LayerSkip(frozenset({1, 2}), Widths((2, 1))),
+        lambda target: EarlyExit(2, Exits.of(target, most=256), Widths((2, 1))),
+        lambda target: DynamicExit((1, 2, 3)),
+        lambda target: Windowed(0, 16),
+        lambda target: LayerSearch("swift", most=6.0),
     ],
 )
 def test_a_drafter_cannot_change_a_text(make, target: TransformersModel) -> None:

@@ -3,16 +3,21 @@
 from draftwood.drafters.aded import Aded
 from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.draft_model import DraftModel
+from draftwood.drafters.dynamic_exit import DynamicExit
 from draftwood.drafters.eagle import Eagle
+from draftwood.drafters.early_exit import EarlyExit
+from draftwood.drafters.layer_search import LayerSearch
 from draftwood.drafters.layer_skip import LayerSkip
 from draftwood.drafters.lm import Lm
 from draftwood.drafters.medusa import Hydra, Medusa
 from draftwood.drafters.multi_source import MultiSource
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.prompt_lookup import PromptLookup
+from draftwood.drafters.shadow import FourBitShadow
 from draftwood.drafters.stand import Stand
 from draftwood.drafters.suffix_decoding import SuffixDecoding
 from draftwood.drafters.token_recycling import TokenRecycling
+from draftwood.drafters.windowed import Windowed
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 
 __all__ = [
@@ -22,8 +27,12 @@ __all__ = [
     "DraftRequest",
     "DraftSession",
     "Drafter",
+    "DynamicExit",
     "Eagle",
+    "EarlyExit",
+    "FourBitShadow",
     "Hydra",
+    "LayerSearch",
     "LayerSkip",
     "Lm",
     "Medusa",
@@ -34,4 +43,5 @@ __all__ = [
     "SuffixDecoding",
     "TokenRecycling",
     "VerifiedTree",
+    "Windowed",
 ]

@@ -14,14 +14,16 @@ from draftwood.tree import DraftTree
 Keep = Literal["all", "last", "none"]
 """Of which nodes or tokens of a pass logits are wanted."""
 
-Ability = Literal["hidden", "partial", "resume", "window", "ends", "fork"]
+Ability = Literal["hidden", "partial", "halves", "resume", "window", "shadow", "ends", "fork"]
 """What a model can do beyond a forward pass over a tree."""
 
 _DOING: dict[Ability, str] = {
     "hidden": "gives hidden states",
     "partial": "can leave out decoder layers",
+    "halves": "can leave out attention and MLP of a layer apart from each other",
     "resume": "can stop a pass between two layers and go on later",
     "window": "can read only a part of the prefix",
+    "shadow": "runs natively with weights of more than 4 bits, which 4 bits can stand in for",
     "ends": "gives its embedding and output head",
     "fork": "can fork a session",
 }
@@ -43,6 +45,7 @@ class Layers:
         without_mlp: layers whose MLP is left out.
         window: first and newest places of the prefix that are read; None reads all. Places are read
             in blocks of 32, so that a few more may be read.
+        shadow: whether the weights are those of the model's shadow, the same in 4 bits.
     """
 
     start: int = 0
@@ -50,6 +53,7 @@ class Layers:
     without_attention: frozenset[int] = frozenset()
     without_mlp: frozenset[int] = frozenset()
     window: tuple[int, int] | None = None
+    shadow: bool = False
 
 
 ALL_LAYERS = Layers()
@@ -411,6 +415,8 @@ def require_layers(model: Model, layers: Layers, who: str = "a forward pass") ->
         require_ability(model, "window", f"{who} with a window")
         if min(layers.window) < 0:
             raise ValueError(f"a window has no negative numbers of places, got {layers.window}")
+    if layers.shadow:
+        require_ability(model, "shadow", f"{who} with 4 bits")
     some = layers.without_attention | layers.without_mlp
     if not some:
         return

@@ -37,6 +37,8 @@ class DecoderModel(PoolOfSequences[P]):
         sizes, depth = model.decoder.sizes, len(model.decoder.layers)
         windows = list(dict.fromkeys(layer.window for layer in model.decoder.layers))
         abilities: set[Ability] = {"hidden", "partial", "resume", "fork", "ends"}
+        # a network that reads what attention reads cannot be run after it
+        abilities |= set() if sizes.is_parallel else {"halves"}
         # where layers have windows of their own nothing is gained
         abilities |= {"window"} if windows == [None] else set()
         super().__init__(model.config, pool, abilities)

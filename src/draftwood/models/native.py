@@ -1,6 +1,7 @@
 """Models on a CPU, where one C++ call runs all layers."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -18,6 +19,7 @@ from draftwood.models.native_places import sequences
 from draftwood.models.native_step import NativeStepper, run_steps
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.session import PooledSession
+from draftwood.models.shadow import MATRICES, Shadow, has_shadow
 from draftwood.native import library, structures
 from draftwood.native.cache_types import CacheType, stored_as
 from draftwood.native.clock import PhaseClock
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 Products = Literal["float32", "bfloat16", "int8", "int4"]
 INTEGERS: tuple[Products, ...] = ("int8", "int4")
 """Products of rows that are rounded to 8 bits; what they are made from is stored in so many."""
-MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
-"""Of a layer."""
 Packer = Callable[[str, Projection], Matrix]
 """Makes the matrix at a place of the decoder, which is called as ``3.query`` or ``lm_head``."""
 
@@ -127,11 +127,18 @@ class NativeModel(DecoderModel[BlockPool]):
             and decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
         )
         self.is_tied, self.head_module = tied, model.head
+        if has_shadow(self):
+            self.abilities |= {"shadow"}
 
     @property
     def instructions(self) -> str:
         """What the CPU multiplies matrices with."""
         return library.instructions(self.products == "int8") or "plain loops"
+
+    @cached_property
+    def shadow(self) -> Shadow:
+        """The same weights in 4 bits, made when a pass first asks for them."""
+        return Shadow(self)
 
     @property
     def ends(self) -> NativeEnds:
@@ -156,7 +163,8 @@ class NativeModel(DecoderModel[BlockPool]):
         run = self._input(others, tokens, logits, states)
         at_once = self.prepare(run)
         if not steps:
-            if self.library.draftwood_run(self.structure, run, at_once) >= 0:
+            structure = self.shadow.structure if parts[0].layers.shadow else self.structure
+            if self.library.draftwood_run(structure, run, at_once) >= 0:
                 raise ValueError(beyond(tokens, self.vocab_size))
             made = []
         else:

@@ -161,6 +161,20 @@ class PooledSession(InProcess):
             )
         return stopped.states[: len(tree)]
 
+    def place_states(
+        self, tree: DraftTree, states: Float[Tensor, "nodes dim"], layers: Layers
+    ) -> None:
+        """Let the nodes of a tree stop with these states before the layer where a pass through
+        ``layers`` starts, whatever they ran through.
+        """
+        self._require_open("place_states")
+        if len(states) != len(tree) or layers.start < 1:
+            raise ValueError(
+                f"a tree of {len(tree)} nodes stops with as many states, behind a layer"
+            )
+        self._stopped, self._ran = Stopped(tree, states), len(tree)
+        self._layers = replace(layers, start=0, stop=layers.start)
+
     def exit_of(self, given: ForwardInput) -> tuple[int, int] | None:
         """The layer at which the first nodes of a tree that is to run through all layers stopped,
         and how many did; None where it has to run from the beginning.
