@@ -1,18 +1,11 @@
 """Published methods as combinations of a drafter, a shape and a verifier: a method's one line."""
 
-from dataclasses import dataclass
-
 from draftwood.drafters import (
     Aded,
     CtcDrafter,
-    Drafter,
     DraftModel,
-    DynamicExit,
     Eagle,
-    EarlyExit,
-    FourBitShadow,
     Hydra,
-    LayerSearch,
     LayerSkip,
     Lm,
     Medusa,
@@ -22,12 +15,12 @@ from draftwood.drafters import (
     Stand,
     SuffixDecoding,
     TokenRecycling,
-    Windowed,
 )
 from draftwood.drafters.draft_vocabulary import small_tree
 from draftwood.drafters.token_recycling import published_tree
-from draftwood.engine.method import Lossy, Promise, promise_of, require_lossy
-from draftwood.shapes import BestFirst, Independent, Sequoia, Shape, StochasticBeam, Widths
+from draftwood.methods.recipe import Recipe
+from draftwood.methods.recipes_of_parts import OF_PARTS
+from draftwood.shapes import BestFirst, Independent, Sequoia, StochasticBeam, Widths
 from draftwood.verifiers import (
     Block,
     GreedyPlusOne,
@@ -36,48 +29,7 @@ from draftwood.verifiers import (
     Rejection,
     Traversal,
     Typical,
-    Verifier,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Recipe:
-    """How to build a published method.
-
-    Attributes:
-        name: as given to ``--method``.
-        summary: one line.
-        source: authors, year, arXiv id or address.
-        drafter: what it drafts with; its class says what it needs and uses.
-        shape: default tree, for drafters that take one.
-        verifier: what decides.
-        otherwise: what it promises where it is not lossless.
-
-    Raises:
-        ValueError: where ``otherwise`` claims to be lossless.
-    """
-
-    name: str
-    summary: str
-    source: str
-    drafter: type[Drafter]
-    shape: Shape | None
-    verifier: Verifier
-    otherwise: Lossy = "trades quality"
-
-    def __post_init__(self) -> None:
-        require_lossy(self.otherwise)
-
-    @property
-    def promise(self) -> Promise:
-        """What the method promises of its text, known before it is built."""
-        return promise_of(self.drafter.labels(self.shape), self.verifier, self.otherwise)
-
-    @property
-    def lossless(self) -> bool:
-        """Whether the text has the distribution that the model gives it."""
-        return self.promise == "lossless"
-
 
 RECIPES = (
     Recipe(
@@ -226,54 +178,6 @@ RECIPES = (
         Rejection(),
     ),
     Recipe(
-        "layer-search",
-        "the model without the parts of its layers that a search finds it misses least",
-        "Chen et al. 2025, arXiv:2505.24196; Xia et al. 2025, arXiv:2410.06916",
-        LayerSearch,
-        Widths((1, 1, 1)),
-        Rejection(),
-    ),
-    Recipe(
-        "early-exit",
-        "the model's first layers draft, and verification goes on behind them",
-        "after Elhoushi et al. 2024, arXiv:2404.16710",
-        EarlyExit,
-        Widths((1, 1, 1)),
-        Rejection(),
-    ),
-    Recipe(
-        "ppd",
-        "successors that the first layers hold likely, verified while the other layers run",
-        "after Yang et al. 2023, arXiv:2307.05908",
-        EarlyExit,
-        Widths((3,)),
-        Rejection(),
-    ),
-    Recipe(
-        "del",
-        "as many of the first layers draft as many tokens as have paid so far",
-        "Entezari Zarch et al. 2025, arXiv:2504.05598",
-        DynamicExit,
-        None,
-        Rejection(),
-    ),
-    Recipe(
-        "windowed",
-        "the model drafts, reading only the first and the newest of a long text",
-        "after Yang et al. 2025, arXiv:2502.17421; Xiao et al. 2023, arXiv:2309.17453",
-        Windowed,
-        Widths((1, 1, 1, 1)),
-        Rejection(),
-    ),
-    Recipe(
-        "shadow",
-        "the model drafts with its weights in 4 bits",
-        "after Georganas et al. 2025, arXiv:2503.13565; Tiwari et al. 2025, arXiv:2502.10424",
-        FourBitShadow,
-        Widths((1, 1, 1, 1)),
-        Rejection(),
-    ),
-    Recipe(
         "eagle",
         "the likeliest nodes of a tree that a trained head drafts from the model's hidden states",
         "Li et al. 2025, arXiv:2503.01840; Li et al. 2024, arXiv:2406.16858",
@@ -337,4 +241,5 @@ RECIPES = (
         Widths((2, 1, 1)),
         Rejection(),
     ),
+    *OF_PARTS,
 )

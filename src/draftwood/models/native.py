@@ -127,8 +127,7 @@ class NativeModel(DecoderModel[BlockPool]):
             and decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
         )
         self.is_tied, self.head_module = tied, model.head
-        if has_shadow(self):
-            self.abilities |= {"shadow"}
+        self.abilities |= {"shadow"} if has_shadow(self) else set()
 
     @property
     def instructions(self) -> str:
