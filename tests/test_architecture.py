@@ -221,7 +221,7 @@ def files_without_a_part(folder: Path, protocol: str) -> list[str]:
 # what the methods of an axis have in common
 HELPERS = {
     *("__init__", "base", "resources", "resting", "optimal"),
-    *("draft_vocabulary", "head_rows"),
+    *("draft_vocabulary", "head_rows", "partial", "layer_sets"),
 }
 
 
@@ -244,7 +244,15 @@ def test_methods_of_an_axis_do_not_know_each_other() -> None:
             "draft_model",
             "widths",
         ),  # layer_skip drafts like a draft model; independent chains are widths
-        *("multi_source", "optimal", "resting", "draft_vocabulary", "head_rows"),
+        *(
+            "multi_source",
+            "optimal",
+            "resting",
+            "draft_vocabulary",
+            "head_rows",
+            "partial",
+            "layer_sets",
+        ),
     }
     for axis in ("drafters", "shapes", "verifiers"):
         for path in sorted((SOURCE / axis).glob("*.py")):

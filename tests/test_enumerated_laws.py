@@ -15,9 +15,12 @@ from draftwood.drafters import (
     Cascade,
     Drafter,
     DraftModel,
+    DynamicExit,
     Eagle,
+    EarlyExit,
     Horizontal,
     Hydra,
+    LayerSearch,
     LayerSkip,
     Lm,
     Medusa,
@@ -113,12 +116,15 @@ def test_law_of_stand(rule: Verifier, off: Written) -> None:
 
 
 @pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
-def test_law_of_skipped_layers(rule: Verifier, off: Written) -> None:
+def test_law_of_parts_of_the_target(rule: Verifier, off: Written) -> None:
     model = TransformersModel(tiny_llama(3, layers=4, vocab=VOCAB))
     sampling = MOST["penalties + bias"]
     for drafter in (
         LayerSkip(frozenset({1, 2}), Widths((1, 1))),
         LayerSkip(frozenset({2}), Widths((2,))),
+        EarlyExit(2, None, Widths((1, 1))),
+        DynamicExit((1, 3), longest=2),
+        LayerSearch(halves=False, shape=Widths((2,))),
     ):
         assert off(model, drafter, rule, sampling) < TOLERANCE
 

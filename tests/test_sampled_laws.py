@@ -19,8 +19,12 @@ from draftwood.drafters import (
     Aded,
     Drafter,
     DraftModel,
+    DynamicExit,
+    EarlyExit,
+    FourBitShadow,
     InputGuided,
     Jacobi,
+    LayerSearch,
     LayerSkip,
     LenientCascade,
     Lookahead,
@@ -33,6 +37,7 @@ from draftwood.drafters import (
     TokenRecycling,
 )
 from draftwood.engine import Decoding, Options, generate_batch
+from draftwood.heads.exits import Exits
 from draftwood.interfaces.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
@@ -164,7 +169,7 @@ def test_by_matching_every_text_of_a_real_model_is_that_of_plain_decoding(
     native: NativeModel,
 ) -> None:
     auto = MultiSource((Suffix(), NGrams(), BigramPrior.of(native)), WIDE)
-    for drafter in (auto, LayerSkip(frozenset({1, 2}), Widths((2, 1))), Stand(4, order=2, width=2)):
+    for drafter in (auto, *in_part(native), Stand(4, order=2, width=2)):
         assert differing(native, drafter, Match(), list(OPTIONS.values())) == [], drafter.name
 
 
@@ -210,9 +215,22 @@ def test_law_of_stand() -> None:
     assert law_of_texts(contextual(VOCAB)[0], ways, sample_size(VOCAB)) > LEVEL
 
 
-def test_law_of_skipped_layers_of_a_real_model(native: NativeModel) -> None:
-    ways = [
-        (LayerSkip(frozenset({1, 2}), Widths((2, 1))), rule) for rule in (Rejection(), Traversal())
+def in_part(model: Model) -> list[Drafter]:
+    """Drafters that run the target itself, in part."""
+    tree = Widths((2, 1))
+    return [
+        LayerSkip(frozenset({1, 2}), tree),
+        EarlyExit(2, Exits.of(model, most=256), tree),
+        DynamicExit((1, 3), longest=2),
+        FourBitShadow(tree),
+        LayerSearch(most=12.0, shape=tree),
+        LayerSearch("swift", most=6.0, shape=tree),
+    ]
+
+
+def test_laws_of_parts_of_a_real_model(native: NativeModel) -> None:
+    ways: list[tuple[Drafter, Verifier]] = [
+        (drafter, rule) for drafter in in_part(native) for rule in (Rejection(), Traversal())
     ]
     assert law_of_texts(native, ways, sample_size(VOCAB)) > LEVEL
 

@@ -229,12 +229,13 @@ def test_several_answers(target):
 def test_the_first_text_does_not_wait_for_what_is_measured(target, tmp_path, monkeypatch):
     from draftwood.costs import calibration
     from draftwood.sources import stored_prior
+    from draftwood.storage import weights
     from draftwood.text.language_model import LanguageModel
 
     order, write = [], LanguageModel.stream
     measure, ask = calibration.measure, stored_prior.BigramPrior.of
     monkeypatch.setattr(calibration, "home", lambda: tmp_path)
-    monkeypatch.setattr(stored_prior, "home", lambda: tmp_path)
+    monkeypatch.setattr(weights, "home", lambda: tmp_path)
     monkeypatch.setattr(
         LanguageModel, "stream", lambda *a, **k: order.append("text") or write(*a, **k)
     )

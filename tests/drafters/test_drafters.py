@@ -12,9 +12,12 @@ from draftwood.drafters import (
     Cascade,
     DraftModel,
     DraftRequest,
+    DynamicExit,
+    EarlyExit,
     Horizontal,
     InputGuided,
     Jacobi,
+    LayerSearch,
     LayerSkip,
     Lookahead,
     MergedDrafters,
@@ -25,11 +28,13 @@ from draftwood.drafters import (
     SuffixDecoding,
     TokenRecycling,
     VerifiedTree,
+    Windowed,
 )
 from draftwood.drafters.draft_model import ProbsBuffer
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.engine.decoding import Decoding
+from draftwood.heads.exits import Exits
 from draftwood.interfaces.drafter import Drafter, DraftSession
 from draftwood.interfaces.model import ForwardInput, Output, PromptInput
 from draftwood.models.transformers import TransformersModel
@@ -91,6 +96,10 @@ class NGramsInPython(NGrams):
         lambda target: Jacobi(),
         lambda target: Lookahead(),
         lambda target: InputGuided(),
+        lambda target: EarlyExit(2, Exits.of(target, most=256), Widths((2, 1))),
+        lambda target: DynamicExit((1, 2, 3)),
+        lambda target: Windowed(0, 16),
+        lambda target: LayerSearch("swift", most=6.0),
     ],
 )
 def test_a_drafter_cannot_change_a_text(make, target: TransformersModel) -> None:

@@ -15,8 +15,8 @@ from draftwood.interfaces.model import Output
 from draftwood.methods import Method
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.parts import PackedInput
 from draftwood.models.pooled import PoolOfSequences
-from draftwood.models.session import PackedInput
 from draftwood.models.shared import SharedPasses, shared_passes
 from draftwood.sampling import Context, Sampling
 from draftwood.stats import Step

@@ -21,6 +21,7 @@ from draftwood.interfaces.model import (
     ModelSession,
     Output,
     require_ability,
+    require_layers,
 )
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.transformers import TransformersModel
@@ -231,18 +232,15 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("ability", BEYOND)
-@pytest.mark.parametrize("family", [*SOME, "table"])
-def test_resuming_and_windows_are_refused_by_name(family: str, ability: str) -> None:
-    model = TableModel(torch.eye(4)) if family == "table" else model_of(family)
+def test_resuming_and_windows_are_refused_by_name(ability: str) -> None:
     for layers in BEYOND[ability]:
-        message = f"a forward pass .*'{ability}'.* {type(model).__name__} does not"
-        with pytest.raises(ValueError, match=message):
-            through(model.start(), DraftTree.chain([1]), layers)
+        with pytest.raises(ValueError, match=f"a forward pass .*'{ability}'.* TableModel does not"):
+            require_layers(TableModel(torch.eye(4)), layers)
 
 
 def test_abilities_are_what_the_models_can_do() -> None:
     for family in SOME:
-        assert {"hidden", "partial", "fork"} <= model_of(family).abilities
+        assert {"hidden", "partial", "resume", "fork"} <= model_of(family).abilities
     assert TableModel(torch.eye(4)).abilities == {"fork"}
 
 

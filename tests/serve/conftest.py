@@ -7,7 +7,7 @@ from local_server import RunningServer, running, save_tiny
 
 from draftwood.costs import calibration
 from draftwood.costs.curve import Curve
-from draftwood.sources import stored_prior as priors
+from draftwood.storage import weights
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,7 +19,7 @@ def quick_measures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setattr(calibration, "measure", lambda model, seconds: curve)
         patch.setattr(calibration, "LEAST_SHARE", 0.0)
         patch.setattr(calibration, "home", lambda: home)
-        patch.setattr(priors, "home", lambda: home)
+        patch.setattr(weights, "home", lambda: home)
         yield
 
 

@@ -52,7 +52,7 @@ def test_a_disk_that_refuses_costs_nothing_but_time(
     folder: Path, model: TransformersModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr("draftwood.sources.stored_prior.home", lambda: tmp_path / "file")
+    monkeypatch.setattr("draftwood.storage.weights.home", lambda: tmp_path / "file")
     assert StoredPrior(model, [1], folder).table.row(3)
 
 

@@ -4,10 +4,13 @@ from draftwood.drafters.aded import Aded
 from draftwood.drafters.cascade import Cascade, LenientCascade
 from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.draft_model import DraftModel
+from draftwood.drafters.dynamic_exit import DynamicExit
 from draftwood.drafters.eagle import Eagle
+from draftwood.drafters.early_exit import EarlyExit
 from draftwood.drafters.horizontal import Horizontal
 from draftwood.drafters.input_guided import InputGuided
 from draftwood.drafters.jacobi import Jacobi
+from draftwood.drafters.layer_search import LayerSearch
 from draftwood.drafters.layer_skip import LayerSkip
 from draftwood.drafters.lm import Lm
 from draftwood.drafters.lookahead import Lookahead
@@ -16,9 +19,11 @@ from draftwood.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood.drafters.multi_source import MultiSource
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.prompt_lookup import PromptLookup
+from draftwood.drafters.shadow import FourBitShadow
 from draftwood.drafters.stand import Stand
 from draftwood.drafters.suffix_decoding import SuffixDecoding
 from draftwood.drafters.token_recycling import TokenRecycling
+from draftwood.drafters.windowed import Windowed
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 
 __all__ = [
@@ -29,11 +34,15 @@ __all__ = [
     "DraftRequest",
     "DraftSession",
     "Drafter",
+    "DynamicExit",
     "Eagle",
+    "EarlyExit",
+    "FourBitShadow",
     "Horizontal",
     "Hydra",
     "InputGuided",
     "Jacobi",
+    "LayerSearch",
     "LayerSkip",
     "LenientCascade",
     "Lm",
@@ -48,4 +57,5 @@ __all__ = [
     "SuffixDecoding",
     "TokenRecycling",
     "VerifiedTree",
+    "Windowed",
 ]

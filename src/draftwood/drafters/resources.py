@@ -9,10 +9,11 @@ from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration
 from draftwood.interfaces.drafter import Drafter, Need
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.resources import ExitMaps, Resources
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import Prior
 from draftwood.interfaces.trained import TrainedHead
+from draftwood.sources.stored_exits import stored_exits
 from draftwood.sources.stored_prior import StoredPrior
 
 
@@ -34,6 +35,11 @@ def needs_drafter(drafter: type[Drafter]) -> bool:
 def uses_drafter(drafter: type[Drafter]) -> bool:
     """Whether a drafter takes a trained one's folder where it is given."""
     return "drafter" in drafter.needs | drafter.uses
+
+
+def needs_layers(drafter: type[Drafter]) -> bool:
+    """Whether a drafter runs parts of its target."""
+    return "layers" in drafter.needs
 
 
 def lacking(drafter: type[Drafter], draft_model: bool, trained: bool) -> Need | None:
@@ -169,3 +175,7 @@ class LazyResources(Resources):
     @property
     def prior(self) -> Prior | None:
         return self._prior.table if isinstance(self._prior, StoredPrior) else self._prior
+
+    @property
+    def exits(self) -> ExitMaps | None:
+        return stored_exits(self._prior) if isinstance(self._prior, StoredPrior) else None

@@ -146,8 +146,8 @@ class DraftSession(ABC):
         """
 
 
-Need = Literal["draft-model", "drafter", "shape", "curve", "prior"]
-"""A part of ``Resources``, as drafters name it."""
+Need = Literal["draft-model", "drafter", "shape", "curve", "prior", "exits", "layers"]
+"""A part of ``Resources``, as drafters name it; ``layers``: a target that can be run in part."""
 
 
 class Drafter(ABC):

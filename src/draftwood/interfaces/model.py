@@ -14,14 +14,16 @@ from draftwood.tree import DraftTree
 Keep = Literal["all", "last", "none"]
 """Of which nodes or tokens of a pass logits are wanted."""
 
-Ability = Literal["hidden", "partial", "resume", "window", "ends", "fork"]
+Ability = Literal["hidden", "partial", "halves", "resume", "window", "shadow", "ends", "fork"]
 """What a model can do beyond a forward pass over a tree."""
 
 _DOING: dict[Ability, str] = {
     "hidden": "gives hidden states",
     "partial": "can leave out decoder layers",
+    "halves": "can leave out attention and MLP of a layer apart from each other",
     "resume": "can stop a pass between two layers and go on later",
     "window": "can read only a part of the prefix",
+    "shadow": "runs natively with weights of more than 4 bits, which 4 bits can stand in for",
     "ends": "gives its embedding and output head",
     "fork": "can fork a session",
 }
@@ -37,9 +39,13 @@ class Layers:
     Attributes:
         start: the first layer to run; above 0 nodes that stopped there go on.
         stop: the layer before which to stop; None runs to the end, norm and output head included.
+            What stops gives no logits, and the hidden state with which it stopped, in float32 where
+            the model adds in float32.
         without_attention: layers whose attention is left out.
         without_mlp: layers whose MLP is left out.
-        window: first and newest places of the prefix that are read; None reads all.
+        window: first and newest places of the prefix that are read; None reads all. Places are read
+            in blocks of 32, so that a few more may be read.
+        shadow: whether the weights are those of the model's shadow, the same in 4 bits.
     """
 
     start: int = 0
@@ -47,6 +53,7 @@ class Layers:
     without_attention: frozenset[int] = frozenset()
     without_mlp: frozenset[int] = frozenset()
     window: tuple[int, int] | None = None
+    shadow: bool = False
 
 
 ALL_LAYERS = Layers()
@@ -237,7 +244,9 @@ class ForwardInput:
         hidden: layers whose hidden states are wanted; each sequence may want others.
         layers: the layers to run. What such a pass writes to the cache is only good for further
             passes over the same tree with the same layers: nodes are kept, or started from, only
-            where all layers ran.
+            where all layers ran. Nodes that stopped go on where a pass starts there; a pass through
+            all layers goes on too where nodes of its tree have just stopped, rather than from the
+            beginning.
         keep: logits of all these nodes, of the last one, or of none.
     """
 
@@ -396,8 +405,18 @@ def require_layers(model: Model, layers: Layers, who: str = "a forward pass") ->
         return
     if layers.start != 0 or layers.stop is not None:
         require_ability(model, "resume", f"{who} that starts or stops between layers")
+        stop, last = layers.stop, model.layers - 1
+        if not 0 <= layers.start <= last or (stop is not None and not layers.start < stop <= last):
+            raise ValueError(
+                f"a pass of {model.layers} layers starts at one of them and may stop before one of"
+                f" 1..{last} behind it, got {layers.start} and {layers.stop}"
+            )
     if layers.window is not None:
         require_ability(model, "window", f"{who} with a window")
+        if min(layers.window) < 0:
+            raise ValueError(f"a window has no negative numbers of places, got {layers.window}")
+    if layers.shadow:
+        require_ability(model, "shadow", f"{who} with 4 bits")
     some = layers.without_attention | layers.without_mlp
     if not some:
         return

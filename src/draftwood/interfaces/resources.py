@@ -1,12 +1,29 @@
 """What a drafter is built of: models, a shape, and what was measured of machine and model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from jaxtyping import Float
+from torch import Tensor
 
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import Prior
 from draftwood.interfaces.trained import TrainedHead
+
+
+class ExitMaps(Protocol):
+    """What a model would say after some of its layers."""
+
+    @property
+    def maps(self) -> Mapping[int, Float[Tensor, "dim dim"]]:
+        """By layer."""
+        ...
+
+    def normed(self, layer: int, hidden: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+        """What the output head reads after hidden states of a layer that has a map."""
+        ...
 
 
 class Resources(ABC):
@@ -55,3 +72,8 @@ class Resources(ABC):
     @abstractmethod
     def prior(self) -> Prior | None:
         """The target's likeliest successors of every token; None where nobody measured them."""
+
+    @property
+    @abstractmethod
+    def exits(self) -> ExitMaps | None:
+        """What the target would say after some of its layers; None where nobody fitted it."""

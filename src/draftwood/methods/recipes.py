@@ -1,25 +1,14 @@
 """Published methods as combinations of a drafter, a shape and a verifier: a method's one line."""
 
-from dataclasses import dataclass
-
 from draftwood.drafters import (
     Aded,
-    Cascade,
     CtcDrafter,
-    Drafter,
     DraftModel,
     Eagle,
-    Horizontal,
     Hydra,
-    InputGuided,
-    Jacobi,
     LayerSkip,
-    LenientCascade,
     Lm,
-    Lookahead,
     Medusa,
-    MergedDrafters,
-    MergedDrawn,
     MultiSource,
     Nothing,
     PromptLookup,
@@ -29,68 +18,19 @@ from draftwood.drafters import (
 )
 from draftwood.drafters.draft_vocabulary import small_tree
 from draftwood.drafters.token_recycling import published_tree
-from draftwood.engine.method import Lossy, Promise, promise_of, require_lossy
-from draftwood.shapes import (
-    BestFirst,
-    Independent,
-    MergedGraph,
-    Sequoia,
-    Shape,
-    StochasticBeam,
-    Until,
-    Widths,
-)
+from draftwood.methods.recipe import Recipe
+from draftwood.methods.recipes_of_parts import OF_PARTS
+from draftwood.methods.recipes_of_several import OF_SEVERAL
+from draftwood.shapes import BestFirst, Independent, Sequoia, StochasticBeam, Widths
 from draftwood.verifiers import (
     Block,
     GreedyPlusOne,
     KSeq,
     Match,
     Rejection,
-    TopN,
     Traversal,
     Typical,
-    Verifier,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Recipe:
-    """How to build a published method.
-
-    Attributes:
-        name: as given to ``--method``.
-        summary: one line.
-        source: authors, year, arXiv id or address.
-        drafter: what it drafts with; its class says what it needs and uses.
-        shape: default tree, for drafters that take one.
-        verifier: what decides.
-        otherwise: what it promises where it is not lossless.
-
-    Raises:
-        ValueError: where ``otherwise`` claims to be lossless.
-    """
-
-    name: str
-    summary: str
-    source: str
-    drafter: type[Drafter]
-    shape: Shape | None
-    verifier: Verifier
-    otherwise: Lossy = "trades quality"
-
-    def __post_init__(self) -> None:
-        require_lossy(self.otherwise)
-
-    @property
-    def promise(self) -> Promise:
-        """What the method promises of its text, known before it is built."""
-        return promise_of(self.drafter.labels(self.shape), self.verifier, self.otherwise)
-
-    @property
-    def lossless(self) -> bool:
-        """Whether the text has the distribution that the model gives it."""
-        return self.promise == "lossless"
-
 
 RECIPES = (
     Recipe(
@@ -302,92 +242,6 @@ RECIPES = (
         Widths((2, 1, 1)),
         Rejection(),
     ),
-    Recipe(
-        "until",
-        "a chain from a draft model that stops where it is likely to be rejected",
-        "Agrawal et al. 2024, arXiv:2410.18351; Huang et al. 2024, arXiv:2405.19715",
-        DraftModel,
-        Until(),
-        Rejection(),
-    ),
-    Recipe(
-        "merged-graph",
-        "the likeliest nodes of a draft model's tree, those that end alike run once",
-        "Gong et al. 2024, arXiv:2407.16207",
-        DraftModel,
-        MergedGraph(),
-        Match(),
-    ),
-    Recipe(
-        "merged",
-        "a draft model's chain and copies of earlier text in one tree",
-        "after Miao et al. 2024, arXiv:2305.09781",
-        MergedDrafters,
-        Widths((1, 1, 1, 1)),
-        Match(),
-    ),
-    Recipe(
-        "merged-drawn",
-        "chains drawn from a draft model and from n-gram tables, each tested against its own row",
-        "after Miao et al. 2024, arXiv:2305.09781",
-        MergedDrawn,
-        Widths((1, 1, 1, 1)),
-        Rejection(),
-    ),
-    Recipe(
-        "cascade",
-        "a chain drawn from a draft model, which n-gram tables draft for",
-        "Spector & Re 2023, arXiv:2308.04623; Chen et al. 2024, arXiv:2312.11462",
-        Cascade,
-        None,
-        Rejection(),
-    ),
-    Recipe(
-        "lenient-cascade",
-        "the same, the draft model keeping what is nearly as likely as what it drew",
-        "Chen et al. 2024, arXiv:2312.11462",
-        LenientCascade,
-        None,
-        Match(),
-    ),
-    Recipe(
-        "horizontal",
-        "near tokens drawn from a draft model, far ones from n-gram tables",
-        "Chen et al. 2024, arXiv:2312.11462",
-        Horizontal,
-        Widths((1, 1)),
-        Rejection(),
-    ),
-    Recipe(
-        "jacobi",
-        "what the last pass said below the token that it did not keep",
-        "Santilli et al. 2023, arXiv:2305.10427",
-        Jacobi,
-        None,
-        Match(),
-    ),
-    Recipe(
-        "lookahead",
-        "n-grams that a window of parallel iterations gave",
-        "Fu et al. 2024, arXiv:2402.02057",
-        Lookahead,
-        None,
-        Match(),
-    ),
-    Recipe(
-        "input-guided",
-        "a copy of the prompt, from where the answer stands in it",
-        "Sun et al. 2021, arXiv:2106.04970",
-        InputGuided,
-        None,
-        Match(),
-    ),
-    Recipe(
-        "top-n",
-        "a draft model's chain, kept where it is among the likeliest; changes what the model says",
-        "Stern et al. 2018, arXiv:1811.03115",
-        DraftModel,
-        Widths((1, 1, 1, 1)),
-        TopN(),
-    ),
+    *OF_PARTS,
+    *OF_SEVERAL,
 )

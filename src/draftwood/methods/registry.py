@@ -60,6 +60,11 @@ def uses_drafter(method: str | Recipe) -> bool:
     return resources.uses_drafter(recipe(method).drafter)
 
 
+def needs_layers(method: str | Recipe) -> bool:
+    """Whether a method drafts with parts of the target itself, which not every model has."""
+    return resources.needs_layers(recipe(method).drafter)
+
+
 def lacking(method: str | Recipe, draft_model: bool, drafter: bool) -> Need | None:
     """What a method cannot do without and does not get, under its option's name; None if nothing.
 

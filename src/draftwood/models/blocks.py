@@ -159,6 +159,10 @@ class BlockPool:
         """Where the library reads a slot's table; good until ``cover`` is called again."""
         return self._tables[slot].address
 
+    def blocks_of(self, slot: int) -> list[int]:
+        """The addresses of a slot's blocks; likewise."""
+        return self._tables[slot].blocks()
+
     def keep(self, slot: int, start: int, path: Sequence[int]) -> None:
         """Move the tokens at ``start + path`` to ``start``, in order.
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import Output
+from draftwood.interfaces.model import Ability, Output
 from draftwood.models.described import DescribedModel
+from draftwood.models.parts import PackedInput
 from draftwood.models.pooled import P, PoolOfSequences
-from draftwood.models.session import PackedInput
 
 if TYPE_CHECKING:
     pass
@@ -35,12 +35,18 @@ class DecoderModel(PoolOfSequences[P]):
         dtype: torch.dtype | None = None,
     ) -> None:
         sizes, depth = model.decoder.sizes, len(model.decoder.layers)
-        super().__init__(model.config, pool, {"hidden", "partial", "fork", "ends"})
+        windows = list(dict.fromkeys(layer.window for layer in model.decoder.layers))
+        abilities: set[Ability] = {"hidden", "partial", "resume", "fork", "ends"}
+        # a network that reads what attention reads cannot be run after it
+        abilities |= set() if sizes.is_parallel else {"halves"}
+        # where layers have windows of their own nothing is gained
+        abilities |= {"window"} if windows == [None] else set()
+        super().__init__(model.config, pool, abilities)
         self.sizes, self.scales = sizes, model.decoder.scales
         self.dtype, self.device = dtype or model.dtype, model.device
         self.end_tokens = model.end_tokens
         self.depth = depth
-        self.windows = list(dict.fromkeys(layer.window for layer in model.decoder.layers))
+        self.windows = windows
 
     @property
     def hidden_size(self) -> int:

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from draftwood.interfaces.model import Layers
 from draftwood.models.decoder_model import DecoderModel, scored_attention
-from draftwood.models.session import PackedInput
+from draftwood.models.parts import PackedInput
 
 MOST_ROWS = 128
 """Larger trees, and prompts, keep a GPU busy without graphs."""

@@ -19,7 +19,7 @@ from draftwood.models.described import DescribedModel
 from draftwood.models.ends import LeanEnds
 from draftwood.models.families import Scales
 from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Decoded, Graphs
-from draftwood.models.session import PackedInput
+from draftwood.models.parts import PackedInput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -96,6 +96,8 @@ class LeanModel(DecoderModel[CachePool]):
             )
         )
         states = {layer: state[: sum(counts)] for layer, state in states.items()}
+        if parts[0].layers.stop is not None:
+            return outputs(rows.new_empty(0, self.vocab_size), states, parts)
         return outputs(self.bounded(self.lm_head(rows)), states, parts)
 
     def bounded(self, logits: Float[Tensor, "rows part"]) -> Float[Tensor, "rows part"]:
@@ -108,6 +110,8 @@ class LeanModel(DecoderModel[CachePool]):
         """The forward pass played back; None for what is not recorded."""
         if self.graphs is None or len(parts) > 1 or len(parts[0].tree_positions) > MOST_ROWS:
             return None
+        if parts[0].stream is not None or parts[0].layers.window is not None:
+            return None
         return self.graphs.run(self, self._decode, parts[0], hidden)
 
     def _at_once(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Decoded:
@@ -118,7 +122,11 @@ class LeanModel(DecoderModel[CachePool]):
         self.pool.reserve(max(part.place.start + part.place.count for part in parts))
         tokens = torch.cat([part.tokens for part in parts]).to(self.device, non_blocking=True)
         positions = torch.cat([part.positions for part in parts]).to(self.device, non_blocking=True)
-        return self._decode(tokens, positions, _Attention(self, parts), parts[0].layers, hidden)
+        attend, stopped = _Attention(self, parts), [part.stream for part in parts]
+        stream = None
+        if parts[0].layers.start:
+            stream = torch.cat([states for states in stopped if states is not None])
+        return self._decode(tokens, positions, attend, parts[0].layers, hidden, stream)
 
     def _decode(
         self,
@@ -127,13 +135,13 @@ class LeanModel(DecoderModel[CachePool]):
         attend: Attend,
         layers: Layers,
         hidden: tuple[int, ...],
+        stream: Tensor | None = None,
     ) -> Decoded:
         rotations = [rotary(positions) for rotary in self.decoder.rotaries]
-        stream = self._embedded(tokens)
+        stream = self._embedded(tokens) if stream is None else stream
         states: dict[int, Tensor] = {}
-        for index, (layer, products) in enumerate(
-            zip(self.decoder.layers, self.products, strict=True)
-        ):
+        for index in range(layers.start, self.depth if layers.stop is None else layers.stop):
+            layer, products = self.decoder.layers[index], self.products[index]
             if index in hidden:
                 states[index] = stream.to(self.dtype)
             before = stream
@@ -145,6 +153,8 @@ class LeanModel(DecoderModel[CachePool]):
             if index not in layers.without_mlp:
                 rows = self.normed(before if self.sizes.is_parallel else stream, layer.mlp_norm)
                 stream = self._added(stream, products.network(rows), layer.after_mlp_norm)
+        if layers.stop is not None:
+            return stream, {**states, layers.stop: stream}
         rows = self.normed(stream, self.decoder.norm)
         if self.depth in hidden:  # as Transformers has it: the last hidden state is after the norm
             states[self.depth] = rows.to(self.dtype)

@@ -1,6 +1,7 @@
 """Models on a CPU, where one C++ call runs all layers."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -14,8 +15,11 @@ from draftwood.models.described import DescribedModel
 from draftwood.models.ends import beyond
 from draftwood.models.families import Scales
 from draftwood.models.native_ends import NativeEnds
+from draftwood.models.native_places import sequences
 from draftwood.models.native_step import NativeStepper, run_steps
-from draftwood.models.session import Packed, PackedInput, PackedStep, PooledSession
+from draftwood.models.parts import Packed, PackedInput, PackedStep
+from draftwood.models.session import PooledSession
+from draftwood.models.shadow import MATRICES, Shadow, has_shadow
 from draftwood.native import library, structures
 from draftwood.native.cache_types import CacheType, stored_as
 from draftwood.native.clock import PhaseClock
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
 Products = Literal["float32", "bfloat16", "int8", "int4"]
 INTEGERS: tuple[Products, ...] = ("int8", "int4")
 """Products of rows that are rounded to 8 bits; what they are made from is stored in so many."""
-MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
-"""Of a layer."""
 Packer = Callable[[str, Projection], Matrix]
 """Makes the matrix at a place of the decoder, which is called as ``3.query`` or ``lm_head``."""
 
@@ -125,11 +127,17 @@ class NativeModel(DecoderModel[BlockPool]):
             and decoder.lm_head.weight.data_ptr() == decoder.embedding.data_ptr()
         )
         self.is_tied, self.head_module = tied, model.head
+        self.abilities |= {"shadow"} if has_shadow(self) else set()
 
     @property
     def instructions(self) -> str:
         """What the CPU multiplies matrices with."""
         return library.instructions(self.products == "int8") or "plain loops"
+
+    @cached_property
+    def shadow(self) -> Shadow:
+        """The same weights in 4 bits, made when a pass first asks for them."""
+        return Shadow(self)
 
     @property
     def ends(self) -> NativeEnds:
@@ -154,12 +162,17 @@ class NativeModel(DecoderModel[BlockPool]):
         run = self._input(others, tokens, logits, states)
         at_once = self.prepare(run)
         if not steps:
-            if self.library.draftwood_run(self.structure, run, at_once) >= 0:
+            structure = self.shadow.structure if parts[0].layers.shadow else self.structure
+            if self.library.draftwood_run(structure, run, at_once) >= 0:
                 raise ValueError(beyond(tokens, self.vocab_size))
             made = []
         else:
             made = run_steps(self, run, steps, rows, states, at_once)
-        held = {layer: state[:rows].to(self.dtype) for layer, state in states.items()}
+        stop = parts[0].layers.stop  # nodes that go on do so with what they stopped with
+        held = {
+            layer: state[:rows].to(state.dtype if layer == stop else self.dtype)
+            for layer, state in states.items()
+        }
         given = iter(outputs(logits, held, others))
         return [made.pop(0) if isinstance(part, PackedStep) else next(given) for part in parts]
 
@@ -173,10 +186,12 @@ class NativeModel(DecoderModel[BlockPool]):
         """What the library reads of parts that go through the same layers."""
         positions = _joined([part.positions for part in parts])
         sees = [part.sees.contiguous() for part in parts]
-        numbers = [number for part in parts for number in self._sequence(part)]
+        places, tables = sequences(self.pool, parts)
         layers = parts[0].layers if parts else ALL_LAYERS
+        stream = [part.stream for part in parts if part.stream is not None]
+        stopped = torch.cat(stream).float().contiguous() if stream else None
         run = structures.CForwardInput(
-            sequences=library.integers(numbers),
+            sequences=places,
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
             attention=self._kept(layers.without_attention),
@@ -189,27 +204,16 @@ class NativeModel(DecoderModel[BlockPool]):
             num_sequences=len(parts),
             rows=len(tokens),
             layers=self.depth,
+            stream=None if stopped is None else stopped.data_ptr(),
+            start=layers.start,
+            stop=self.depth if layers.stop is None else layers.stop,
         )
-        run.kept = (tokens, positions, sees)  # in memory as long as the structure
+        run.kept = (tokens, positions, sees, tables, stopped)  # in memory as long as the structure
         return run
-
-    def places_of(self, steps: Sequence[PackedStep]) -> Any:
-        """Likewise where texts go on; how many nodes they have the library says."""
-        numbers: list[int] = []
-        for part in steps:
-            slot, start = part.place.slot, part.place.start
-            numbers += (slot, start, 0, start, 0, self.pool.address_of(slot))
-        return library.integers(numbers)
 
     def stepper(self, session: PooledSession, key: int, temperature: float) -> NativeStepper:
         """Implements ``interfaces.step.StepModel``."""
         return NativeStepper(session, key, temperature)
-
-    def _sequence(self, part: PackedInput) -> tuple[int, ...]:
-        """As Sequence of visibility.h."""
-        place = part.place
-        blocks = self.pool.address_of(place.slot)
-        return place.slot, place.start, place.count, part.before, part.wanted, blocks
 
     def prepare(self, run: structures.CForwardInput) -> int:
         """Tell the clock; gives the number of threads."""

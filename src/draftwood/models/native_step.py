@@ -10,7 +10,9 @@ from torch import Tensor
 
 from draftwood.interfaces.model import StepInput
 from draftwood.models.ends import beyond
-from draftwood.models.session import PackedStep, PooledSession
+from draftwood.models.native_places import beginnings
+from draftwood.models.parts import PackedStep
+from draftwood.models.session import PooledSession
 from draftwood.native import structures
 from draftwood.native.step import NativeDraft, NativeStep, StepCaller
 
@@ -57,7 +59,7 @@ def run_steps(
         model.structure,
         beside,
         (c_int64 * count)(*(caller.address for caller in callers)),
-        model.places_of(steps),
+        beginnings(model.pool, steps),
         count,
         threads,
     )

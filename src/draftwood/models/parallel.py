@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from draftwood.interfaces.model import Output
 from draftwood.models.cache import CachePool, LayerShape
-from draftwood.models.session import PackedInput
+from draftwood.models.parts import PackedInput
 from draftwood.models.transformers import TransformersModel, layer_shapes
 from draftwood.storage.ranks import rank
 

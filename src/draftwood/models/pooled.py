@@ -15,7 +15,8 @@ from draftwood.interfaces.model import (
 )
 from draftwood.models.blocks import BlockPool
 from draftwood.models.cache import CachePool
-from draftwood.models.session import Packed, PackedStep, PooledSession, forward
+from draftwood.models.parts import Packed, PackedStep
+from draftwood.models.session import PooledSession, forward
 from draftwood.models.support import context_length
 
 P = TypeVar("P", CachePool, BlockPool)

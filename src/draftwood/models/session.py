@@ -1,13 +1,12 @@
 """One sequence in a pool of caches, the same for every way to run a model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional
 
 from draftwood.interfaces.model import (
     ALL_LAYERS,
@@ -24,92 +23,8 @@ from draftwood.interfaces.model import (
 )
 from draftwood.models.blocks import BlockPool
 from draftwood.models.cache import CachePool, CacheSlice
+from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
 from draftwood.tree import DraftTree
-
-
-@dataclass(frozen=True, eq=False)
-class PackedInput:
-    """One sequence's share of a forward pass: its tokens, positions and places in the cache.
-
-    It also says what each token sees.
-
-    Attributes:
-        before: committed tokens, at positions from 0 on; every node sees them.
-        sees: which nodes of the tree after them each node sees, itself included.
-        tree_positions: of the nodes of the tree.
-        layers: the layers to run.
-        keep: whose logits are wanted.
-        hidden: layers whose hidden states are wanted.
-        is_prompt: whether the tokens are appended for good.
-    """
-
-    tokens: Int[Tensor, " nodes"]
-    positions: Int[Tensor, " nodes"]
-    place: CacheSlice
-    before: int
-    sees: Bool[Tensor, "nodes tree"]
-    tree_positions: Int[Tensor, " tree"]
-    layers: Layers = ALL_LAYERS
-    keep: Keep = "all"
-    hidden: tuple[int, ...] = ()
-    is_prompt: bool = False
-
-    @property
-    def wanted(self) -> int:
-        """Rows of logits, of the last tokens."""
-        return {"all": self.place.count, "last": 1, "none": 0}[self.keep]
-
-    def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
-        """What each node sees of the cache if attention reaches back ``window`` positions.
-
-        The node's own position is one of them.
-        """
-        sees = functional.pad(self.sees, (self.before, 0), value=True)
-        if window is None:
-            return sees
-        before = torch.arange(self.before, device=self.positions.device)
-        return sees & (
-            torch.cat([before, self.tree_positions])[None] > self.positions[:, None] - window
-        )
-
-    def padded(self, rows: int) -> "PackedInput":
-        """The same with so many copies of the last row after it, which nothing sees."""
-        tokens, positions, tree_positions = (
-            torch.cat([values, values[-1:].expand(rows)])
-            for values in (self.tokens, self.positions, self.tree_positions)
-        )
-        sees = functional.pad(torch.cat([self.sees, self.sees[-1:].expand(rows, -1)]), (0, rows))
-        place = replace(self.place, count=self.place.count + rows)
-        return replace(
-            self,
-            tokens=tokens,
-            positions=positions,
-            place=place,
-            sees=sees,
-            tree_positions=tree_positions,
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class PackedStep:
-    """One sequence's share of a forward pass that the library drafts, runs and verifies itself.
-
-    Attributes:
-        place: for the largest tree.
-        step: what makes it.
-    """
-
-    place: CacheSlice
-    step: StepInput
-    layers: Layers = ALL_LAYERS
-
-    @property
-    def hidden(self) -> tuple[int, ...]:
-        """Layers whose hidden states are handed out."""
-        return self.step.hidden
-
-
-Packed = PackedInput | PackedStep
 
 
 @runtime_checkable
@@ -139,6 +54,7 @@ class PooledSession(InProcess):
         self._length = 0
         self._ran = 0  # nodes after the committed tokens whose keys and values are in the cache
         self._layers = ALL_LAYERS  # which these nodes ran through
+        self._stopped: Stopped | None = None  # where these have a stop
         self._closed = False
         self.slot = model.pool.acquire(self)
 
@@ -199,13 +115,23 @@ class PooledSession(InProcess):
         """This sequence's share of a forward pass over ``tree`` from node ``first`` on."""
         self._require_open("forward")
         self.model.check(layers)
-        ran = self._ran_through(layers)
-        if first > ran:
+        stream = None
+        if layers.start:
+            stream = self._stream(tree, first, layers)
+        elif first > (ran := self._ran_through(layers)):
             raise ValueError(
                 f"nodes before {first} must be run first; {ran} were run since the last commit"
                 + ("" if layers == self._layers else " through these layers")
             )
         positions = self.length + tree.depths
+        end = self.model.layers if layers.stop is None else layers.stop
+        if layers.stop is not None:
+            keep, hidden = "none", sorted({*hidden, layers.stop})
+        if (layers.start or layers.stop) and not all(layers.start <= at <= end for at in hidden):
+            raise ValueError(
+                f"a pass from layer {layers.start} to {end} has the hidden states of these, not"
+                f" {list(hidden)}"
+            )
         return PackedInput(
             tokens=tree.tokens[first:],
             positions=positions[first:],
@@ -216,16 +142,67 @@ class PooledSession(InProcess):
             layers=layers,
             keep=keep,
             hidden=tuple(hidden),
+            stream=stream,
+            tree=tree,
         )
 
-    def take(self, part: Packed) -> None:
+    def _stream(self, tree: DraftTree, first: int, layers: Layers) -> Float[Tensor, "nodes dim"]:
+        """With what the nodes of a tree stopped that a pass through these layers goes on with."""
+        stopped, before = self._stopped, replace(layers, start=0, stop=layers.start)
+        if (
+            first != 0
+            or stopped is None
+            or len(tree) > self._ran_through(before)
+            or stopped.shared_with(tree) < len(tree)
+        ):
+            raise ValueError(
+                f"a pass that starts at layer {layers.start} goes on with the first nodes of a tree"
+                " that were run to that layer, and no further, since the last commit"
+            )
+        return stopped.states[: len(tree)]
+
+    def place_states(
+        self, tree: DraftTree, states: Float[Tensor, "nodes dim"], layers: Layers
+    ) -> None:
+        """Let the nodes of a tree stop with these states before the layer where a pass through
+        ``layers`` starts, whatever they ran through.
+        """
+        self._require_open("place_states")
+        if len(states) != len(tree) or layers.start < 1:
+            raise ValueError(
+                f"a tree of {len(tree)} nodes stops with as many states, behind a layer"
+            )
+        self._stopped, self._ran = Stopped(tree, states), len(tree)
+        self._layers = replace(layers, start=0, stop=layers.start)
+
+    def exit_of(self, given: ForwardInput) -> tuple[int, int] | None:
+        """The layer at which the first nodes of a tree that is to run through all layers stopped,
+        and how many did; None where it has to run from the beginning.
+        """
+        stopped, stop = self._stopped, self._layers.stop
+        if given.layers != ALL_LAYERS or given.first or stopped is None or stop is None:
+            return None
+        if self._layers != Layers(stop=stop) or min(given.hidden, default=stop) < stop:
+            return None
+        count = min(self._ran, stopped.shared_with(given.tree))
+        return None if count < min(self._ran, len(given.tree)) else (stop, count)
+
+    def take(self, part: Packed, output: Any) -> None:
         """Go on behind a part of this sequence that was run."""
         if isinstance(part, PackedStep):
             self._ran, self._layers = part.place.count, ALL_LAYERS
         elif part.is_prompt:
             self._length, self._ran = self._length + part.place.count, 0
         else:
-            self._ran, self._layers = len(part.tree_positions), part.layers
+            stop, ran = part.layers.stop, part.place.start - self._length
+            if stop is not None:
+                assert part.tree is not None
+                states = output.hidden[stop]
+                if ran:
+                    assert self._stopped is not None  # nodes before these ran likewise
+                    states = torch.cat([self._stopped.states[:ran], states])
+                self._stopped = Stopped(part.tree, states)
+            self._ran, self._layers = len(part.tree_positions), replace(part.layers, start=0)
 
     def spoil(self) -> None:
         """A pass failed in its midst: what nodes had in the cache may be gone."""
@@ -310,8 +287,44 @@ class PooledSession(InProcess):
 
 
 def forward(model: PooledModel, inputs: Sequence[PassInput]) -> list[Any]:
-    """A forward pass over several sequences, all of which must live in the model's pool."""
-    sessions, parts = _sessions_of(inputs, model.pool), [_part_of(each) for each in inputs]
+    """A forward pass over several sequences, all of which must live in the model's pool.
+
+    Where some nodes of a tree have stopped before a layer, the others are run as far first.
+    """
+    sessions = _sessions_of(inputs, model.pool)
+    late, going_on = _late(sessions, inputs), list(inputs)
+    if late:
+        some = [each for each, count in late.values() if count < len(each.tree)]
+        if some:
+            _run(model, _sessions_of(some, model.pool), some)
+        for number, (each, _) in late.items():
+            own = inputs[number]
+            assert isinstance(own, ForwardInput)
+            going_on[number] = replace(own, layers=Layers(start=each.layers.stop or 0))
+    return _run(model, sessions, going_on)
+
+
+def _late(
+    sessions: Sequence[PooledSession], inputs: Sequence[PassInput]
+) -> dict[int, tuple[ForwardInput, int]]:
+    """By place: of trees whose first nodes stopped the part that has yet to come as far, and how
+    many stopped.
+    """
+    late = {}
+    for number, (session, each) in enumerate(zip(sessions, inputs, strict=True)):
+        found = session.exit_of(each) if isinstance(each, ForwardInput) else None
+        if found is not None:
+            assert isinstance(each, ForwardInput)
+            stop, count = found
+            rest = ForwardInput(session, each.tree, count, layers=Layers(stop=stop), keep="none")
+            late[number] = rest, count
+    return late
+
+
+def _run(
+    model: PooledModel, sessions: Sequence[PooledSession], inputs: Sequence[PassInput]
+) -> list[Any]:
+    parts = [_part_of(each) for each in inputs]
     try:
         outputs = model.run(parts)
     except (ValueError, MemoryError):  # raised before anything is written
@@ -320,8 +333,8 @@ def forward(model: PooledModel, inputs: Sequence[PassInput]) -> list[Any]:
         for session in sessions:
             session.spoil()
         raise
-    for session, part in zip(sessions, parts, strict=True):
-        session.take(part)
+    for session, part, output in zip(sessions, parts, outputs, strict=True):
+        session.take(part, output)
     return outputs
 
 

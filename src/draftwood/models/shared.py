@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from draftwood.interfaces.model import Layers, Model, ModelEnds, WithoutEnds
+from draftwood.models.parts import Packed
 from draftwood.models.pooled import PoolOfSequences
-from draftwood.models.session import Packed
 from draftwood.together import wait
 
 

@@ -1,9 +1,9 @@
 """Shallow copies of Transformers models with some of their modules left out or replaced."""
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -34,6 +34,53 @@ def without_layers(hf_model: "PreTrainedModel", skipped: frozenset[int]) -> "Pre
     if kinds is not None:
         smaller.config.layer_types = [kinds[index] for index in kept]
     return replaced(hf_model, decoder, smaller)  # type: ignore[return-value]
+
+
+class GoingOn(nn.Module):
+    """A decoder layer that may read what it is given beforehand, in the place of what comes.
+
+    Attributes:
+        stream: what it reads: [sequences nodes dim]; None reads what comes.
+        read, gave: what it read and gave last.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.forget()
+
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.read = hidden_states if self.stream is None else self.stream
+        given = self.layer(self.read, *args, **kwargs)
+        self.gave = given if isinstance(given, Tensor) else given[0]
+        return given
+
+    def forget(self) -> None:
+        self.stream: Tensor | None = None
+        self.read: Tensor | None = None
+        self.gave: Tensor | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Decoders look at attributes of their layers."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("layer"), name)
+
+
+def going_on(
+    hf_model: "PreTrainedModel", skipped: frozenset[int]
+) -> tuple["PreTrainedModel", dict[int, GoingOn]]:
+    """A shallow copy of the model without some layers, and its layers by their numbers."""
+    smaller = without_layers(hf_model, skipped)
+    found = list_of_layers(smaller)
+    assert found is not None  # or it lacks the ability
+    layers = found[1]
+    kept = sorted(frozenset(range(len(layers) + len(skipped))) - skipped)
+    named = {index: GoingOn(layer) for index, layer in zip(kept, layers, strict=True)}
+    for place, layer in enumerate(named.values()):
+        layers[place] = layer
+    return smaller, named
 
 
 def _shallow(module: nn.Module) -> nn.Module:

@@ -1,7 +1,8 @@
 """Any causal language model of Transformers, unmodified: a 4-D mask and a cache of trees."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,9 @@ from transformers import DynamicCache, PreTrainedModel
 from draftwood.interfaces.model import Ability, Layers, ModelEnds, Output, WithoutEnds
 from draftwood.models.cache import CachePool, LayerShape, RunCache
 from draftwood.models.ends import ModuleEnds, final_norm
+from draftwood.models.parts import PackedInput
 from draftwood.models.pooled import PoolOfSequences
-from draftwood.models.session import PackedInput
-from draftwood.models.submodules import list_of_layers, without_layers
+from draftwood.models.submodules import GoingOn, going_on, list_of_layers, without_layers
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
 
 
@@ -35,15 +36,18 @@ class TransformersModel(PoolOfSequences[CachePool]):
         require_tree_support(hf_model)
         pool = pool or CachePool(layer_shapes(hf_model), hf_model.dtype, hf_model.device)
         abilities: set[Ability] = {"hidden", "fork"}
-        abilities |= {"partial"} if list_of_layers(hf_model) else set()
+        abilities |= {"partial", "resume"} if list_of_layers(hf_model) else set()
         abilities |= {"ends"} if final_norm(hf_model) else set()
+        attentions = attention_windows(hf_model)
+        abilities |= {"window"} if set(attentions.values()) == {None} else set()
         super().__init__(hf_model.config.get_text_config(), pool, abilities)
         self.hf_model = hf_model
-        self.attentions = attention_windows(hf_model)
+        self.attentions = attentions
         self.takes_logits_to_keep = (
             "logits_to_keep" in inspect.signature(hf_model.forward).parameters
         )
         self._smaller: dict[frozenset[int], PreTrainedModel] = {}
+        self._parts: dict[frozenset[int], tuple[PreTrainedModel, dict[int, GoingOn]]] = {}
 
     @property
     def layers(self) -> int:
@@ -77,28 +81,21 @@ class TransformersModel(PoolOfSequences[CachePool]):
     @torch.no_grad()
     def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
         """One padded forward pass of Transformers over the parts."""
-        skipped = parts[0].layers.without_mlp
+        layers = parts[0].layers
+        skipped, stop = layers.without_mlp, layers.stop
+        if layers.start or stop is not None:
+            return self._between(parts, hidden)
         if skipped and hidden:  # Transformers would count layers again, and record twice afterwards
             raise ValueError(
                 "the general path gives no hidden states of passes that leave out layers, asked for"
                 f" {list(hidden)}; take those of a pass through all layers, or a model of the"
                 " lean path"
             )
-        cache = RunCache(self.pool, [part.place for part in parts])
         options: dict[str, object] = {"output_hidden_states": True} if hidden else {}
         is_short = len(parts) == 1 and parts[0].keep != "all" and self.takes_logits_to_keep
         if is_short:
             options["logits_to_keep"] = 1
-        out = (self._without(skipped) if skipped else self.hf_model)(
-            input_ids=_padded([part.tokens for part in parts]).to(self.device, non_blocking=True),
-            position_ids=_padded([part.positions for part in parts]).to(
-                self.device, non_blocking=True
-            ),
-            attention_mask=self._masks(parts, cache.width),
-            past_key_values=cache,
-            use_cache=True,
-            **options,
-        )
+        out = self._called(self._without(skipped) if skipped else self.hf_model, parts, options)
         outputs = []
         for row, part in enumerate(parts):
             count = part.place.count
@@ -107,6 +104,68 @@ class TransformersModel(PoolOfSequences[CachePool]):
             states = {layer: out.hidden_states[layer][row, :count] for layer in hidden}
             outputs.append(Output(logits, states))
         return outputs
+
+    def _called(
+        self, model: PreTrainedModel, parts: Sequence[PackedInput], options: Mapping[str, object]
+    ) -> Any:
+        cache = RunCache(self.pool, [part.place for part in parts])
+        tokens, positions = (
+            _padded(rows).to(self.device, non_blocking=True)
+            for rows in ([part.tokens for part in parts], [part.positions for part in parts])
+        )
+        return model(
+            input_ids=tokens,
+            position_ids=positions,
+            attention_mask=self._masks(parts, cache.width),
+            past_key_values=cache,
+            use_cache=True,
+            **options,
+        )
+
+    def _between(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
+        """A pass that starts or stops between layers: others are left out, and what the first one
+        reads comes from the pass before.
+        """
+        layers = parts[0].layers
+        stop = self.layers if layers.stop is None else layers.stop
+        left_out = frozenset(range(self.layers)) - frozenset(range(layers.start, stop))
+        model, kept = self._part(left_out | layers.without_mlp)
+        if layers.start:
+            stream = _padded([part.stream for part in parts if part.stream is not None])
+            next(iter(kept.values())).stream = stream
+        try:
+            logits = self._called(model, parts, {}).logits
+            states = {layer: self._state(kept, layer) for layer in hidden}
+        finally:
+            for layer in kept.values():
+                layer.forget()
+        return [
+            Output(
+                logits[row, part.place.count - part.wanted : part.place.count],
+                {layer: state[row, : part.place.count] for layer, state in states.items()},
+            )
+            for row, part in enumerate(parts)
+        ]
+
+    def _state(self, kept: Mapping[int, GoingOn], layer: int) -> Tensor:
+        """A hidden state of the pass that these layers have just run."""
+        reader = next((each for index, each in kept.items() if index >= layer), None)
+        state = list(kept.values())[-1].gave if reader is None else reader.read
+        assert state is not None
+        if layer < self.layers:
+            return state
+        norm = final_norm(self.hf_model)
+        if norm is None:
+            raise ValueError(
+                f"the final norm of {type(self.hf_model).__name__} is unknown, so a pass that goes"
+                " on between layers has no hidden state behind the last one; leave it out"
+            )
+        return norm(state)
+
+    def _part(self, skipped: frozenset[int]) -> tuple[PreTrainedModel, dict[int, GoingOn]]:
+        if skipped not in self._parts:
+            self._parts[skipped] = going_on(self.hf_model, skipped)
+        return self._parts[skipped]
 
     def _without(self, skipped: frozenset[int]) -> PreTrainedModel:
         """The model without some layers; the pool's lock is held."""

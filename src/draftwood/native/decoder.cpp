@@ -224,7 +224,7 @@ private:
         add_phase(&Forward::begin, NORMS, 0, run.rows);
         if (decoder.fusion && run.fused->features)
             add_phase(&Forward::combine, PRODUCTS, 0, tiles(decoder.fusion->matrix));
-        for (int index = 0; index < run.layers; index++) {
+        for (int index = run.start; index < run.stop; index++) {
             if (run.attention[index]) plan_attention(index);
             else if (run.hidden[index]) add_phase(&Forward::put_hidden, NORMS, index, run.rows);
             if (!whole()) return;
@@ -232,6 +232,7 @@ private:
             if (decoder.layers[index].experts.count) plan_experts(index);
             else plan_mlp(index);
         }
+        if (run.stop < run.layers) return add_phase(&Forward::put_hidden, NORMS, run.stop, run.rows);
         if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, NORMS, 0, run.rows);
         if (scratch.wanted.empty()) return;
         add_phase(&Forward::norm_for_head, NORMS, 0, (int)scratch.wanted.size());
@@ -297,9 +298,16 @@ private:
     void begin(Some rows, int) {
         for (int row = rows.first; row < rows.last; row++) {
             if (decoder.fusion) begin_head(row);
+            else if (run.stream) go_on(row);
             else embed(run.tokens[row], stream(row));
             for (int table = 0; table < decoder.rotaries; table++) begin_rotation(table, row);
         }
+    }
+
+    // With the state with which the row stopped.
+    void go_on(int row) {
+        const float* from = run.stream + (size_t)row * decoder.hidden;
+        std::copy(from, from + decoder.hidden, stream(row));
     }
 
     // The token stays aside until the first layer reads it.

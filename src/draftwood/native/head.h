@@ -258,7 +258,7 @@ private:
         const uint8_t* const seen[2] = {sees.data(), nullptr};
         ForwardInput input{};
         input.num_sequences = number, input.rows = (int32_t)positions.size();
-        input.layers = (int32_t)every.size();
+        input.layers = input.stop = (int32_t)every.size();
         input.sequences = sequences, input.tokens = tokens, input.positions = positions.data();
         input.attention = input.mlp = every.data(), input.hidden = nothing.data();
         input.sees = seen;

@@ -80,6 +80,10 @@ struct ForwardInput {
     float* const* hidden;  // [layers + 1], each null or [rows][hidden]
     double* seconds;       // [threads][PARTS], added to, or null (clock.h)
     const FusionInput* fused;  // of a drafter's head, else null
+    const float* stream;       // [rows][hidden]: what enters layer `start`; null where tokens do
+    // Layers from `start` up to `stop` are run. Rows that stop before the end of the decoder give
+    // the state with which they stopped, and no logits.
+    int32_t start, stop;
 };
 
 }  // namespace draftwood

@@ -150,6 +150,8 @@ class CForwardInput(Structure):
         ("hidden", POINTER(c_int64)),
         ("seconds", c_void_p),
         ("fused", POINTER(CFusionInput)),
+        ("stream", c_void_p),
+        *((name, c_int32) for name in ("start", "stop")),
     )
 
 

@@ -1,7 +1,5 @@
 """Bigram priors on disk: taken from a model once, found again by every later load."""
 
-import hashlib
-import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,9 +9,8 @@ from draftwood.interfaces.model import Model
 from draftwood.sources import BigramPrior
 from draftwood.sources.bigram_prior import PRIOR_RANKS
 from draftwood.storage.atomic import write_file
-from draftwood.storage.home import home
 from draftwood.storage.progress import progress
-from draftwood.storage.weights import WEIGHTS
+from draftwood.storage.weights import kept_for
 
 STORED_SECONDS = 6.0  # for a prior that later loads find again
 PASSING_SECONDS = 1.0  # for one that is forgotten with the process
@@ -69,17 +66,7 @@ class StoredPrior:
         """
         if self.folder is None:
             return None
-        files = sorted(file for pattern in WEIGHTS for file in self.folder.glob(pattern))
-        stamps = [
-            (str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files
-        ]
-        identity = (str(self.folder.resolve()), self.before, PRIOR_RANKS, stamps)
-        digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:12]
-        return (
-            home()
-            / "priors"
-            / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.folder.name)[:60]}-{digest}.safetensors"
-        )
+        return kept_for("priors", self.folder, self.before, PRIOR_RANKS)[0]
 
     def measure(self, seconds: float = float("inf")) -> BigramPrior:
         """Take the prior from the model, the first tokens first, and store it.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 
 from draftwood import methods
-from draftwood.drafters import DraftModel, LayerSkip, TokenRecycling
+from draftwood.drafters import DraftModel, TokenRecycling
 from draftwood.engine.batch import generate
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
@@ -253,8 +253,8 @@ def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
     """
     if recipe.drafter is TokenRecycling:
         return Method(TokenRecycling(Paths(), ranks=VOCABULARY), recipe.verifier, recipe.name)
-    if recipe.drafter is LayerSkip or methods.needs_drafter(recipe):
-        recipe = replace(recipe, drafter=DraftModel)
+    if methods.needs_layers(recipe) or methods.needs_drafter(recipe):
+        recipe = replace(recipe, drafter=DraftModel, shape=recipe.shape or Widths((1, 1)))
     return methods.build(recipe, target, draft if methods.uses_draft_model(recipe) else None)
 
 

@@ -1,0 +1,158 @@
+"""Draft with as many of the target's layers, and as many tokens, as have paid so far."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from draftwood.drafters.partial import ExitPasses, require_exits
+from draftwood.interfaces.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Need,
+    Reads,
+    VerifiedTree,
+)
+from draftwood.interfaces.model import ForwardInput, Layers
+from draftwood.interfaces.resources import ExitMaps, Resources
+from draftwood.sampling import Context
+from draftwood.shapes import Shape, Widths
+from draftwood.tree import DraftTree, Draw
+
+DECAY = 0.95  # of what was seen a token ago
+EXPECTED = 0.6  # share of matches before anything was seen, with the weight of so many tokens
+WEIGHT = 4.0
+LONGEST = 8  # draft tokens
+RANKS = 8  # the target's likeliest tokens, among which layers are compared
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicExit(Drafter):
+    """An early exit whose layer, and how many tokens it drafts, follow from what it has seen.
+
+    DEL (Entezari Zarch et al. 2025, arXiv:2504.05598). Each verified token shows which layers would
+    have drafted it. With their decayed shares of matches the exit and the length are those that
+    promise most tokens for each layer that is run. A length of 0 drafts nothing.
+
+    Differs from the paper: the layers' tokens are found among the target's likeliest and the draft
+    tokens, not in the whole vocabulary, which would cost several passes; the output head counts as
+    so many layers; states go through a fitted map, as in ``EarlyExit``.
+
+    Args:
+        layers: exits to choose from, at least one.
+        exits: their maps; without one for a layer its states go through norm and head alone.
+        longest: draft tokens at most.
+    """
+
+    name: ClassVar[str] = "dynamic-exit"
+    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"exits"})
+    layers: tuple[int, ...]
+    exits: ExitMaps | None = None
+    longest: int = LONGEST
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        count = resources.target.layers
+        require_exits(resources.target, cls.name)
+        exits = resources.exits
+        usual = (max(1, count // 4), count // 3, count // 2)
+        return cls(tuple(exits.maps) if exits is not None and exits.maps else usual, exits)
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({Widths().draw})
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        if not self.layers or self.longest < 1:
+            raise ValueError(f"{self.name} needs exits and a length to choose from")
+        for layer in self.layers:
+            require_exits(request.target.model, self.name, layer)
+        return _DynamicExitSession(self, request)
+
+
+def best_length(share: float, drafting: float, whole: float, longest: int) -> tuple[int, float]:
+    """How many tokens to draft, and the tokens then expected for each layer that is run.
+
+    Args:
+        share: of draft tokens that are kept.
+        drafting: layers run for each.
+        whole: layers that verification runs in all.
+    """
+    rates = [
+        sum(share**place for place in range(length + 1)) / (length * drafting + whole)
+        for length in range(longest + 1)
+    ]
+    best = max(range(longest + 1), key=rates.__getitem__)
+    return best, rates[best]
+
+
+class _DynamicExitSession(DraftSession):
+    def __init__(self, config: DynamicExit, request: DraftRequest) -> None:
+        self.layers, self.longest = tuple(sorted(config.layers)), config.longest
+        self.passes = ExitPasses(request, config.exits, config.longest)
+        model = request.target.model
+        self.depth = model.layers
+        # a layer of a usual network has 12 times the square of its width
+        self.head = model.vocab_size / (12 * max(1, model.hidden_size))
+        self.seen = dict.fromkeys(self.layers, (WEIGHT * EXPECTED, WEIGHT))  # matches, of so many
+        self.layer, self.drafted = self._choice()
+        self.states: dict[int, list[Tensor]] = {}  # of the nodes drafted from, by layer
+        self.begun = False
+
+    @property
+    def reads(self) -> Reads:
+        if not self.begun:  # a prompt's rows of logits would cost more than they tell
+            return Reads()
+        least = self.layer if self.drafted else 0
+        return Reads(True, tuple(layer for layer in self.layers if layer >= least))
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        self.states, self.begun = {}, True
+        if not self.drafted:
+            return DraftTree.of([root], [-1])
+        below = tuple(layer for layer in self.layers if layer < self.layer)
+
+        def logits(tree: DraftTree, first: int) -> Tensor:
+            layers = Layers(stop=self.layer)
+            given = ForwardInput(self.passes.session, tree, first, below, layers)
+            hidden = self.passes.model.forward([given])[0].hidden
+            for layer in below:
+                self.states.setdefault(layer, []).append(hidden[layer])
+            return self.passes.logits(self.layer, hidden[self.layer])
+
+        return self.passes.grow(Widths((1,) * self.drafted), root, context, logits)
+
+    def update(self, verified: VerifiedTree) -> None:
+        output, path = verified.output, list(verified.path)
+        if output is None or not self.begun:
+            return
+        likeliest = output.logits[path].topk(min(RANKS, output.logits.shape[-1])).indices.cpu()
+        drafts = verified.tree.tokens[1:].cpu()
+        part = torch.cat([likeliest.flatten(), drafts]).unique()
+        for layer in self.layers:
+            states = output.hidden.get(layer)
+            if states is None and layer in self.states:
+                states = torch.cat(self.states[layer])
+            if states is not None:
+                rows = path[: len(states)]
+                said = part[self.passes.logits(layer, states[rows], part).argmax(-1).cpu()]
+                self._learn(layer, (said == likeliest[: len(rows), 0]).tolist())
+        self.layer, self.drafted = self._choice()
+
+    def _learn(self, layer: int, matches: Sequence[bool]) -> None:
+        right, count = self.seen[layer]
+        for match in matches:
+            right, count = DECAY * right + match, DECAY * count + 1
+        self.seen[layer] = right, count
+
+    def _choice(self) -> tuple[int, int]:
+        """The exit, and how many tokens to draft."""
+        whole, rates = self.depth + self.head, {}
+        for layer, (right, count) in self.seen.items():
+            length, rate = best_length(right / count, layer + self.head, whole, self.longest)
+            rates[rate, -layer] = layer, length
+        return rates[max(rates)]

@@ -1,0 +1,60 @@
+"""Draft with the target's first layers."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from draftwood.drafters.partial import ExitPasses, require_exits
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.interfaces.resources import ExitMaps, Resources
+from draftwood.sampling import Context
+from draftwood.shapes import Shape, Widths
+from draftwood.tree import DraftTree, Draw
+
+
+@dataclass(frozen=True, eq=False)
+class EarlyExit(Drafter):
+    """The target's first layers draft, and verification goes on where they stopped.
+
+    LayerSkip (Elhoushi et al. 2024, arXiv:2404.16710) exits through the final norm and the output
+    head of a model that was trained for it. Here the state goes through the norm and a square map,
+    fitted in closed form on text that the model writes. Trees of depth one are PPD (Yang et al.
+    2023, arXiv:2307.05908), which looks at some successors before a token's layers have all run.
+
+    Args:
+        layer: to stop before.
+        exits: the maps; without one for the layer its states go through norm and head alone.
+        shape: the tree to grow.
+    """
+
+    name: ClassVar[str] = "early-exit"
+    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape", "exits"})
+    layer: int
+    exits: ExitMaps | None = None
+    shape: Shape = field(default_factory=Widths)
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        target = resources.target
+        require_exits(target, cls.name)
+        return cls(target.layers // 3, resources.exits, resources.shape or Widths())
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({(shape or Widths()).draw})
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        require_exits(request.target.model, self.name, self.layer)
+        return _EarlyExitSession(self, request)
+
+
+class _EarlyExitSession(DraftSession):
+    def __init__(self, config: EarlyExit, request: DraftRequest) -> None:
+        self.layer, self.shape = config.layer, config.shape
+        self.passes = ExitPasses(request, config.exits, config.shape.nodes)
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        return self.passes.chain(self.shape, self.layer, root, context)
+
+    def update(self, verified: VerifiedTree) -> None:
+        """Nothing to learn: the target goes on with what was drafted."""

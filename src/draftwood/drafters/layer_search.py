@@ -1,0 +1,127 @@
+"""Draft with those of the target's own layers that it needs most, found on the way."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from draftwood.drafters.layer_sets import SET, Units, agreement, likely_better, programme
+from draftwood.drafters.partial import PartialSession, require_depth
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.interfaces.model import CacheFullError, require_ability
+from draftwood.interfaces.resources import Resources
+from draftwood.shapes import Shape, Widths
+from draftwood.tree import Draw
+
+Search = Literal["swift", "programme"]
+
+WINDOW = 32  # newest tokens that a set is tried on
+PRICES: dict[Search, float] = {"swift": 6.0, "programme": 12.0}
+"""Plain passes that a search takes as long as: two trials, or one programme."""
+BAYESIAN = 3  # every so many-th step of SWIFT's is Bayesian, the others are random
+
+
+@dataclass(frozen=True)
+class LayerSearch(Drafter):
+    """The target drafts without the parts of its layers that it misses least.
+
+    ``swift`` (Xia et al. 2025, arXiv:2410.06916) tries random sets, and now and then the one that
+    a Bayesian step names, on the newest 32 tokens, and keeps what says more of them than the set at
+    hand does. ``programme`` finds a set from the hidden states of the newest token: whole layers as
+    in CLaSp (Chen et al. 2025, arXiv:2505.24196), or attention and MLP apart by what they cost, as
+    in KnapSpec (Cha et al. 2026, arXiv:2602.20217). Until the first search every other layer of the
+    middle is left out.
+
+    Differs from the papers: a search waits until it is at most so large a part of all passes, and
+    it is counted in passes, not in seconds, so that a seed names one text.
+
+    Args:
+        search: how sets are found.
+        share: of the layers' time that is saved, between 0 and 0.9.
+        most: part of the passes that searches may take.
+        halves: whether attention and MLP are left out apart, where the model can do so.
+        ratio: how often a layer's attention goes into its MLP by time.
+        shape: the tree to grow.
+
+    Raises:
+        ValueError: for shares that are none.
+    """
+
+    name: ClassVar[str] = "layer-search"
+    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    search: Search = "programme"
+    share: float = 0.4
+    most: float = 0.05
+    halves: bool = True
+    ratio: int = 3
+    shape: Shape = field(default_factory=Widths)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share <= 0.9 or self.most < 0.0 or not 1 <= self.ratio <= 8:
+            raise ValueError(
+                "a set saves more than 0 and at most 0.9 of the layers, searches take no negative"
+                f" part, and an MLP costs 1 to 8 attentions, got {self.share}, {self.most} and"
+                f" {self.ratio}"
+            )
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        require_depth(resources.target, cls.name)
+        require_ability(resources.target, "resume", cls.name)
+        return cls(shape=resources.shape or Widths())
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({(shape or Widths()).draw})
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        model = request.target.model
+        require_depth(model, self.name)
+        for ability in ("resume", "fork"):
+            require_ability(model, ability, self.name)
+        halves = self.halves and "halves" in model.abilities
+        return _LayerSearchSession(self, request, Units(model.layers, halves, self.ratio))
+
+
+class _LayerSearchSession(PartialSession):
+    def __init__(self, config: LayerSearch, request: DraftRequest, units: Units) -> None:
+        self.config, self.units = config, units
+        self.left_out = units.evenly(config.share)
+        super().__init__(request, config.shape, units.layers(self.left_out), config.name)
+        self.newest: list[int] = []
+        self.seen: list[tuple[SET, float]] = []
+        self.credit = 0.0  # passes that searches may still take
+        self.begun = False
+        self.chance = np.random.default_rng(0)  # apart from the request's, which draws the text
+
+    def update(self, verified: VerifiedTree) -> None:
+        self.newest = [*self.newest, *verified.tokens][-WINDOW - 1 :]
+        if self.begun:  # the prompt is over
+            self.credit += self.config.most
+        self.begun = True
+        if self.credit < PRICES[self.config.search] or len(self.newest) <= WINDOW:
+            return
+        self.credit -= PRICES[self.config.search]
+        with suppress(CacheFullError):  # a fork has no room: the set stays
+            self._take(self._found())
+
+    def _found(self) -> SET:
+        session = self.passes.session
+        if self.config.search == "programme":
+            return programme(session, self.newest[-2:], self.units, self.config.share)
+        now = agreement(session, self.newest, self.units.layers(self.left_out))
+        self.seen.append((self.left_out, now))
+        trial = self._trial()
+        score = agreement(session, self.newest, self.units.layers(trial))
+        self.seen.append((trial, score))
+        return trial if score > now else self.left_out
+
+    def _trial(self) -> SET:
+        if len(self.seen) % (2 * BAYESIAN) == 2 * BAYESIAN - 1:
+            return likely_better(self.units, self.seen, self.config.share, self.chance)
+        return self.units.drawn(self.config.share, self.chance)
+
+    def _take(self, left_out: SET) -> None:
+        self.left_out, self.layers = left_out, self.units.layers(left_out)

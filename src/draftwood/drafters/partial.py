@@ -1,0 +1,121 @@
+"""What drafters have in common that run the target itself, in part."""
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
+from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.interfaces.model import (
+    ForwardInput,
+    Layers,
+    Model,
+    Output,
+    require_ability,
+    require_layers,
+)
+from draftwood.interfaces.resources import ExitMaps
+from draftwood.sampling import Context
+from draftwood.shapes import Shape
+from draftwood.tree import DraftTree
+
+LEAST_LAYERS = 4  # of a model that does without some of them
+
+Logits = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
+"""The logits with which to draft behind the nodes from one on."""
+
+
+def require_depth(model: Model, who: str) -> None:
+    """Raise ValueError unless a model has enough layers to do without some."""
+    if model.layers < LEAST_LAYERS:
+        raise ValueError(
+            f"{who} needs a model of at least {LEAST_LAYERS} layers, this one has {model.layers}"
+        )
+    require_ability(model, "partial", who)
+
+
+def require_exits(model: Model, who: str, layer: int = 1) -> None:
+    """Raise ValueError unless a pass of a model can stop before a layer and go on later."""
+    require_depth(model, who)
+    for ability in ("resume", "ends"):
+        require_ability(model, ability, who)
+    if not 1 <= layer < model.layers:
+        raise ValueError(f"an exit is before one of layers 1..{model.layers - 1}, got {layer}")
+
+
+class OwnPasses:
+    """Trees that are drawn from passes of the target over a part of itself.
+
+    There is no second model and no second cache: what is drafted is written after the committed
+    tokens, and overwritten when the tree goes through the whole target.
+
+    Args:
+        nodes: of the largest tree.
+    """
+
+    def __init__(self, request: DraftRequest, nodes: int) -> None:
+        self.sampler, self.rng = request.sampler.for_drafting(), request.rng
+        self.session, self.model = request.target, request.target.model
+        self.memory = ProbsBuffer(nodes, self.model.vocab_size)
+
+    def run(self, tree: DraftTree, first: int, layers: Layers) -> Output:
+        """A pass over the nodes from ``first`` on."""
+        return self.model.forward([ForwardInput(self.session, tree, first, layers=layers)])[0]
+
+    def grow(self, shape: Shape, root: int, context: Context, logits: Logits) -> DraftTree:
+        """A tree of this shape whose nodes are drawn from these logits."""
+        laws = DraftDistributions(self.sampler, context, self.model.vocab_size, self.memory)
+
+        def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
+            return laws.after(logits(tree, first), tree, first)
+
+        return shape.grow(root, expand, self.rng, context.room)
+
+
+class ExitPasses(OwnPasses):
+    """Passes that stop before a layer, and what the model would say there."""
+
+    def __init__(self, request: DraftRequest, exits: ExitMaps | None, nodes: int) -> None:
+        super().__init__(request, nodes)
+        self.exits, self.ends = exits, self.model.ends
+
+    def chain(self, shape: Shape, layer: int, root: int, context: Context) -> DraftTree:
+        """A tree of this shape that is drawn from what the model would say there."""
+
+        def logits(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
+            return self.logits(layer, self.run(tree, first, Layers(stop=layer)).hidden[layer])
+
+        return self.grow(shape, root, context, logits)
+
+    def logits(
+        self, layer: int, hidden: Float[Tensor, "rows dim"], tokens: Tensor | None = None
+    ) -> Float[Tensor, "rows part"]:
+        """After hidden states of a layer; of some tokens where they are named."""
+        if self.exits is None or layer not in self.exits.maps:
+            return self.ends.logits(hidden, tokens)
+        return self.ends.logits(self.exits.normed(layer, hidden), tokens, normed=True)
+
+
+class PartialSession(DraftSession):
+    """Drafts with passes through some of the target's layers, or over a part of its cache.
+
+    Raises:
+        ValueError: where the target cannot run these layers.
+    """
+
+    def __init__(self, request: DraftRequest, shape: Shape, layers: Layers, who: str) -> None:
+        require_layers(request.target.model, layers, who)
+        self.shape, self.layers = shape, layers
+        self.passes = OwnPasses(request, shape.nodes)
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        return self.passes.grow(
+            self.shape,
+            root,
+            context,
+            lambda tree, first: self.passes.run(tree, first, self.layers).logits,
+        )
+
+    def update(self, verified: VerifiedTree) -> None:
+        """Nothing to learn: the target's cache is the draft's cache."""

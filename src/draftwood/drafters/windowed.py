@@ -1,0 +1,75 @@
+"""Draft with the target itself, reading only the first and the newest of a long text."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from draftwood.drafters.partial import PartialSession
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need
+from draftwood.interfaces.model import Layers, require_ability
+from draftwood.interfaces.resources import Resources
+from draftwood.sampling import Context
+from draftwood.shapes import Shape, Widths
+from draftwood.tree import DraftTree, Draw
+
+SINKS, WINDOW = 4, 508
+LEAST_WINDOW = 16
+
+
+@dataclass(frozen=True)
+class Windowed(Drafter):
+    """The whole target drafts, and reads its first places and a window of the newest ones.
+
+    First places draw attention whatever they hold, and with them a window goes on fluently
+    (StreamingLLM, Xiao et al. 2023, arXiv:2309.17453). It is what LongSpec (Yang et al. 2025,
+    arXiv:2502.17421) offers without training: drafting at a price that does not grow with the text.
+    Texts that are shorter than what is read are not drafted for, as nothing would be saved.
+
+    Args:
+        sinks: first places that are read.
+        window: newest places that are read, at least 16.
+        shape: the tree to grow.
+
+    Raises:
+        ValueError: for a window below 16, or sinks below 0.
+    """
+
+    name: ClassVar[str] = "windowed"
+    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    sinks: int = SINKS
+    window: int = WINDOW
+    shape: Shape = field(default_factory=Widths)
+
+    def __post_init__(self) -> None:
+        if self.window < LEAST_WINDOW or self.sinks < 0:
+            raise ValueError(
+                f"a window has at least {LEAST_WINDOW} places and no negative number of first ones,"
+                f" got {self.window} and {self.sinks}"
+            )
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        require_ability(resources.target, "window", cls.name)
+        return cls(shape=resources.shape or Widths())
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({(shape or Widths()).draw})
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        limit = request.target.model.context_length
+        if limit is not None and self.window > limit:
+            raise ValueError(
+                f"a window of {self.window} places is longer than the model's context of {limit};"
+                " take a smaller one"
+            )
+        layers = Layers(window=(self.sinks, self.window))
+        return _WindowedSession(request, self.shape, layers, self.name)
+
+
+class _WindowedSession(PartialSession):
+    def propose(self, root: int, context: Context) -> DraftTree:
+        assert self.layers.window is not None
+        if self.passes.session.length <= sum(self.layers.window):
+            return DraftTree.of([root], [-1])
+        return super().propose(root, context)

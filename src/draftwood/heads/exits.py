@@ -1,0 +1,180 @@
+"""Maps from the states in a model's midst to those that its output head reads."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from draftwood.interfaces.model import (
+    ForwardInput,
+    Model,
+    PromptInput,
+    require_ability,
+)
+from draftwood.tree import DraftTree
+
+TEXTS, MOST_TOKENS = 16, 4096  # that a map is fitted on: side by side, and in all
+LEAST_STEPS = 16  # however long they take
+HELD_OUT = 8  # every so many-th step is left out of the fit, and chooses the penalty
+PENALTIES = (0.003, 0.03, 0.3)  # of the mean square of the states
+
+
+def exit_layers(count: int) -> tuple[int, ...]:
+    """Layers of a model at which exits are looked at."""
+    return tuple(sorted({max(1, count * part // 12) for part in (2, 3, 4, 6, 8)}))
+
+
+@dataclass(frozen=True, eq=False)
+class Exits:
+    """What a model would say after some of its layers.
+
+    Hidden states of a layer, each divided by its root mean square, go through a square map to what
+    comes out of the final norm. The maps are fitted by ridge regression on text that the model
+    writes: the tuned lens (Belrose et al. 2023, arXiv:2303.08112) in closed form.
+
+    Args:
+        maps: by layer.
+    """
+
+    maps: Mapping[int, Float[Tensor, "dim dim"]]
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        before: Sequence[int] = (0,),
+        layers: Sequence[int] | None = None,
+        seconds: float = float("inf"),
+        most: int = MOST_TOKENS,
+    ) -> "Exits":
+        """Fit maps on what a model writes.
+
+        Args:
+            before: the tokens with which its texts begin, at least one.
+            layers: to exit at; None takes ``exit_layers``.
+            seconds: stop writing before this time is over.
+            most: tokens to write.
+
+        A layer whose map cannot be found is left out.
+
+        Raises:
+            ValueError: for a model that gives no hidden states.
+        """
+        for ability in ("hidden", "fork"):
+            require_ability(model, ability, "an early exit")
+        layers = exit_layers(model.layers) if layers is None else layers
+        sums = {layer: _Sums() for layer in layers}
+        wanted = (*layers, model.layers)
+        for number, states in enumerate(_written(model, before, wanted, seconds, most)):
+            for layer, each in sums.items():
+                each.add(states[layer], states[model.layers], number % HELD_OUT == HELD_OUT - 1)
+        found = {layer: each.fit() for layer, each in sums.items()}
+        return cls({layer: own for layer, own in found.items() if own is not None})
+
+    def normed(self, layer: int, hidden: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+        """What the output head reads after hidden states of a layer that has a map."""
+        return _scaled(hidden) @ self.maps[layer].to(hidden.device)
+
+    def save(self, path: Path, weights: str) -> None:
+        """Write the maps to a file, with a digest of the model's weights."""
+        halves = {str(layer): own.half() for layer, own in self.maps.items()}
+        save_file(halves, path, {"weights": weights})
+
+    @classmethod
+    def load(cls, path: Path, weights: str) -> "Exits":
+        """Read what ``save`` wrote.
+
+        Raises:
+            ValueError: where the file holds no maps, or those of other weights.
+        """
+        try:
+            with safe_open(path, "pt") as file:
+                if (file.metadata() or {}).get("weights") != weights:
+                    raise ValueError(
+                        f"{path} holds the exits of other weights; delete it, and they are fitted"
+                        " again"
+                    )
+                return cls({int(name): file.get_tensor(name).float() for name in file.keys()})  # noqa: SIM118
+        except SafetensorError as error:
+            raise ValueError(f"{path} holds no exits: {error}") from error
+
+
+def _scaled(states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+    states = states.float()
+    return states * torch.rsqrt(states.square().mean(-1, keepdim=True) + 1e-12)
+
+
+@dataclass(eq=False)
+class _Sums:
+    """What a ridge regression needs of the pairs that it has seen."""
+
+    inputs: Tensor | None = None  # products of inputs with each other
+    both: Tensor | None = None  # and with results
+    held: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def add(self, states: Tensor, results: Tensor, hold: bool) -> None:
+        states, results = _scaled(states), results.float()
+        if hold:
+            self.held.append((states, results))
+            return
+        inputs, both = states.T @ states, states.T @ results
+        self.inputs = inputs if self.inputs is None else self.inputs + inputs
+        self.both = both if self.both is None else self.both + both
+
+    def fit(self) -> Tensor | None:
+        """The map that is best on pairs held out; None where there is none.
+
+        What little text cannot tell is taken from a map of each number by itself.
+        """
+        if self.inputs is None or self.both is None or not self.held:
+            return None
+        size = self.inputs.diagonal().mean()
+        usual = torch.diag(self.both.diagonal() / (self.inputs.diagonal() + 1e-6 * size))
+        left = self.both - self.inputs @ usual
+        eye = torch.eye(len(left), device=left.device)
+        states, results = (torch.cat(each) for each in zip(*self.held, strict=True))
+        best, least = None, float("inf")
+        for penalty in PENALTIES:
+            factor, failed = torch.linalg.cholesky_ex(self.inputs + penalty * size * eye)
+            found = usual + torch.cholesky_solve(left, factor)
+            off = float((states @ found - results).square().mean())
+            if not int(failed) and off < least:  # false for what is no number
+                best, least = found, off
+        return best
+
+
+def _written(
+    model: Model, before: Sequence[int], layers: Sequence[int], seconds: float, most: int
+) -> Iterator[dict[int, Float[Tensor, "texts dim"]]]:
+    """Hidden states of texts that the model draws, side by side, token by token."""
+    chance, limit = torch.Generator().manual_seed(0), model.context_length or most
+    with ExitStack() as stack:
+        sessions = [model.start() for _ in range(TEXTS)]
+        for session in sessions:
+            stack.callback(session.close)
+        start = list(before)[-limit // 2 :]
+        outputs = model.forward([PromptInput(session, start) for session in sessions[:1]]) * TEXTS
+        for session in sessions[1:]:
+            sessions[0].fork(session)
+        since = time.perf_counter()
+        for length in range(1, min(most // TEXTS, limit - len(start)) + 1):
+            logits = torch.cat([output.logits[-1:] for output in outputs]).float().cpu()
+            tokens = logits.softmax(-1).multinomial(1, generator=chance).flatten().tolist()
+            inputs = [
+                ForwardInput(session, DraftTree.of([token], [-1]), hidden=tuple(layers))
+                for session, token in zip(sessions, tokens, strict=True)
+            ]
+            outputs = model.forward(inputs)
+            for session in sessions:
+                session.commit([0])
+            yield {layer: torch.cat([out.hidden[layer] for out in outputs]) for layer in layers}
+            over = (time.perf_counter() - since) * (1 + 1 / length) > seconds
+            if over and length >= LEAST_STEPS:
+                return

@@ -1,0 +1,47 @@
+"""What a published method is made of."""
+
+from dataclasses import dataclass
+
+from draftwood.drafters import Drafter
+from draftwood.engine.method import Lossy, Promise, promise_of, require_lossy
+from draftwood.shapes import Shape
+from draftwood.verifiers import Verifier
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How to build a published method.
+
+    Attributes:
+        name: as given to ``--method``.
+        summary: one line.
+        source: authors, year, arXiv id or address.
+        drafter: what it drafts with; its class says what it needs and uses.
+        shape: default tree, for drafters that take one.
+        verifier: what decides.
+        otherwise: what it promises where it is not lossless.
+
+    Raises:
+        ValueError: where ``otherwise`` claims to be lossless.
+    """
+
+    name: str
+    summary: str
+    source: str
+    drafter: type[Drafter]
+    shape: Shape | None
+    verifier: Verifier
+    otherwise: Lossy = "trades quality"
+
+    def __post_init__(self) -> None:
+        require_lossy(self.otherwise)
+
+    @property
+    def promise(self) -> Promise:
+        """What the method promises of its text, known before it is built."""
+        return promise_of(self.drafter.labels(self.shape), self.verifier, self.otherwise)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the text has the distribution that the model gives it."""
+        return self.promise == "lossless"

@@ -1,0 +1,57 @@
+"""Published methods in which parts of the target draft for it."""
+
+from draftwood.drafters import DynamicExit, EarlyExit, FourBitShadow, LayerSearch, Windowed
+from draftwood.methods.recipe import Recipe
+from draftwood.shapes import Widths
+from draftwood.verifiers import Rejection
+
+OF_PARTS = (
+    Recipe(
+        "layer-search",
+        "the model without the parts of its layers that a search finds it misses least",
+        "Chen et al. 2025, arXiv:2505.24196; Xia et al. 2025, arXiv:2410.06916",
+        LayerSearch,
+        Widths((1, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "early-exit",
+        "the model's first layers draft, and verification goes on behind them",
+        "after Elhoushi et al. 2024, arXiv:2404.16710",
+        EarlyExit,
+        Widths((1, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "ppd",
+        "successors that the first layers hold likely, verified while the other layers run",
+        "after Yang et al. 2023, arXiv:2307.05908",
+        EarlyExit,
+        Widths((3,)),
+        Rejection(),
+    ),
+    Recipe(
+        "del",
+        "as many of the first layers draft as many tokens as have paid so far",
+        "Entezari Zarch et al. 2025, arXiv:2504.05598",
+        DynamicExit,
+        None,
+        Rejection(),
+    ),
+    Recipe(
+        "windowed",
+        "the model drafts, reading only the first and the newest of a long text",
+        "after Yang et al. 2025, arXiv:2502.17421; Xiao et al. 2023, arXiv:2309.17453",
+        Windowed,
+        Widths((1, 1, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "shadow",
+        "the model drafts with its weights in 4 bits",
+        "after Georganas et al. 2025, arXiv:2503.13565; Tiwari et al. 2025, arXiv:2502.10424",
+        FourBitShadow,
+        Widths((1, 1, 1, 1)),
+        Rejection(),
+    ),
+)

@@ -1,0 +1,109 @@
+"""Published methods that put drafters together, stop by estimates, or draft from the text's own
+passes.
+"""
+
+from draftwood.drafters import (
+    Cascade,
+    DraftModel,
+    Horizontal,
+    InputGuided,
+    Jacobi,
+    LenientCascade,
+    Lookahead,
+    MergedDrafters,
+    MergedDrawn,
+)
+from draftwood.methods.recipe import Recipe
+from draftwood.shapes import MergedGraph, Until, Widths
+from draftwood.verifiers import Match, Rejection, TopN
+
+OF_SEVERAL = (
+    Recipe(
+        "until",
+        "a chain from a draft model that stops where it is likely to be rejected",
+        "Agrawal et al. 2024, arXiv:2410.18351; Huang et al. 2024, arXiv:2405.19715",
+        DraftModel,
+        Until(),
+        Rejection(),
+    ),
+    Recipe(
+        "merged-graph",
+        "the likeliest nodes of a draft model's tree, those that end alike run once",
+        "Gong et al. 2024, arXiv:2407.16207",
+        DraftModel,
+        MergedGraph(),
+        Match(),
+    ),
+    Recipe(
+        "merged",
+        "a draft model's chain and copies of earlier text in one tree",
+        "after Miao et al. 2024, arXiv:2305.09781",
+        MergedDrafters,
+        Widths((1, 1, 1, 1)),
+        Match(),
+    ),
+    Recipe(
+        "merged-drawn",
+        "chains drawn from a draft model and from n-gram tables, each tested against its own row",
+        "after Miao et al. 2024, arXiv:2305.09781",
+        MergedDrawn,
+        Widths((1, 1, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "cascade",
+        "a chain drawn from a draft model, which n-gram tables draft for",
+        "Spector & Re 2023, arXiv:2308.04623; Chen et al. 2024, arXiv:2312.11462",
+        Cascade,
+        None,
+        Rejection(),
+    ),
+    Recipe(
+        "lenient-cascade",
+        "the same, the draft model keeping what is nearly as likely as what it drew",
+        "Chen et al. 2024, arXiv:2312.11462",
+        LenientCascade,
+        None,
+        Match(),
+    ),
+    Recipe(
+        "horizontal",
+        "near tokens drawn from a draft model, far ones from n-gram tables",
+        "Chen et al. 2024, arXiv:2312.11462",
+        Horizontal,
+        Widths((1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "jacobi",
+        "what the last pass said below the token that it did not keep",
+        "Santilli et al. 2023, arXiv:2305.10427",
+        Jacobi,
+        None,
+        Match(),
+    ),
+    Recipe(
+        "lookahead",
+        "n-grams that a window of parallel iterations gave",
+        "Fu et al. 2024, arXiv:2402.02057",
+        Lookahead,
+        None,
+        Match(),
+    ),
+    Recipe(
+        "input-guided",
+        "a copy of the prompt, from where the answer stands in it",
+        "Sun et al. 2021, arXiv:2106.04970",
+        InputGuided,
+        None,
+        Match(),
+    ),
+    Recipe(
+        "top-n",
+        "a draft model's chain, kept where it is among the likeliest; changes what the model says",
+        "Stern et al. 2018, arXiv:1811.03115",
+        DraftModel,
+        Widths((1, 1, 1, 1)),
+        TopN(),
+    ),
+)
