@@ -211,8 +211,7 @@ def in_part(model: Model) -> list[Drafter]:
         EarlyExit(2, Exits.of(model, most=256), tree),
         DynamicExit((1, 3), longest=2),
         FourBitShadow(tree),
-        LayerSearch(most=12.0, shape=tree),
-        LayerSearch("swift", most=6.0, shape=tree),
+        LayerSearch(shape=tree),
     ]
 
 
