@@ -9,6 +9,7 @@ import torch
 
 from draftwood.drafters import LayerSearch, Nothing
 from draftwood.drafters.layer_sets import Units, agreement, likely_better, programme
+from draftwood.drafters.resources import LazyResources
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.models.native import NativeModel
@@ -182,3 +183,11 @@ def test_models_of_few_layers_are_refused() -> None:
     for model in (TransformersModel(tiny_llama(5, layers=3)), TableModel(torch.eye(8))):
         with pytest.raises(ValueError, match="layer-search needs a model of at least 4 layers"):
             list(generate(model, LayerSearch(), Match(), [1], Options()))
+
+
+def test_a_method_begins_with_what_the_model_misses_least_alone() -> None:
+    drafter = LayerSearch.build(LazyResources(uneven()))
+    assert isinstance(drafter, LayerSearch)
+    assert drafter.first is not None
+    layers = drafter.units(uneven()).layers(np.array(drafter.first))
+    assert layers.without_mlp >= {2, 3, 6}

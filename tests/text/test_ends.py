@@ -99,6 +99,8 @@ def kinds(name: str) -> tuple[str, ...]:
     in the same way for every verifier, so each is tried with learned positions under one name and
     with rotary ones under the other.
     """
+    if name == "shadow":
+        return ("native",)
     if name not in TRAINED:
         return "rotary", "learned", "native"
     return ("native",) if name.endswith("-rsd") else ("learned",)

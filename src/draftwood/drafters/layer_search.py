@@ -1,15 +1,22 @@
 """Draft with those of the target's own layers that it needs most, found on the way."""
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from draftwood.drafters.layer_sets import SET, Units, agreement, likely_better, programme
+from draftwood.drafters.layer_sets import (
+    SET,
+    Units,
+    agreement,
+    found_alone,
+    likely_better,
+    programme,
+)
 from draftwood.drafters.partial import PartialSession, require_depth
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
-from draftwood.interfaces.model import CacheFullError, require_ability
+from draftwood.interfaces.model import CacheFullError, Model, require_ability
 from draftwood.interfaces.resources import Resources
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import Draw
@@ -30,8 +37,8 @@ class LayerSearch(Drafter):
     a Bayesian step names, on the newest 32 tokens, and keeps what says more of them than the set at
     hand does. ``programme`` finds a set from the hidden states of the newest token: whole layers as
     in CLaSp (Chen et al. 2025, arXiv:2505.24196), or attention and MLP apart by what they cost, as
-    in KnapSpec (Cha et al. 2026, arXiv:2602.20217). Until the first search every other layer of the
-    middle is left out.
+    in KnapSpec (Cha et al. 2026, arXiv:2602.20217). Until the first search the set is the one that
+    a programme has found in a text that the model wrote when the method was built.
 
     Differs from the papers: a search waits until it is at most so large a part of all passes, and
     it is counted in passes, not in seconds, so that a seed names one text.
@@ -43,6 +50,7 @@ class LayerSearch(Drafter):
         halves: whether attention and MLP are left out apart, where the model can do so.
         ratio: how often a layer's attention goes into its MLP by time.
         shape: the tree to grow.
+        first: the layers to begin with; None leaves every other one of the middle out.
 
     Raises:
         ValueError: for shares that are none.
@@ -54,9 +62,10 @@ class LayerSearch(Drafter):
     search: Search = "programme"
     share: float = 0.4
     most: float = 0.05
-    halves: bool = True
+    halves: bool = False
     ratio: int = 3
     shape: Shape = field(default_factory=Widths)
+    first: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 0.9 or self.most < 0.0 or not 1 <= self.ratio <= 8:
@@ -68,27 +77,35 @@ class LayerSearch(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        require_depth(resources.target, cls.name)
-        require_ability(resources.target, "resume", cls.name)
-        return cls(shape=resources.shape or Widths())
+        usual = cls(shape=resources.shape or Widths())
+        units = usual.units(resources.target)
+        return replace(usual, first=tuple(found_alone(resources.target, units, usual.share)))
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         return frozenset({(shape or Widths()).draw})
 
     def start(self, request: DraftRequest) -> DraftSession:
-        model = request.target.model
+        return _LayerSearchSession(self, request, self.units(request.target.model))
+
+    def units(self, model: Model) -> Units:
+        """What is left out of a model one by one.
+
+        Raises:
+            ValueError: for a model that cannot be searched.
+        """
         require_depth(model, self.name)
         for ability in ("resume", "fork"):
             require_ability(model, ability, self.name)
-        halves = self.halves and "halves" in model.abilities
-        return _LayerSearchSession(self, request, Units(model.layers, halves, self.ratio))
+        return Units(model.layers, self.halves and "halves" in model.abilities, self.ratio)
 
 
 class _LayerSearchSession(PartialSession):
     def __init__(self, config: LayerSearch, request: DraftRequest, units: Units) -> None:
         self.config, self.units = config, units
         self.left_out = units.evenly(config.share)
+        if config.first is not None:
+            self.left_out = np.array(config.first)
         super().__init__(request, config.shape, units.layers(self.left_out), config.name)
         self.newest: list[int] = []
         self.seen: list[tuple[SET, float]] = []

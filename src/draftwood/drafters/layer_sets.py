@@ -11,7 +11,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from draftwood.interfaces.model import ForwardInput, Layers, ModelSession
+from draftwood.interfaces.model import ForwardInput, Layers, Model, ModelSession
 from draftwood.models.session import PooledSession
 from draftwood.tree import DraftTree
 
@@ -20,6 +20,7 @@ SET = Bool[ndarray, " units"]
 
 BAND = 6  # steps by which a programme's partial sets may be ahead of their share, or behind
 TRIED = 64  # random sets, and as many neighbours of the best, that a Bayesian step chooses from
+WRITTEN = 24  # tokens of a text to find a first set in
 REACH, NOISE, CURIOSITY = 0.15, 0.02, 1.0  # of a Gaussian process over sets; shares of the units
 
 
@@ -155,6 +156,18 @@ class _Partial:
     state: Float[Tensor, " dim"]
 
 
+def found_alone(model: Model, units: Units, share: float) -> SET:
+    """What ``programme`` finds in a text that the model writes when nobody asks it anything."""
+    session, tokens = model.start(), [min(1, model.vocab_size - 1)]
+    try:
+        for _ in range(min(WRITTEN, (model.context_length or 2 * WRITTEN) - 3)):
+            logits = session.extend(tokens[-1:], "last").logits
+            tokens.append(int(logits[-1].argmax()))
+        return programme(session, tokens[-3:-1], units, share)
+    finally:
+        session.close()
+
+
 def programme(session: ModelSession, tokens: Sequence[int], units: Units, share: float) -> SET:
     """The set that a dynamic programme over hidden states finds at one place of a text.
 
@@ -186,8 +199,9 @@ def programme(session: ModelSession, tokens: Sequence[int], units: Units, share:
             root, own, *kept = session.model.forward([given])[0].hidden[layer + 1]
             spent += weight
             middle = goal * spent / whole
-            least = max(middle - BAND, goal - (whole - spent))
-            found = _best(found, kept, own, weight, least, min(middle + BAND, goal))
+            band = BAND * (units.ratio + 1) / 2 if units.halves else BAND
+            least = max(middle - band, goal - (whole - spent))
+            found = _best(found, kept, own, weight, least, min(middle + band, goal))
     finally:
         fork.close()
     return np.array(found[max(found)].left_out)

@@ -50,7 +50,8 @@ class Windowed(Drafter):
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
         require_ability(resources.target, "window", cls.name)
-        return cls(shape=resources.shape or Widths())
+        limit = resources.target.context_length or WINDOW
+        return cls(window=min(WINDOW, limit), shape=resources.shape or Widths())
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
