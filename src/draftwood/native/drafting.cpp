@@ -2,6 +2,7 @@
 #include "foreign.h"
 #include "merging.h"
 #include "sources/bigram_prior.h"
+#include "sources/datastore.h"
 #include "sources/earlier_texts.h"
 #include "sources/n_grams.h"
 #include "sources/suffix.h"
@@ -36,6 +37,7 @@ SourceKind source_kind() {
 
 const SourceKind SOURCE_KINDS[] = {
     source_kind<BigramPriorSource>(),
+    source_kind<DatastoreSource>(),
     source_kind<EarlierTextsSource>(),
     source_kind<NGramsSource>(),
     source_kind<SuffixSource>(),
