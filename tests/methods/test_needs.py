@@ -227,6 +227,7 @@ class Watched(Resources):
     shape = property(lambda self: self._take("shape"))  # type: ignore[assignment]
     curve = property(lambda self: self._take("curve"))  # type: ignore[assignment]
     prior = property(lambda self: self._take("prior"))  # type: ignore[assignment]
+    datastore = property(lambda self: self._take("datastore"))  # type: ignore[assignment]
 
 
 def undeclared(drafter: type[Drafter]) -> set[str]:

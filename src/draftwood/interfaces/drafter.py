@@ -146,7 +146,7 @@ class DraftSession(ABC):
         """
 
 
-Need = Literal["draft-model", "drafter", "shape", "curve", "prior"]
+Need = Literal["draft-model", "drafter", "shape", "curve", "prior", "datastore"]
 """A part of ``Resources``, as drafters name it."""
 
 

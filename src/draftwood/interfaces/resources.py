@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Prior
+from draftwood.interfaces.source import Prior, Source
 from draftwood.interfaces.trained import TrainedHead
 
 
@@ -55,3 +55,8 @@ class Resources(ABC):
     @abstractmethod
     def prior(self) -> Prior | None:
         """The target's likeliest successors of every token; None where nobody measured them."""
+
+    @property
+    @abstractmethod
+    def datastore(self) -> Source | None:
+        """Texts of a file that drafts may be copied from; None where none was given."""

@@ -11,6 +11,7 @@ from draftwood.methods.registry import (
     needs_drafter,
     recipe,
     require,
+    uses_datastore,
     uses_draft_model,
     uses_drafter,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "needs_drafter",
     "recipe",
     "require",
+    "uses_datastore",
     "uses_draft_model",
     "uses_drafter",
 ]

@@ -1,6 +1,6 @@
 """Where tokens stand in texts that do not change: a suffix array of the texts read backwards."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,18 +53,24 @@ class TokenIndex:
     shared: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, texts: Iterable[Sequence[int]], vocab_size: int) -> "TokenIndex":
+    def of(
+        cls,
+        texts: Iterable[Sequence[int]],
+        vocab_size: int,
+        told: Callable[[int, int], object] = lambda done, rounds: None,
+    ) -> "TokenIndex":
         """Sort texts: a few seconds per million tokens, and some 80 bytes per token while it lasts.
 
         Args:
-            texts: tokens from 0 to ``vocab_size``.
+            texts: tokens below ``vocab_size``.
+            told: hears how many rounds of sorting are done, and how many there are.
 
         Raises:
             ValueError: for texts without tokens, more of them than ``MOST_TOKENS``, and tokens
                 out of range.
         """
         tokens = _joined(texts, vocab_size)
-        order, ranks = _sorted(tokens)
+        order, ranks = _sorted(tokens, told)
         following = np.roll(tokens, -1)[order]
         sizes = np.bincount(tokens + 1, minlength=vocab_size + 1)
         return cls(
@@ -83,6 +89,11 @@ class TokenIndex:
     def vocab_size(self) -> int:
         """Tokens that there may be."""
         return len(self.starts) - 2
+
+    @property
+    def largest(self) -> int:
+        """The largest token that stands in the texts."""
+        return int(np.flatnonzero(np.diff(self.starts))[-1]) - 1
 
     @property
     def whole(self) -> Range:
@@ -131,10 +142,10 @@ class TokenIndex:
 def _joined(texts: Iterable[Sequence[int]], vocab_size: int) -> NDArray[np.int32]:
     """All texts in one, a ``BREAK`` before each."""
     parts = [np.asarray(text, dtype=np.int64) for text in texts]
-    count = sum(map(len, parts))
-    if not count:
+    count = sum(map(len, parts)) + len(parts)
+    if count == len(parts):
         raise ValueError("the texts hold no tokens; name files that hold some")
-    if count + len(parts) > MOST_TOKENS:
+    if count > MOST_TOKENS:
         raise ValueError(
             f"{count:,} tokens are more than the {MOST_TOKENS:,} of one datastore; name fewer files"
         )
@@ -152,7 +163,9 @@ def _largest(tokens: NDArray[np.int64]) -> int:
     return int(tokens.max(initial=BREAK))
 
 
-def _sorted(tokens: NDArray[np.int32]) -> tuple[NDArray[np.int64], list[NDArray[np.int32]]]:
+def _sorted(
+    tokens: NDArray[np.int32], told: Callable[[int, int], object]
+) -> tuple[NDArray[np.int64], list[NDArray[np.int32]]]:
     """Places by what they end with, and their ranks by the last 1, 2, 4, ... ``DEEPEST`` tokens.
 
     Prefix doubling, which ends after the tokens that a match may have.
@@ -168,6 +181,7 @@ def _sorted(tokens: NDArray[np.int32]) -> tuple[NDArray[np.int64], list[NDArray[
         rank[order] = np.concatenate(([0], np.cumsum(keys[1:] != keys[:-1])))
         ranks.append(rank)
         length *= 2
+        told(len(ranks) - 1, DEEPEST.bit_length() - 1)
     return order, ranks
 
 

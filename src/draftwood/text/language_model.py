@@ -32,7 +32,9 @@ from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_prior import StoredPrior
+from draftwood.sources.stored_index import StoredIndex
 from draftwood.text.builder import StopStrings
+from draftwood.text.datastore import datastore_for, open_datastore
 from draftwood.text.prompts import (
     Prompt,
     Tokens,
@@ -92,6 +94,7 @@ class LanguageModel(InProcess):
         draft_model: Model | None = None,
         measure: bool = True,
         drafter: str | Path | TrainedHead | None = None,
+        datastore: str | Path | StoredIndex | None = None,
     ) -> "LanguageModel":
         """The same model, decoded by another method.
 
@@ -104,7 +107,13 @@ class LanguageModel(InProcess):
                 ``heads.folder.load`` gave. None takes the one that comes with draftwood for this
                 model, if the method can do without and the model runs natively; ``none`` takes
                 none.
+            datastore: for methods that copy from one: its file, which ``draftwood datastore
+                build`` makes, or what ``text.datastore.open_datastore`` gave.
         """
+        texts = None
+        if datastore is not None:
+            stored = open_datastore(datastore)
+            texts = datastore_for(stored, self.tokenizer, self.model.vocab_size)
         chosen = methods.build(
             method,
             self.model,
@@ -112,6 +121,7 @@ class LanguageModel(InProcess):
             curve=self.calibration if measure or self.calibration.is_known else None,
             prior=self.prior if measure or self.prior.is_known else None,
             drafter=self._trained(method, drafter),
+            datastore=texts,
         )
         return LanguageModel(
             *(self.model, self.tokenizer, chosen, self.name),
@@ -321,6 +331,7 @@ def load(
     method: str | Recipe | Method = DEFAULT_METHOD,
     draft_model: "str | PreTrainedModel | Model | None" = None,
     drafter: str | Path | TrainedHead | None = None,
+    datastore: str | Path | StoredIndex | None = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
     cache: str | None = None,
@@ -336,6 +347,8 @@ def load(
         draft_model: for methods that draft with a second model, given like ``model``.
         drafter: for methods that draft with a trained drafter: its folder, or what
             ``heads.folder.load`` gave; see ``LanguageModel.with_method``.
+        datastore: for methods that copy from texts of files: what ``draftwood datastore build``
+            made of them.
         dtype: for instance ``float32``, ``int8`` or ``int4``; None takes int8 on CPUs for weights
             that were quantised before, else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
@@ -351,19 +364,22 @@ def load(
     Raises:
         TypeError: for a curve that is no function.
         ValueError: for unknown names, unsupported architectures, mismatched vocabularies and a
-            drafter that is not whole or belongs to another model.
+            drafter or datastore that is not whole or belongs to another model.
     """
     # before anything is loaded
     given = named(drafter)
-    methods.require([method], draft_model is not None, drafter=given is not None)
+    parts = {"drafter": given is not None, "datastore": datastore is not None}
+    methods.require([method], draft_model is not None, **parts)
     stored = None if given is None else _opened(given)
+    texts = None if datastore is None else open_datastore(datastore)
     plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device, cache)
     elif draft_model is not None:
         draft = draft_model
-    return plain.with_method(method, draft, drafter=drafter if stored is None else _read(stored))
+    trained = drafter if stored is None else _read(stored)
+    return plain.with_method(method, draft, drafter=trained, datastore=texts)
 
 
 def _opened(drafter: str | Path | TrainedHead) -> StoredHead | TrainedHead:
