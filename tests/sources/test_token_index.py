@@ -98,7 +98,7 @@ def test_texts_that_cannot_be_sorted(texts: list[list[int]], vocab_size: int, wh
 
 
 def test_more_tokens_than_numbers_of_32_bits_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MOST_TOKENS == np.iinfo(np.int32).max
+    assert np.iinfo(np.int32).max == MOST_TOKENS
     monkeypatch.setattr("draftwood.sources.token_index.MOST_TOKENS", 5)
     TokenIndex.of([[1, 2], [3]], 4)
     with pytest.raises(ValueError, match=r"6 tokens are more than .* name fewer files"):
@@ -155,7 +155,7 @@ def test_a_file_that_was_changed(path: Path) -> None:
 
 
 def test_files_that_are_none(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no datastore .* name another"):
+    with pytest.raises(FileNotFoundError, match=r"there is no datastore .* name another"):
         read_index(tmp_path / "nowhere")
     other = tmp_path / "other.safetensors"
     save_file(load_file(path), other)

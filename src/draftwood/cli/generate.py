@@ -94,9 +94,7 @@ def generate(
     processes.run_over(tp, model, dtype, device)
     if processes.leads():
         prompt = read_prompt(prompt)
-    loaded = options.LoadedModels(
-        model, draft_model, dtype, device, cache, drafter, tp, datastore
-    )
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter, tp, datastore)
     lm = loaded.using(method, measure=False)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)

@@ -185,8 +185,12 @@ def check_methods(
     from draftwood import methods
     from draftwood.heads.folder import named
 
-    parts = {"drafter": named(drafter) is not None, "datastore": datastore is not None}
-    methods.require(names, draft_model is not None, **parts)
+    methods.require(
+        names,
+        draft_model is not None,
+        drafter=named(drafter) is not None,
+        datastore=datastore is not None,
+    )
     lossy = [name for name in names if methods.recipe(name).promise == "trades quality"]
     if lossy and not inexact:
         raise ValueError(

@@ -31,7 +31,7 @@ class Memory:
     waits while another one is built.
 
     Args:
-        max_tokens: tokens remembered; beyond, about half of them are forgotten.
+        max_tokens: tokens remembered; beyond, two thirds of them are forgotten.
         deepest: tokens of the longest match.
 
     Attributes:
@@ -80,7 +80,7 @@ class Memory:
 
 def kept_tokens(max_tokens: int) -> int:
     """Tokens that are remembered on, once there were more than those."""
-    return max_tokens // 2
+    return max_tokens // 3
 
 
 class CEarlierTextsSettings(ctypes.Structure):

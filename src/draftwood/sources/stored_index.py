@@ -80,7 +80,7 @@ def read_index(path: Path) -> StoredIndex:
         ValueError: for a file that is none, of another version, cut short or changed.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"there is no datastore {path}; {AGAIN}, or name another --datastore")
+        raise FileNotFoundError(f"there is no datastore {path}; {AGAIN}, or name another one")
     try:
         read_header(path)
         with safe_open(path, "pt") as file:
@@ -124,7 +124,7 @@ def _checksum(says: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256(json.dumps(says, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(memoryview(array).cast("B"))
+        digest.update(array.data.cast("B"))
     return digest.hexdigest()
 
 

@@ -31,8 +31,8 @@ from draftwood.methods import Recipe
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling
-from draftwood.sources.stored_prior import StoredPrior
 from draftwood.sources.stored_index import StoredIndex
+from draftwood.sources.stored_prior import StoredPrior
 from draftwood.text.builder import StopStrings
 from draftwood.text.datastore import datastore_for, open_datastore
 from draftwood.text.prompts import (
@@ -368,8 +368,12 @@ def load(
     """
     # before anything is loaded
     given = named(drafter)
-    parts = {"drafter": given is not None, "datastore": datastore is not None}
-    methods.require([method], draft_model is not None, **parts)
+    methods.require(
+        [method],
+        draft_model is not None,
+        drafter=given is not None,
+        datastore=datastore is not None,
+    )
     stored = None if given is None else _opened(given)
     texts = None if datastore is None else open_datastore(datastore)
     plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)

@@ -130,8 +130,12 @@ def _check(order: Order) -> None:
     cells, settings = order.protocol.cells(), order.protocol.settings
     compared = [cell.varied for cell in cells if cell.method != PLAIN]
     drafter = named(order.models.drafter)
-    parts = {"drafter": drafter is not None, "datastore": order.models.datastore is not None}
-    methods.require(compared, order.models.draft_model is not None, **parts)
+    methods.require(
+        compared,
+        order.models.draft_model is not None,
+        drafter=drafter is not None,
+        datastore=order.models.datastore is not None,
+    )
     if drafter is not None:
         open_folder(drafter)
     if order.models.datastore is not None:
