@@ -17,7 +17,7 @@ from draftwood.interfaces.source import Evidence, Source
 from draftwood.native import compiler, drafting, library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
-from draftwood.sources import BigramPrior, Datastore, EarlierTexts, NGrams, Suffix
+from draftwood.sources import Alike, BigramPrior, Datastore, EarlierTexts, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.base import native_of
 from draftwood.sources.native_merger import NativeMerger
@@ -29,8 +29,8 @@ from draftwood.tree import DraftTree
 from merged_trees import BUDGET, VOCAB, model_of, trees
 
 HEADERS = compiler.SOURCES / "sources"
-SLOW = {TrainedHeadSource.name}
-"""They read hidden states that no table has; see ``test_slow_sources``."""
+SLOW = {Alike.name, TrainedHeadSource.name}
+"""They read hidden states that no table has; see ``test_alike`` and ``test_slow_sources``."""
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

@@ -242,7 +242,7 @@ class LoadedModels:
 
         given = named(drafter)
         stored = None if given is None else open_folder(given)
-        self.datastore = None if datastore is None else open_datastore(datastore)
+        self.datastore = open_datastore(datastore)
         self.plain = draftwood.load(
             model, method="plain", dtype=dtype, device=device, cache=cache, tp=tp
         )

@@ -1,6 +1,7 @@
 // What drafting.py calls, and the kinds of sources it may ask for.
 #include "foreign.h"
 #include "merging.h"
+#include "sources/alike.h"
 #include "sources/bigram_prior.h"
 #include "sources/datastore.h"
 #include "sources/earlier_texts.h"
@@ -36,6 +37,7 @@ SourceKind source_kind() {
 }
 
 const SourceKind SOURCE_KINDS[] = {
+    source_kind<AlikeSource>(),
     source_kind<BigramPriorSource>(),
     source_kind<DatastoreSource>(),
     source_kind<EarlierTextsSource>(),

@@ -37,8 +37,7 @@ class LoadedTarget:
         self._trained: TrainedHead | str | None = settings.drafter
         given = named(settings.drafter)
         stored = None if given is None else open_folder(given)
-        texts = settings.datastore
-        self._texts = None if texts is None else open_datastore(texts)
+        self._texts = open_datastore(settings.datastore)
         self._require(settings.method)
         where: dict[str, Any] = {
             name: getattr(settings, name) for name in ("dtype", "device", "cache")

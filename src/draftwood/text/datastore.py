@@ -59,14 +59,16 @@ def build_datastore(
     return facts
 
 
-def open_datastore(datastore: str | Path | StoredIndex) -> StoredIndex:
-    """The datastore in a file; one that was opened is its own.
+def open_datastore(datastore: str | Path | StoredIndex | None) -> StoredIndex | None:
+    """The datastore in a file; one that was opened stays as it is, and None is none.
 
     Raises:
         FileNotFoundError: where there is none.
         ValueError: for one that is not whole or was changed.
     """
-    return datastore if isinstance(datastore, StoredIndex) else read_index(Path(datastore))
+    if datastore is None or isinstance(datastore, StoredIndex):
+        return datastore
+    return read_index(Path(datastore))
 
 
 def datastore_for(

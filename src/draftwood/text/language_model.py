@@ -43,6 +43,7 @@ from draftwood.text.prompts import (
     require_prompt,
     several_prompts,
     token_ids,
+    usual_text,
 )
 from draftwood.text.stream import Generation, Stream
 from draftwood.validation import require_flag, require_whole, stop_strings
@@ -85,7 +86,7 @@ class LanguageModel(InProcess):
     ) -> None:
         self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
         self.calibration = calibration or Calibration(model)
-        self.prior = prior or StoredPrior(model, _usual_text(tokenizer), self.calibration.folder)
+        self.prior = prior or StoredPrior(model, usual_text(tokenizer), self.calibration.folder)
         self.grammars = grammars or Compiler(tokenizer, model.vocab_size, self.end_tokens)
 
     def with_method(
@@ -110,10 +111,7 @@ class LanguageModel(InProcess):
             datastore: for methods that copy from one: its file, which ``draftwood datastore
                 build`` makes, or what ``text.datastore.open_datastore`` gave.
         """
-        texts = None
-        if datastore is not None:
-            stored = open_datastore(datastore)
-            texts = datastore_for(stored, self.tokenizer, self.model.vocab_size)
+        texts = open_datastore(datastore)
         chosen = methods.build(
             method,
             self.model,
@@ -121,7 +119,7 @@ class LanguageModel(InProcess):
             curve=self.calibration if measure or self.calibration.is_known else None,
             prior=self.prior if measure or self.prior.is_known else None,
             drafter=self._trained(method, drafter),
-            datastore=texts,
+            datastore=texts and datastore_for(texts, self.tokenizer, self.model.vocab_size),
         )
         return LanguageModel(
             *(self.model, self.tokenizer, chosen, self.name),
@@ -375,7 +373,7 @@ def load(
         datastore=datastore is not None,
     )
     stored = None if given is None else _opened(given)
-    texts = None if datastore is None else open_datastore(datastore)
+    texts = open_datastore(datastore)
     plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
@@ -454,24 +452,3 @@ def _require_name(cache: str | None) -> None:
             f"cache={cache!r} is for models that draftwood loads itself; give the model by its name"
             " or folder, or leave cache out"
         )
-
-
-QUESTION, ANSWER = (
-    "Explain it to me, please.",
-    "Certainly! Here is what you asked for, in a few words. ",
-)
-
-
-def _usual_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The beginning of a text such as the model usually writes.
-
-    It is an answer in a chat where the model can chat.
-    """
-    start: list[int] = []
-    if tokenizer.chat_template is not None:
-        start = encode_chat(tokenizer, [{"role": "user", "content": QUESTION}])
-    else:
-        # what a text starts with, or what is between texts
-        edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-        start = [token for token in edges if isinstance(token, int)][:1]
-    return [*start, *encode_text(tokenizer, ANSWER, add_special_tokens=False)] or [0]

@@ -138,8 +138,7 @@ def _check(order: Order) -> None:
     )
     if drafter is not None:
         open_folder(drafter)
-    if order.models.datastore is not None:
-        open_datastore(order.models.datastore)
+    open_datastore(order.models.datastore)
     lossy = [recipe.name for recipe in compared if recipe.promise == "trades quality"]
     if lossy and settings.exact:
         raise ValueError(

@@ -96,8 +96,7 @@ class Workbench:
     @cached_property
     def texts(self) -> StoredIndex | None:
         """The datastore; None without one."""
-        path = self.models.datastore
-        return None if path is None else open_datastore(path)
+        return open_datastore(self.models.datastore)
 
     @property
     def tokenizer(self) -> Any:
