@@ -41,7 +41,8 @@ from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
-from draftwood.sources import BigramPrior, EarlierTexts, NGrams, Suffix
+from draftwood.sources import Alike, BigramPrior, Datastore, EarlierTexts, NGrams, Suffix
+from draftwood.sources.token_index import TokenIndex
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, check_drafter, tiny_llama
 from draftwood.tree import DraftTree
@@ -65,6 +66,9 @@ def chain_of(tokens: list[int]) -> VerifiedTree:
     return VerifiedTree(DraftTree.chain(tokens), range(len(tokens)))
 
 
+TEXTS = [[(7 * first + 3 * place * place) % 64 for place in range(40)] for first in range(40)]
+
+
 class NGramsInPython(NGrams):
     """A subclass, of which the library knows nothing."""
 
@@ -83,6 +87,9 @@ class NGramsInPython(NGrams):
             (Suffix(), NGrams(keep=True), EarlierTexts(100), BigramPrior.of(target)), WIDE
         ),
         lambda target: MultiSource((Suffix(), NGramsInPython(keep=True)), WIDE),
+        lambda target: MultiSource(
+            (Datastore(TokenIndex.of(TEXTS, 64), shortest=1), Alike(2, target.hidden_size)), WIDE
+        ),
         lambda target: SuffixDecoding(),
         lambda target: Stand(),
         lambda target: Aded(),

@@ -228,6 +228,7 @@ class Watched(Resources):
     curve = property(lambda self: self._take("curve"))  # type: ignore[assignment]
     prior = property(lambda self: self._take("prior"))  # type: ignore[assignment]
     exits = property(lambda self: self._take("exits"))  # type: ignore[assignment]
+    datastore = property(lambda self: self._take("datastore"))  # type: ignore[assignment]
 
 
 def undeclared(drafter: type[Drafter]) -> set[str]:

@@ -17,19 +17,20 @@ from draftwood.interfaces.source import Evidence, Source
 from draftwood.native import compiler, drafting, library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
-from draftwood.sources import BigramPrior, EarlierTexts, NGrams, Suffix
+from draftwood.sources import Alike, BigramPrior, Datastore, EarlierTexts, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.base import native_of
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Merged, PythonMerger
+from draftwood.sources.token_index import TokenIndex
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from merged_trees import BUDGET, VOCAB, model_of, trees
 
 HEADERS = compiler.SOURCES / "sources"
-SLOW = {TrainedHeadSource.name}
-"""They read hidden states that no table has; see ``test_slow_sources``."""
+SLOW = {Alike.name, TrainedHeadSource.name}
+"""They read hidden states that no table has; see ``test_alike`` and ``test_slow_sources``."""
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -59,6 +60,7 @@ SETTINGS: Mapping[type, Mapping[str, dict[str, Any]]] = {
         "that forgets": {"max_tokens": 200, "shortest": 1},
         "that forgets at once": {"max_tokens": 1, "shortest": 1},
     },
+    Datastore: {"as it is": {}, "short": {"longest": 3, "shortest": 1}, "long": {"longest": 64}},
     NGrams: {
         "as it is": {},
         "that forgets": {"order": 3, "fresh": 0.4, "max_contexts": 30},
@@ -74,9 +76,23 @@ def settings_of(source: type) -> Mapping[str, dict[str, Any]]:
     return SETTINGS.get(source, {"as it is": {}})
 
 
+def texts_of(model: TableModel) -> list[list[int]]:
+    """What the model goes on with, with some chance, from each of its tokens; one is unknown."""
+    chance, found = random.Random(0), []
+    likely = model.logits[:, : VOCAB - 1].topk(3).indices.tolist()
+    for first in range(VOCAB - 1):
+        text = [first]
+        while len(text) < 50:
+            text.append(chance.choice(likely[text[-1]]))
+        found.append(text)
+    return found
+
+
 def made(source: type, settings: dict[str, Any], model: TableModel) -> Source:
     if source is BigramPrior:
         return BigramPrior.of(model, known=VOCAB - 5, ranks=8)
+    if source is Datastore:
+        return Datastore(TokenIndex.of(texts_of(model), VOCAB - 1), **settings)
     return source(**settings)
 
 

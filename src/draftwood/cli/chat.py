@@ -31,6 +31,7 @@ HELP = {
 
 @click.command(short_help="Talk with a model.")
 @options.model_options
+@options.datastore
 @click.option(
     "--method",
     default=options.DEFAULT_METHOD,
@@ -50,6 +51,7 @@ def chat(
     model: str,
     draft_model: str | None,
     drafter: str | None,
+    datastore: str | None,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -73,8 +75,10 @@ def chat(
     # both may be there for a later /method
     needed = draft_model if methods.uses_draft_model(method) else None
     learnt = drafter if methods.uses_drafter(method) else None
-    options.check_methods([method], needed, inexact, learnt)
-    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
+    texts = datastore if methods.uses_datastore(method) else None
+    options.check_methods([method], needed, inexact, learnt, texts)
+    weights = (model, draft_model, dtype, device, cache, drafter)
+    loaded = options.LoadedModels(*weights, datastore=datastore)
     interactive = sys.stdin.isatty()
     options_of_texts = {"exact": not inexact, **decoding}
     conversation = Conversation(loaded, method, options_of_texts, interactive, show_tree)

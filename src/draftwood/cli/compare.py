@@ -58,6 +58,7 @@ class Result:
     help="One prompt per line; with the ending .jsonl one object per line, with prompt or turns.",
 )
 @options.model_options
+@options.datastore
 @options.max_new_tokens(64)
 @options.temperature
 @click.option(
@@ -77,6 +78,7 @@ def compare(
     model: str,
     draft_model: str | None,
     drafter: str | None,
+    datastore: str | None,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -95,8 +97,9 @@ def compare(
       draftwood compare --prompts-file prompts.txt --methods rsd-s --draft-model SMALLER --json
     """
     wanted = _prompts(prompts, prompts_file)
-    options.check_methods(methods, draft_model, inexact, drafter)
-    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
+    options.check_methods(methods, draft_model, inexact, drafter, datastore)
+    weights = (model, draft_model, dtype, device, cache, drafter)
+    loaded = options.LoadedModels(*weights, datastore=datastore)
     models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}
     results = run(models, wanted, {"exact": not inexact, **decoding})
     if as_json:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Write a text for a prompt.")
 @click.argument("prompt")
 @options.model_options
+@options.datastore
 @click.option(
     "--method",
     default=options.DEFAULT_METHOD,
@@ -63,6 +64,7 @@ def generate(
     model: str,
     draft_model: str | None,
     drafter: str | None,
+    datastore: str | None,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -86,13 +88,13 @@ def generate(
       draftwood generate "Name a colour." --temperature 1 --answers 3
       draftwood generate "Describe Ada Lovelace." --json-schema person.json
     """
-    options.check_methods([method], draft_model, inexact, drafter)
+    options.check_methods([method], draft_model, inexact, drafter, datastore)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     processes.run_over(tp, model, dtype, device)
     if processes.leads():
         prompt = read_prompt(prompt)
-    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter, tp)
+    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter, tp, datastore)
     lm = loaded.using(method, measure=False)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)

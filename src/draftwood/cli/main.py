@@ -14,6 +14,7 @@ from draftwood.cli.bench import bench
 from draftwood.cli.chat import chat
 from draftwood.cli.check import check
 from draftwood.cli.compare import compare
+from draftwood.cli.datastore import datastore
 from draftwood.cli.demo import demo
 from draftwood.cli.fetch import fetch
 from draftwood.cli.generate import generate
@@ -181,6 +182,7 @@ COMMANDS = (
         tune,
         plan,
         train,
+        datastore,
         demo,
     ),
 )

@@ -49,6 +49,11 @@ tp = click.option(
     metavar="N",
     help="Processes that hold the model in parts, one to a GPU where there are any.",
 )
+datastore = click.option(
+    "--datastore",
+    metavar="FILE",
+    help="Texts that auto and suffix copy from too, of 'draftwood datastore build'.",
+)
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
 )
@@ -168,8 +173,9 @@ def check_methods(
     draft_model: str | None,
     inexact: bool = False,
     drafter: str | None = None,
+    datastore: str | None = None,
 ) -> None:
-    """Refuse unknown and lossy methods, missing and unused draft models and drafters.
+    """Refuse unknown and lossy methods, missing and unused draft models, drafters and datastores.
 
     This comes before any weights are loaded.
 
@@ -179,7 +185,12 @@ def check_methods(
     from draftwood import methods
     from draftwood.heads.folder import named
 
-    methods.require(names, draft_model is not None, drafter=named(drafter) is not None)
+    methods.require(
+        names,
+        draft_model is not None,
+        drafter=named(drafter) is not None,
+        datastore=datastore is not None,
+    )
     lossy = [name for name in names if methods.recipe(name).promise == "trades quality"]
     if lossy and not inexact:
         raise ValueError(
@@ -210,6 +221,7 @@ class LoadedModels:
         dtype: of both, likewise, as are the device and the cache.
         drafter: folder of a trained drafter; likewise.
         tp: processes that hold the target in parts.
+        datastore: a file of texts, for the methods that copy from one.
     """
 
     def __init__(
@@ -221,13 +233,16 @@ class LoadedModels:
         cache: str | None = None,
         drafter: str | None = None,
         tp: int = 1,
+        datastore: str | None = None,
     ) -> None:
         import draftwood
         from draftwood.heads.folder import named, open_folder
+        from draftwood.text.datastore import open_datastore
         from draftwood.text.language_model import load_draft_model
 
         given = named(drafter)
         stored = None if given is None else open_folder(given)
+        self.datastore = open_datastore(datastore)
         self.plain = draftwood.load(
             model, method="plain", dtype=dtype, device=device, cache=cache, tp=tp
         )
@@ -242,4 +257,5 @@ class LoadedModels:
 
         draft = self.draft if methods.uses_draft_model(method) else None
         trained = self.trained if methods.uses_drafter(method) else None
-        return self.plain.with_method(method, draft, measure, trained)
+        texts = self.datastore if methods.uses_datastore(method) else None
+        return self.plain.with_method(method, draft, measure, trained, texts)

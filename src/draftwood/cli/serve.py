@@ -53,6 +53,7 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     metavar="JSON",
     help='The three options above as one, for instance {"method": "rsd-s", "model": "..."}.',
 )
+@options.datastore
 @click.option("--dtype", help="int8, int4, bfloat16, float32, ...")
 @click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]")
 @click.option("--cache", help="int8 rounds keys and values to 8 bits, on CPUs.")

@@ -62,7 +62,7 @@ class MultiSource(Drafter):
     """
 
     name: ClassVar[str] = "combined"
-    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "drafter"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "drafter", "datastore"})
     sources: tuple[Source, ...] = (Suffix(), NGrams())
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
@@ -80,6 +80,8 @@ class MultiSource(Drafter):
         prior = resources.prior
         if prior is not None:
             known = (*known, prior)
+        if resources.datastore is not None:
+            known = (*known, resources.datastore)
         if resources.has_drafter:
             known = (*known, TrainedHeadSource.of(resources.drafter, resources.target))
         return cls(known, Budget.of(resources.curve))

@@ -11,7 +11,7 @@ from draftwood.interfaces.drafter import Drafter, Need
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.resources import ExitMaps, Resources
 from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Prior
+from draftwood.interfaces.source import Prior, Source
 from draftwood.interfaces.trained import TrainedHead
 from draftwood.sources.stored_exits import stored_exits
 from draftwood.sources.stored_prior import StoredPrior
@@ -54,6 +54,7 @@ def require(
     draft_model: bool,
     shape: Shape | None = None,
     trained: bool = False,
+    datastore: bool = False,
 ) -> None:
     """Refuse methods that lack a part, and parts that no method uses.
 
@@ -64,11 +65,17 @@ def require(
         draft_model: whether one is given.
         shape: one that is given for each of them.
         trained: whether a trained drafter is given.
+        datastore: whether one is given.
 
     Raises:
         ValueError: with what is wrong and how to mend it.
     """
     _require_models(drafters, draft_model, trained)
+    if datastore and not any("datastore" in drafter.uses for drafter in drafters.values()):
+        raise ValueError(
+            f"{_subject(drafters)} no datastore; leave it out, or choose a method that copies from"
+            " one, for instance auto or suffix"
+        )
     for name, drafter in drafters.items() if shape is not None else ():
         if "shape" not in drafter.uses:
             raise ValueError(f"method {name!r} takes no shape")
@@ -94,8 +101,7 @@ def _require_models(
             f"method {learnt[0]!r} drafts with a trained drafter; name its folder with --drafter"
             " (drafter= in Python), or choose lookup, recycling or suffix, which need none"
         )
-    names = ", ".join(map(repr, drafters))
-    subject = f"method {names} uses" if len(drafters) == 1 else f"methods {names} use"
+    subject = _subject(drafters)
     if draft_model and not any(map(uses_draft_model, drafters.values())):
         raise ValueError(
             f"{subject} no draft model; leave it out, or choose a method that drafts with one, for"
@@ -106,6 +112,11 @@ def _require_models(
             f"{subject} no trained drafter; leave --drafter out, or choose a method that drafts"
             " with one, for instance eagle"
         )
+
+
+def _subject(drafters: Mapping[str, type[Drafter]]) -> str:
+    names = ", ".join(map(repr, drafters))
+    return f"method {names} uses" if len(drafters) == 1 else f"methods {names} use"
 
 
 class LazyResources(Resources):
@@ -119,6 +130,7 @@ class LazyResources(Resources):
             neither.
         prior: likewise.
         drafter: a trained drafter of the target; None without one.
+        datastore: texts of a file; None without one.
     """
 
     def __init__(
@@ -129,9 +141,10 @@ class LazyResources(Resources):
         curve: Seconds | Calibration | None = None,
         prior: Prior | StoredPrior | None = None,
         drafter: TrainedHead | None = None,
+        datastore: Source | None = None,
     ) -> None:
         self._target, self._draft_model, self._shape = target, draft_model, shape
-        self._drafter = drafter
+        self._drafter, self._datastore = drafter, datastore
         self._curve, self._prior = curve, prior
 
     @property
@@ -179,3 +192,7 @@ class LazyResources(Resources):
     @property
     def exits(self) -> ExitMaps | None:
         return stored_exits(self._prior) if isinstance(self._prior, StoredPrior) else None
+
+    @property
+    def datastore(self) -> Source | None:
+        return self._datastore

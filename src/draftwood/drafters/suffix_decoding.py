@@ -8,6 +8,7 @@ from draftwood.drafters.multi_source import MultiSource
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need
 from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
+from draftwood.interfaces.source import Source
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.earlier_texts import EarlierTexts
 from draftwood.sources.suffix import Suffix
@@ -28,26 +29,29 @@ class SuffixDecoding(Drafter):
     Args:
         suffix: how the request's own text is searched.
         earlier: how texts of earlier requests are searched; None forgets them.
+        datastore: texts of a file that are searched too.
         budget: what a forward pass costs on this machine.
         estimator: how matches become estimates; None takes what was learnt for greedy or for drawn
             texts.
     """
 
     name: ClassVar[str] = "suffix"
-    uses: ClassVar[frozenset[Need]] = frozenset({"curve"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "datastore"})
     suffix: Suffix = field(default_factory=Suffix)
     earlier: EarlierTexts | None = None
+    datastore: Source | None = None
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(budget=Budget.of(resources.curve))
+        return cls(datastore=resources.datastore, budget=Budget.of(resources.curve))
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         return MultiSource.labels(shape)
 
     def start(self, request: DraftRequest) -> DraftSession:
-        sources = (self.suffix,) if self.earlier is None else (self.suffix, self.earlier)
-        return MultiSource(sources, self.budget, self.estimator).start(request)
+        sources: list[Source] = [self.suffix]
+        sources += [each for each in (self.earlier, self.datastore) if each is not None]
+        return MultiSource(tuple(sources), self.budget, self.estimator).start(request)

@@ -146,7 +146,7 @@ class DraftSession(ABC):
         """
 
 
-Need = Literal["draft-model", "drafter", "shape", "curve", "prior", "exits", "layers"]
+Need = Literal["draft-model", "drafter", "shape", "curve", "prior", "datastore", "exits", "layers"]
 """A part of ``Resources``, as drafters name it; ``layers``: a target that can be run in part."""
 
 

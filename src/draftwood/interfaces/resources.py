@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Prior
+from draftwood.interfaces.source import Prior, Source
 from draftwood.interfaces.trained import TrainedHead
 
 
@@ -77,3 +77,8 @@ class Resources(ABC):
     @abstractmethod
     def exits(self) -> ExitMaps | None:
         """What the target would say after some of its layers; None where nobody fitted it."""
+
+    @property
+    @abstractmethod
+    def datastore(self) -> Source | None:
+        """Texts of a file that drafts may be copied from; None where none was given."""

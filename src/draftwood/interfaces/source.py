@@ -131,12 +131,14 @@ class NativeSource:
         evidence: the kinds of evidence that it states, in the order in which C++ counts them.
         shared: a ``native.drafting.SharedState`` of several requests, or anything that has to stay
             in memory with the source.
+        hidden: layers whose hidden states it reads, of every forward pass.
     """
 
     kind: str
     settings: ctypes.Structure
     evidence: tuple[Evidence, ...]
     shared: object = None
+    hidden: tuple[int, ...] = ()
 
 
 @runtime_checkable

@@ -114,6 +114,21 @@ def _in_parts(
     return LoadedModel(model, read.tokenizer, read.path, f"{label}, {processes} processes")
 
 
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of the model of this name; reads no weights where the files allow it.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    from transformers import AutoTokenizer
+
+    described = hub.blocks_of(name)
+    with quiet_transformers():
+        if described is not None:
+            return tokenizer_of(described)
+        return AutoTokenizer.from_pretrained(hub.folder_of(name))
+
+
 def load_format(name: str, format: str, device: str | torch.device | None = None) -> LoadedModel:
     """The model in a dtype, or in a dtype and a cache as ``LoadedModel.dtype`` tells them."""
     dtype, plus, cache = format.partition("+")

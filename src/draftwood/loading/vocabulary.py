@@ -1,5 +1,6 @@
 """Whether two tokenizers speak the same tokens."""
 
+import hashlib
 from typing import Protocol, runtime_checkable
 
 from draftwood.validation import require_like_size
@@ -8,6 +9,12 @@ from draftwood.validation import require_like_size
 @runtime_checkable
 class Vocabulary(Protocol):
     def get_vocab(self) -> dict[str, int]: ...
+
+
+def vocabulary_digest(tokenizer: Vocabulary) -> str:
+    """The SHA-256 of all tokens with their ids, which tells what a list of ids means."""
+    tokens = sorted((number, token) for token, number in tokenizer.get_vocab().items())
+    return hashlib.sha256(repr(tokens).encode()).hexdigest()
 
 
 def require_same_vocabulary(target: Vocabulary, draft: Vocabulary) -> None:

@@ -12,6 +12,7 @@ from draftwood.methods.registry import (
     needs_layers,
     recipe,
     require,
+    uses_datastore,
     uses_draft_model,
     uses_drafter,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "needs_layers",
     "recipe",
     "require",
+    "uses_datastore",
     "uses_draft_model",
     "uses_drafter",
 ]

@@ -9,7 +9,7 @@ from draftwood.drafters import resources
 from draftwood.engine.method import Method
 from draftwood.interfaces.drafter import Need
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.source import Prior
+from draftwood.interfaces.source import Prior, Source
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.methods.parts import known_parts
 from draftwood.methods.recipes import Recipe
@@ -65,6 +65,11 @@ def needs_layers(method: str | Recipe) -> bool:
     return resources.needs_layers(recipe(method).drafter)
 
 
+def uses_datastore(method: str | Recipe) -> bool:
+    """Whether a method copies from a datastore where one is given."""
+    return "datastore" in recipe(method).drafter.uses
+
+
 def lacking(method: str | Recipe, draft_model: bool, drafter: bool) -> Need | None:
     """What a method cannot do without and does not get, under its option's name; None if nothing.
 
@@ -80,6 +85,7 @@ def require(
     draft_model: bool,
     shape: Shape | None = None,
     drafter: bool = False,
+    datastore: bool = False,
 ) -> None:
     """Refuse methods that lack a part, and parts that none of them uses. Costs no weights.
 
@@ -87,14 +93,15 @@ def require(
         ValueError: with what is wrong and how to mend it.
     """
     built = [method.name for method in methods if isinstance(method, Method)]
-    if built and (draft_model or drafter or shape is not None):
+    if built and (draft_model or drafter or datastore or shape is not None):
         raise ValueError(
             f"method {built[0]!r} is built already and takes no further parts; leave out draft"
-            " model, drafter and shape"
+            " model, drafter, datastore and shape"
         )
     wanted = [recipe(method) for method in methods if not isinstance(method, Method)]
     if wanted:
-        resources.require({each.name: each.drafter for each in wanted}, draft_model, shape, drafter)
+        drafters = {each.name: each.drafter for each in wanted}
+        resources.require(drafters, draft_model, shape, drafter, datastore)
 
 
 def build(
@@ -106,6 +113,7 @@ def build(
     curve: Seconds | Calibration | None = None,
     prior: Prior | StoredPrior | None = None,
     drafter: TrainedHead | None = None,
+    datastore: Source | None = None,
 ) -> Method:
     """A method for a target.
 
@@ -119,12 +127,14 @@ def build(
         prior: the model's bigrams, or what measures them, for methods that draft with them; they do
             without where it is None.
         drafter: a trained drafter of the target, for the methods that draft with one.
+        datastore: texts of a file, for the methods that copy from them.
 
     Raises:
         ValueError: for an unknown name, a missing draft model or one of another vocabulary, a
             missing drafter or one of another target, and for parts that would not be used.
     """
-    require([method], draft_model is not None, shape, drafter is not None)
+    given = draft_model is not None, shape, drafter is not None, datastore is not None
+    require([method], *given)
     if isinstance(method, Method):
         return method
     wanted = recipe(method)
@@ -133,7 +143,7 @@ def build(
     if drafter is not None:
         drafter.target.require(TargetMark.of(target, "this model"))
     found = resources.LazyResources(
-        target, draft_model, shape or wanted.shape, curve, prior, drafter
+        target, draft_model, shape or wanted.shape, curve, prior, drafter, datastore
     )
     return Method(
         wanted.drafter.build(found), verifier or wanted.verifier, wanted.name, wanted.otherwise

@@ -1,7 +1,9 @@
 // What drafting.py calls, and the kinds of sources it may ask for.
 #include "foreign.h"
 #include "merging.h"
+#include "sources/alike.h"
 #include "sources/bigram_prior.h"
+#include "sources/datastore.h"
 #include "sources/earlier_texts.h"
 #include "sources/n_grams.h"
 #include "sources/suffix.h"
@@ -35,7 +37,9 @@ SourceKind source_kind() {
 }
 
 const SourceKind SOURCE_KINDS[] = {
+    source_kind<AlikeSource>(),
     source_kind<BigramPriorSource>(),
+    source_kind<DatastoreSource>(),
     source_kind<EarlierTextsSource>(),
     source_kind<NGramsSource>(),
     source_kind<SuffixSource>(),

@@ -15,6 +15,7 @@ from draftwood.models.prefixes import Prefixes
 from draftwood.serve.jobs import Speculation
 from draftwood.serve.settings import ServeSettings
 from draftwood.storage.memory import available_memory
+from draftwood.text.datastore import open_datastore
 from draftwood.text.language_model import LanguageModel, load, load_draft_model
 
 LEAST_TOKENS = 64
@@ -36,6 +37,7 @@ class LoadedTarget:
         self._trained: TrainedHead | str | None = settings.drafter
         given = named(settings.drafter)
         stored = None if given is None else open_folder(given)
+        self._texts = open_datastore(settings.datastore)
         self._require(settings.method)
         where: dict[str, Any] = {
             name: getattr(settings, name) for name in ("dtype", "device", "cache")
@@ -66,7 +68,10 @@ class LoadedTarget:
         if (owner, name) not in self._known:
             draft = self._draft if methods.uses_draft_model(name) else None
             trained = self._trained if methods.uses_drafter(name) else None
-            self._known[owner, name] = self.plain.with_method(name, draft, drafter=trained)
+            texts = self._texts if methods.uses_datastore(name) else None
+            self._known[owner, name] = self.plain.with_method(
+                name, draft, drafter=trained, datastore=texts
+            )
         found = self._known[owner, name]
         return found if wanted.budget is None else _with_budget(found, wanted.budget)
 

@@ -127,7 +127,8 @@ class ReplicaSet:
 
     def _of_each(self, settings: ServeSettings) -> ServeSettings:
         """The same for a process that may run in another directory, with a GPU that Ray chose."""
-        named = {name: getattr(settings, name) for name in ("model", "draft_model", "drafter")}
+        files = ("model", "draft_model", "drafter", "datastore")
+        named = {name: getattr(settings, name) for name in files}
         paths = {name: Path(value).expanduser() for name, value in named.items() if value}
         found = {name: str(path.resolve()) for name, path in paths.items() if path.exists()}
         return replace(

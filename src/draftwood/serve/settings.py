@@ -30,6 +30,8 @@ class ServeSettings:
         method: how texts are decoded where a request does not say.
         draft_model: for methods that draft with a second model, as ``model``.
         drafter: for methods that draft with a trained drafter: its folder or name.
+        datastore: for methods that copy from texts of files: what ``draftwood datastore build``
+            made of them. All requests copy from it.
         dtype: as for ``draftwood.load``, as are the device and the cache.
         max_batch: texts that are written at the same time.
         max_queue: requests that wait for a place; further ones are sent away.
@@ -55,6 +57,7 @@ class ServeSettings:
     method: str = "auto"
     draft_model: str | None = None
     drafter: str | None = None
+    datastore: str | None = None
     dtype: str | None = None
     device: str | None = None
     cache: str | None = None

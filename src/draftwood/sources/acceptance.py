@@ -26,7 +26,7 @@ LOG_WEIGHTS = {
     },
     **{
         Evidence(source, tokens): log_weight
-        for source in ("suffix", "earlier-texts")
+        for source in ("suffix", "earlier-texts", "datastore")
         for tokens, log_weight in enumerate((-2.3, -0.7, 0.2, 0.7, 0.2, 0.5, 0.7, 2.2), start=1)
     },
 }

@@ -4,6 +4,7 @@ import ctypes
 import threading
 from dataclasses import dataclass, field
 from typing import ClassVar
+from weakref import ref
 
 from draftwood.interfaces.drafter import DraftRequest
 from draftwood.interfaces.source import Candidates, NativeSource, SourceSession, TargetUpdate
@@ -25,11 +26,12 @@ from draftwood.validation import positive
 class Memory:
     """Texts of requests in one automaton.
 
-    Each request reads the automaton that was there when the request started.
+    Each request reads the automaton that was there when the request started. A younger one is
+    filled beside it before there are too many texts, and then takes its place, so that no request
+    waits while another one is built.
 
     Args:
-        max_tokens: tokens remembered; beyond, the automaton is built again of the newest half,
-            about 3 s per million tokens.
+        max_tokens: tokens remembered; beyond, two thirds of them are forgotten.
         deepest: tokens of the longest match.
 
     Attributes:
@@ -41,44 +43,44 @@ class Memory:
         self.max_tokens, self.deepest = max_tokens, deepest
         self.lock = threading.Lock()
         self.automaton = SuffixAutomaton(deepest)
-        self.texts: list[list[int]] = []  # they grow while their requests are served
-        self.read: list[int] = []  # how much of each is in the automaton
+        self.younger: SuffixAutomaton | None = None
+        # by request what is not yet in the automaton
+        self.news: list[tuple[ref[object], list[int]]] = []
 
-    def open(self) -> tuple[list[int], SuffixAutomaton]:
+    def open(self, request: object) -> tuple[list[int], SuffixAutomaton]:
         """Take in what was written since the last call.
 
+        Args:
+            request: that will write, for as long as it is referred to.
+
         Returns:
-            An empty text for one more request to write to, and the automaton for it to read.
+            An empty text for it to write to, and the automaton for it to read.
         """
         with self.lock:
-            for number, text in enumerate(self.texts):
-                self._append(text[self.read[number] :])
-                self.read[number] = len(text)
-            if self.automaton.length > self.max_tokens:
-                self._forget()
-            self.texts.append([])
-            self.read.append(0)
-            return self.texts[-1], self.automaton
+            for _, text in self.news:
+                self._take_in(text)
+            self.news = [each for each in self.news if each[0]() is not None]
+            self.news.append((ref(request), []))
+            return self.news[-1][1], self.automaton
 
-    def _append(self, tokens: list[int]) -> None:
-        for token in [*tokens, BREAK] if tokens else []:
-            self.automaton.append(token)
-
-    def _forget(self) -> None:
-        """Build a new automaton; requests under way keep the old one."""
-        first, tokens = len(self.texts), 0
-        while first > 0 and tokens + len(self.texts[first - 1]) <= kept_tokens(self.max_tokens):
-            first -= 1
-            tokens += len(self.texts[first]) + 1
-        self.texts, self.read = self.texts[first:], self.read[first:]
-        self.automaton = SuffixAutomaton(self.deepest)
-        for text in self.texts:
-            self._append(text)
+    def _take_in(self, text: list[int]) -> None:
+        if not text:
+            return
+        kept = kept_tokens(self.max_tokens)
+        if self.younger is None and self.automaton.length > self.max_tokens - kept:
+            self.younger = SuffixAutomaton(self.deepest)
+        for automaton in filter(None, (self.automaton, self.younger)):
+            for token in (*text, BREAK):
+                automaton.append(token)
+        text.clear()
+        while self.automaton.length > self.max_tokens:  # requests under way keep the old one
+            self.automaton = self.younger or SuffixAutomaton(self.deepest)
+            self.younger = None
 
 
 def kept_tokens(max_tokens: int) -> int:
     """Tokens that are remembered on, once there were more than those."""
-    return max_tokens // 2
+    return max_tokens // 3
 
 
 class CEarlierTextsSettings(ctypes.Structure):
@@ -99,7 +101,7 @@ class EarlierTexts:
     and their texts stay in memory, so give each user a drafter of their own.
 
     Args:
-        max_tokens: tokens remembered, about 1 kB each.
+        max_tokens: tokens remembered, in C++ some 50 bytes each, in Python 1 kB and more.
         longest: matches of so many tokens and more count alike.
         shortest: shorter matches draft nothing.
     """
@@ -138,7 +140,7 @@ class EarlierTexts:
 class _EarlierTextsSession:
     def __init__(self, config: EarlierTexts, memory: Memory) -> None:
         self.shortest = config.shortest
-        self.text, self.automaton = memory.open()
+        self.text, self.automaton = memory.open(self)
         self.lock = memory.lock
         self.kinds = kinds_of(config.name, config.longest)
         self.match: Match = (0, 0)

@@ -73,6 +73,7 @@ class NativeMerger:
                 return
             native = session.native()
             self._read(session.hidden)
+        self._read(native.hidden)
         numbers = [self.evidence[kind] for kind in native.evidence]
         self.drafting.add_source(native.kind, native.settings, native.shared, numbers)
         self.reads_rows |= source.reads_logits

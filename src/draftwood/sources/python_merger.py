@@ -80,7 +80,8 @@ class PythonMerger:
         sessions = [source.start(request) for source in sources]
         self.slow = [each for each in sessions if isinstance(each, SlowSession)]
         self.sessions = [each for each in sessions if each not in self.slow] + self.slow
-        self.hidden = tuple(dict.fromkeys(layer for each in self.slow for layer in each.hidden))
+        read = [layer for each in sessions for layer in getattr(each, "hidden", ())]
+        self.hidden = tuple(dict.fromkeys(read))
         self.estimates, self.gains = estimator.start(), AskingGains(estimator.asking)
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng

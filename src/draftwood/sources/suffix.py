@@ -23,7 +23,7 @@ VARIED = 32  # a match followed by more different tokens than this says nothing
 WIDEST = 4  # continuations of a match that are drafted
 RECENT = 1.0  # occurrences that the newest one is worth besides its own
 UNSEEN = 0.2  # occurrences that all the continuations not seen are worth
-INDEXED = 16  # where more tokens follow a state, C++ finds them by a table
+INDEXED = 32  # where more tokens follow a state, C++ finds them by a table
 
 
 class SuffixAutomaton:

@@ -31,8 +31,10 @@ from draftwood.methods import Recipe
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling
+from draftwood.sources.stored_index import StoredIndex
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.text.builder import StopStrings
+from draftwood.text.datastore import datastore_for, open_datastore
 from draftwood.text.prompts import (
     Prompt,
     Tokens,
@@ -41,6 +43,7 @@ from draftwood.text.prompts import (
     require_prompt,
     several_prompts,
     token_ids,
+    usual_text,
 )
 from draftwood.text.stream import Generation, Stream
 from draftwood.validation import require_flag, require_whole, stop_strings
@@ -83,7 +86,7 @@ class LanguageModel(InProcess):
     ) -> None:
         self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
         self.calibration = calibration or Calibration(model)
-        self.prior = prior or StoredPrior(model, _usual_text(tokenizer), self.calibration.folder)
+        self.prior = prior or StoredPrior(model, usual_text(tokenizer), self.calibration.folder)
         self.grammars = grammars or Compiler(tokenizer, model.vocab_size, self.end_tokens)
 
     def with_method(
@@ -92,6 +95,7 @@ class LanguageModel(InProcess):
         draft_model: Model | None = None,
         measure: bool = True,
         drafter: str | Path | TrainedHead | None = None,
+        datastore: str | Path | StoredIndex | None = None,
     ) -> "LanguageModel":
         """The same model, decoded by another method.
 
@@ -104,7 +108,10 @@ class LanguageModel(InProcess):
                 ``heads.folder.load`` gave. None takes the one that comes with draftwood for this
                 model, if the method can do without and the model runs natively; ``none`` takes
                 none.
+            datastore: for methods that copy from one: its file, which ``draftwood datastore
+                build`` makes, or what ``text.datastore.open_datastore`` gave.
         """
+        texts = open_datastore(datastore)
         chosen = methods.build(
             method,
             self.model,
@@ -112,6 +119,7 @@ class LanguageModel(InProcess):
             curve=self.calibration if measure or self.calibration.is_known else None,
             prior=self.prior if measure or self.prior.is_known else None,
             drafter=self._trained(method, drafter),
+            datastore=texts and datastore_for(texts, self.tokenizer, self.model.vocab_size),
         )
         return LanguageModel(
             *(self.model, self.tokenizer, chosen, self.name),
@@ -321,6 +329,7 @@ def load(
     method: str | Recipe | Method = DEFAULT_METHOD,
     draft_model: "str | PreTrainedModel | Model | None" = None,
     drafter: str | Path | TrainedHead | None = None,
+    datastore: str | Path | StoredIndex | None = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
     cache: str | None = None,
@@ -336,6 +345,8 @@ def load(
         draft_model: for methods that draft with a second model, given like ``model``.
         drafter: for methods that draft with a trained drafter: its folder, or what
             ``heads.folder.load`` gave; see ``LanguageModel.with_method``.
+        datastore: for methods that copy from texts of files: what ``draftwood datastore build``
+            made of them.
         dtype: for instance ``float32``, ``int8`` or ``int4``; None takes int8 on CPUs for weights
             that were quantised before, else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
@@ -351,19 +362,26 @@ def load(
     Raises:
         TypeError: for a curve that is no function.
         ValueError: for unknown names, unsupported architectures, mismatched vocabularies and a
-            drafter that is not whole or belongs to another model.
+            drafter or datastore that is not whole or belongs to another model.
     """
     # before anything is loaded
     given = named(drafter)
-    methods.require([method], draft_model is not None, drafter=given is not None)
+    methods.require(
+        [method],
+        draft_model is not None,
+        drafter=given is not None,
+        datastore=datastore is not None,
+    )
     stored = None if given is None else _opened(given)
+    texts = open_datastore(datastore)
     plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device, cache)
     elif draft_model is not None:
         draft = draft_model
-    return plain.with_method(method, draft, drafter=drafter if stored is None else _read(stored))
+    trained = drafter if stored is None else _read(stored)
+    return plain.with_method(method, draft, drafter=trained, datastore=texts)
 
 
 def _opened(drafter: str | Path | TrainedHead) -> StoredHead | TrainedHead:
@@ -434,24 +452,3 @@ def _require_name(cache: str | None) -> None:
             f"cache={cache!r} is for models that draftwood loads itself; give the model by its name"
             " or folder, or leave cache out"
         )
-
-
-QUESTION, ANSWER = (
-    "Explain it to me, please.",
-    "Certainly! Here is what you asked for, in a few words. ",
-)
-
-
-def _usual_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The beginning of a text such as the model usually writes.
-
-    It is an answer in a chat where the model can chat.
-    """
-    start: list[int] = []
-    if tokenizer.chat_template is not None:
-        start = encode_chat(tokenizer, [{"role": "user", "content": QUESTION}])
-    else:
-        # what a text starts with, or what is between texts
-        edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-        start = [token for token in edges if isinstance(token, int)][:1]
-    return [*start, *encode_text(tokenizer, ANSWER, add_special_tokens=False)] or [0]

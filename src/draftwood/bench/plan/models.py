@@ -15,6 +15,7 @@ class Models:
         threads: that PyTorch uses; None leaves it its own choice.
         cache: as ``draftwood.load`` takes it.
         drafter: folder of a trained drafter; None without one.
+        datastore: file of texts for the methods that copy from one; None without one.
     """
 
     model: str
@@ -24,3 +25,4 @@ class Models:
     threads: int | None = None
     cache: str | None = None
     drafter: str | None = None
+    datastore: str | None = None

@@ -129,6 +129,7 @@ class RunInfo:
             None in records of earlier versions, and where they came from no folder.
         draft_weights: likewise of the draft model.
         drafter_weights: likewise of the trained drafter.
+        datastore: file of texts that methods copied from; None without one.
         peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key``
             and a ``reason`` each.
         resumed: later starts: ``command``, ``commit``, ``started``.
@@ -154,6 +155,7 @@ class RunInfo:
     draft_weights: str | None = None
     drafter: str | None = None
     drafter_weights: str | None = None
+    datastore: str | None = None
     peers: dict[str, dict[str, Any]] = field(default_factory=dict)
     resumed: list[dict[str, Any]] = field(default_factory=list)
 

@@ -69,6 +69,7 @@ def describe(
         draft_weights=weights["draft_weights"],
         drafter=models.drafter,
         drafter_weights=weights["drafter_weights"],
+        datastore=models.datastore,
     )
 
 

@@ -50,6 +50,7 @@ def start_of(order: "Order", bench: Workbench, prompts: PromptSet, rule: str) ->
         "model": order.models.model,
         "draft_model": order.models.draft_model,
         "drafter": order.models.drafter,
+        "datastore": order.models.datastore,
         "dtype": bench.dtype,
         "peers": list(order.peers),
     }

@@ -22,6 +22,7 @@ from draftwood.bench.run.resume import begin_or_go_on, start_of
 from draftwood.bench.run.trees import write_trees
 from draftwood.bench.run.workbench import Workbench
 from draftwood.heads.folder import named, open_folder
+from draftwood.text.datastore import open_datastore
 
 
 def run(order: Order, progress: Progress | None = None) -> RunInfo:
@@ -129,9 +130,15 @@ def _check(order: Order) -> None:
     cells, settings = order.protocol.cells(), order.protocol.settings
     compared = [cell.varied for cell in cells if cell.method != PLAIN]
     drafter = named(order.models.drafter)
-    methods.require(compared, order.models.draft_model is not None, drafter=drafter is not None)
+    methods.require(
+        compared,
+        order.models.draft_model is not None,
+        drafter=drafter is not None,
+        datastore=order.models.datastore is not None,
+    )
     if drafter is not None:
         open_folder(drafter)
+    open_datastore(order.models.datastore)
     lossy = [recipe.name for recipe in compared if recipe.promise == "trades quality"]
     if lossy and settings.exact:
         raise ValueError(

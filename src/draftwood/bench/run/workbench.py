@@ -26,7 +26,9 @@ from draftwood.heads.folder import TrainedHead
 from draftwood.interfaces.model import Model
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.sampling import Sampling
+from draftwood.sources.stored_index import StoredIndex
 from draftwood.stats import Stats, Step
+from draftwood.text.datastore import open_datastore
 from draftwood.text.language_model import LanguageModel, load, load_draft_model
 from draftwood.text.prompts import encode_chat, encode_text
 
@@ -91,6 +93,11 @@ class Workbench:
         name = folder.named(self.models.drafter)
         return None if name is None else folder.load(name)
 
+    @cached_property
+    def texts(self) -> StoredIndex | None:
+        """The datastore; None without one."""
+        return open_datastore(self.models.datastore)
+
     @property
     def tokenizer(self) -> Any:
         """Of the target."""
@@ -133,7 +140,12 @@ class Workbench:
         as_named = cell.shape is None and cell.verifier is None and cell.drafter is None
         method = cell.method if as_named else cell.varied
         # records name all that was used, so nothing is taken that was not asked for
-        return self.plain.with_method(method, draft, drafter=trained or folder.LEFT_OUT)
+        return self.plain.with_method(
+            method,
+            draft,
+            drafter=trained or folder.LEFT_OUT,
+            datastore=self.texts if methods.uses_datastore(cell.varied) else None,
+        )
 
     def encode(self, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:
         """Token ids of the turn after these answers, with all that was said before."""

@@ -122,7 +122,8 @@ def _tell_of_waiting(
 
 def _found_anywhere(models: Models) -> Models:
     """The same models where folders are named from another directory than this one."""
-    named = {name: getattr(models, name) for name in ("model", "draft_model", "drafter")}
+    files = ("model", "draft_model", "drafter", "datastore")
+    named = {name: getattr(models, name) for name in files}
     paths = {name: Path(value).expanduser() for name, value in named.items() if value}
     return replace(
         models, **{name: str(path.resolve()) for name, path in paths.items() if path.exists()}

@@ -1,6 +1,7 @@
 // What followed the newest tokens in texts of earlier requests: sources/earlier_texts.py.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 
@@ -15,17 +16,13 @@ struct EarlierTextsSettings {
     int64_t kept_tokens;  // once there were more than those
 };
 
-// Texts of requests in one automaton.
+// Texts of requests in one automaton: Memory of earlier_texts.py.
 struct TextMemory {
     using Tokens = std::vector<int32_t>;
-    struct Text {
-        std::shared_ptr<Tokens> tokens;  // they grow while their request runs
-        size_t read;  // how much of them is in the automaton
-    };
     const EarlierTextsSettings settings;
     std::mutex reading;  // several requests may share the memory
-    std::shared_ptr<SuffixAutomaton> automaton;
-    std::vector<Text> texts;
+    std::shared_ptr<SuffixAutomaton> automaton, younger;
+    std::vector<std::shared_ptr<Tokens>> news;  // of requests, not yet in the automaton
 
     explicit TextMemory(const EarlierTextsSettings& settings)
         : settings(settings), automaton(std::make_shared<SuffixAutomaton>(settings.match)) {}
@@ -33,31 +30,31 @@ struct TextMemory {
     // Take in what was written since the last call; returns an empty text for one more request to
     // write to. `automaton` is then the one for it to read. The caller holds the lock.
     std::shared_ptr<Tokens> open() {
-        for (Text& text : texts) take_in(text);
-        if (automaton->length > settings.max_tokens) forget();
-        texts.push_back({std::make_shared<Tokens>(), 0});
-        return texts.back().tokens;
+        for (auto& text : news) take_in(*text);
+        news.erase(std::remove_if(news.begin(), news.end(),
+                                  [](auto& text) { return text.use_count() == 1; }),
+                   news.end());
+        news.push_back(std::make_shared<Tokens>());
+        return news.back();
     }
 
-    void take_in(Text& text) {
-        if (text.read == text.tokens->size()) return;
-        while (text.read < text.tokens->size()) automaton->append((*text.tokens)[text.read++]);
-        automaton->append(settings.match.separator);
-    }
-
-    // Build a new automaton of the newest texts; requests under way keep the old one.
-    void forget() {
-        size_t first = texts.size();
-        int64_t tokens = 0;
-        while (first > 0 &&
-               tokens + (int64_t)texts[first - 1].tokens->size() <= settings.kept_tokens)
-            tokens += texts[--first].tokens->size() + 1;
-        texts.erase(texts.begin(), texts.begin() + first);
-        automaton = std::make_shared<SuffixAutomaton>(settings.match);
-        for (Text& text : texts) {
-            text.read = 0;
-            take_in(text);
+    void take_in(Tokens& text) {
+        if (text.empty()) return;
+        if (!younger && automaton->length() > settings.max_tokens - settings.kept_tokens)
+            younger = std::make_shared<SuffixAutomaton>(settings.match);
+        for (SuffixAutomaton* each : {automaton.get(), younger.get()}) {
+            if (!each) continue;
+            for (int32_t token : text) each->append(token);
+            each->append(settings.match.separator);
         }
+        Tokens().swap(text);
+        while (automaton->length() > settings.max_tokens) forget();
+    }
+
+    // Requests under way keep the old automaton.
+    void forget() {
+        automaton = younger ? younger : std::make_shared<SuffixAutomaton>(settings.match);
+        younger.reset();
     }
 };
 

@@ -1,0 +1,157 @@
+"""A datastore's file: a sorted index and what it was made of, written whole or not at all."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from draftwood.sources.token_index import TokenIndex
+from draftwood.storage.atomic import explain_write_errors, write_file
+from draftwood.storage.safetensors import read_header
+
+FORMAT, VERSION = "draftwood-datastore", 1
+AGAIN = "build it again with 'draftwood datastore build'"
+SAYS, CHECKSUM = "says", "sha256"
+ARRAYS = tuple(each.name for each in fields(TokenIndex))
+TYPES = (np.int32, np.int32, np.int32, np.uint8)
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """What a datastore says of itself.
+
+    Attributes:
+        model: by whose tokenizer its tokens were made, as it was named.
+        vocabulary: digest of the tokenizer's vocabulary.
+        texts: files that it holds.
+        tokens: of them all.
+        characters: likewise.
+    """
+
+    model: str
+    vocabulary: str
+    texts: int
+    tokens: int
+    characters: int
+
+
+@dataclass(frozen=True, eq=False)
+class StoredIndex:
+    """A datastore's file that was opened.
+
+    Attributes:
+        facts: what it says of itself.
+        index: the texts; its arrays are mapped, so that memory holds what is looked up.
+    """
+
+    facts: StoreFacts
+    index: TokenIndex
+
+
+def write_index(path: Path, stored: StoredIndex) -> None:
+    """Write a datastore's file; it takes the place of one that is there.
+
+    Raises:
+        OSError: where the disk refuses.
+        ValueError: for a file that is there and is no datastore.
+    """
+    if path.is_file() and not is_datastore(path) and path.stat().st_size:
+        raise ValueError(f"{path} holds something else than a datastore; choose another --output")
+    arrays = dict(zip(ARRAYS, _arrays(stored.index), strict=True))
+    says = {"format": FORMAT, "version": VERSION, **asdict(stored.facts)}
+    told = json.dumps({**says, CHECKSUM: _checksum(says, arrays)})
+    _remove_leftovers(path)
+    write_file(path, lambda partial: save_file(arrays, partial, {SAYS: told}), _explained)
+
+
+def read_index(path: Path) -> StoredIndex:
+    """Open a datastore's file and compare it with its checksum, a second per gigabyte.
+
+    Raises:
+        FileNotFoundError: where there is none.
+        ValueError: for a file that is none, of another version, cut short or changed.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no datastore {path}; {AGAIN}, or name another one")
+    try:
+        read_header(path)
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError):
+        if is_datastore(path):
+            raise ValueError(f"the datastore {path} was cut short; {AGAIN}") from None
+        raise ValueError(f"{path} is no datastore of draftwood; {AGAIN}") from None
+    says = _said(path, metadata)
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    if says.pop(CHECKSUM, None) != _checksum(says, arrays):
+        raise ValueError(f"the datastore {path} was changed since it was built; {AGAIN}")
+    facts = StoreFacts(**{each.name: says[each.name] for each in fields(StoreFacts)})
+    return StoredIndex(facts, TokenIndex(*(arrays[name] for name in ARRAYS)))
+
+
+def is_datastore(path: Path) -> bool:
+    """Whether a file begins as datastores do, whole or not."""
+    with path.open("rb") as file:
+        return FORMAT.encode() in file.read(4096)
+
+
+def _said(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        says = json.loads(metadata[SAYS])
+    except (KeyError, ValueError):
+        raise ValueError(f"{path} is no datastore of draftwood; {AGAIN}") from None
+    if says.get("format") != FORMAT:
+        raise ValueError(f"{path} is no datastore of draftwood; {AGAIN}")
+    if says.get("version") != VERSION:
+        raise ValueError(
+            f"the datastore {path} is of version {says.get('version')}, this draftwood reads"
+            f" {VERSION}; {AGAIN}"
+        )
+    return says
+
+
+def _checksum(says: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """The SHA-256 of all that a file holds."""
+    digest = hashlib.sha256(json.dumps(says, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.data.cast("B"))
+    return digest.hexdigest()
+
+
+def _arrays(index: TokenIndex) -> list[np.ndarray]:
+    return [
+        np.ascontiguousarray(getattr(index, name), dtype=kind)
+        for name, kind in zip(ARRAYS, TYPES, strict=True)
+    ]
+
+
+def _explained(path: Path) -> AbstractContextManager[None]:
+    return explain_write_errors(path, "name another --output")
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what a process left that was killed while it wrote this file."""
+    for partial in path.parent.glob(f".{path.name}.*-*"):
+        owner = partial.name.rpartition(".")[2].partition("-")[0]
+        if owner.isdecimal() and not _runs(int(owner)):
+            partial.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,196 @@
+"""Where tokens stand in texts that do not change: a suffix array of the texts read backwards."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from draftwood.sources.suffix import BREAK, DEEPEST
+
+MOST_TOKENS = 2**31 - 1
+"""Rows are numbers of 32 bits."""
+
+
+class Range(NamedTuple):
+    """The rows of all places behind which the newest tokens of a text stand.
+
+    Attributes:
+        first: row.
+        end: row behind the last.
+        matched: how many of the newest tokens stand there.
+        last: the newest token, where there is any.
+    """
+
+    first: int
+    end: int
+    matched: int
+    last: int
+
+
+@dataclass(frozen=True, eq=False)
+class TokenIndex:
+    """Every place of some texts, sorted by the tokens that stand before it, the nearest first.
+
+    A suffix array (Manber and Myers 1993) of the texts read backwards. What is kept of it is what a
+    look-up reads, 9 bytes per token, in the way of compressed suffix arrays (Grossi and Vitter
+    2000): a token more narrows a range of rows by two searches in one sorted array, and where none
+    is left, the least wider range is that of the neighbours that share most. Texts are told apart
+    by ``BREAK``, which no look-up asks for.
+
+    Attributes:
+        starts: first row of the places behind each token, ``BREAK`` before token 0.
+        rows: for each token the rows that it follows, ascending.
+        following: the token that follows each row, ``BREAK`` at the end of a text.
+        shared: how many of the tokens before a place also stand before that of the row above,
+            ``DEEPEST`` at most.
+    """
+
+    starts: NDArray[np.int32]
+    rows: NDArray[np.int32]
+    following: NDArray[np.int32]
+    shared: NDArray[np.uint8]
+
+    @classmethod
+    def of(
+        cls,
+        texts: Iterable[Sequence[int]],
+        vocab_size: int,
+        told: Callable[[int, int], object] = lambda done, rounds: None,
+    ) -> "TokenIndex":
+        """Sort texts: a few seconds per million tokens, and some 80 bytes per token while it lasts.
+
+        Args:
+            texts: tokens below ``vocab_size``.
+            told: hears how many rounds of sorting are done, and how many there are.
+
+        Raises:
+            ValueError: for texts without tokens, more of them than ``MOST_TOKENS``, and tokens
+                out of range.
+        """
+        tokens = _joined(texts, vocab_size)
+        order, ranks = _sorted(tokens, told)
+        following = np.roll(tokens, -1)[order]
+        sizes = np.bincount(tokens + 1, minlength=vocab_size + 1)
+        return cls(
+            np.concatenate(([0], np.cumsum(sizes))).astype(np.int32),
+            np.argsort(following, kind="stable").astype(np.int32),
+            following,
+            _shared(order, ranks),
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Rows that there are."""
+        return len(self.rows)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that there may be."""
+        return len(self.starts) - 2
+
+    @property
+    def largest(self) -> int:
+        """The largest token that stands in the texts."""
+        return int(np.flatnonzero(np.diff(self.starts))[-1]) - 1
+
+    @property
+    def whole(self) -> Range:
+        """The range where nothing is known of a text."""
+        return Range(0, self.tokens, 0, BREAK)
+
+    def step(self, match: Range, token: int) -> Range:
+        """The range of a text that is one token longer."""
+        if not 0 <= token < self.vocab_size:
+            return self.whole
+        low, high = self._behind(token)
+        if low == high:
+            return self.whole
+        rows = self.rows[low:high]
+        while True:
+            first, end = np.searchsorted(rows, (match.first, match.end)).tolist()
+            if first < end:
+                break
+            match = self._wider(match)
+        deeper = match.matched + 1
+        if deeper > DEEPEST:
+            return self._spread(low + first, low + end, DEEPEST, token)
+        return Range(low + first, low + end, deeper, token)
+
+    def _behind(self, token: int) -> tuple[int, int]:
+        return int(self.starts[token + 1]), int(self.starts[token + 2])
+
+    def _wider(self, match: Range) -> Range:
+        """The least range of fewer tokens."""
+        below = self.shared[match.end] if match.end < self.tokens else 0
+        matched = max(int(self.shared[match.first]), int(below))
+        if matched == 0:
+            return self.whole
+        if matched == 1:
+            return Range(*self._behind(match.last), 1, match.last)
+        return self._spread(match.first, match.end, matched, match.last)
+
+    def _spread(self, first: int, end: int, matched: int, last: int) -> Range:
+        while self.shared[first] >= matched:
+            first -= 1
+        while end < self.tokens and self.shared[end] >= matched:
+            end += 1
+        return Range(first, end, matched, last)
+
+
+def _joined(texts: Iterable[Sequence[int]], vocab_size: int) -> NDArray[np.int32]:
+    """All texts in one, a ``BREAK`` before each."""
+    parts = [np.asarray(text, dtype=np.int64) for text in texts]
+    count = sum(map(len, parts)) + len(parts)
+    if count == len(parts):
+        raise ValueError("the texts hold no tokens; name files that hold some")
+    if count > MOST_TOKENS:
+        raise ValueError(
+            f"{count:,} tokens are more than the {MOST_TOKENS:,} of one datastore; name fewer files"
+        )
+    low, high = min(part.min() for part in parts if len(part)), max(map(_largest, parts))
+    if low < 0 or high >= vocab_size:
+        raise ValueError(
+            f"tokens must be from 0 to {vocab_size - 1}, got {low} to {high}; take the tokenizer"
+            " of the model"
+        )
+    apart = [np.array([BREAK])]
+    return np.concatenate([each for part in parts for each in (*apart, part)]).astype(np.int32)
+
+
+def _largest(tokens: NDArray[np.int64]) -> int:
+    return int(tokens.max(initial=BREAK))
+
+
+def _sorted(
+    tokens: NDArray[np.int32], told: Callable[[int, int], object]
+) -> tuple[NDArray[np.int64], list[NDArray[np.int32]]]:
+    """Places by what they end with, and their ranks by the last 1, 2, 4, ... ``DEEPEST`` tokens.
+
+    Prefix doubling, which ends after the tokens that a match may have.
+    """
+    ranks, length = [tokens + 1], 1
+    order = np.zeros(0, dtype=np.int64)
+    while length < DEEPEST:
+        base = np.int64(max(len(tokens), int(ranks[0].max()) + 1))
+        keys = ranks[-1] * base + np.roll(ranks[-1], length)
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        rank = np.empty(len(tokens), dtype=np.int32)
+        rank[order] = np.concatenate(([0], np.cumsum(keys[1:] != keys[:-1])))
+        ranks.append(rank)
+        length *= 2
+        told(len(ranks) - 1, DEEPEST.bit_length() - 1)
+    return order, ranks
+
+
+def _shared(order: NDArray[np.int64], ranks: Sequence[NDArray[np.int32]]) -> NDArray[np.uint8]:
+    """How much each place shares with the one above."""
+    above, place = order[:-1], order[1:]
+    shared = np.zeros(len(place), dtype=np.int64)
+    for level in reversed(range(len(ranks))):
+        step = (ranks[level][above] == ranks[level][place]) * (1 << level)
+        shared += step
+        above, place = (above - step) % len(order), (place - step) % len(order)
+    return np.concatenate(([0], np.minimum(shared, DEEPEST))).astype(np.uint8)

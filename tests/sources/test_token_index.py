@@ -1,0 +1,224 @@
+"""The sorted index of a datastore against brute force, and its file against what may befall it."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from draftwood.native import library
+from draftwood.sources import Datastore
+from draftwood.sources.stored_index import (
+    StoredIndex,
+    StoreFacts,
+    is_datastore,
+    read_index,
+    write_index,
+)
+from draftwood.sources.suffix import BREAK, DEEPEST
+from draftwood.sources.token_index import MOST_TOKENS, Range, TokenIndex
+
+FACTS = StoreFacts("model", "digest", 2, 9, 40)
+
+
+def texts_of(seed: int) -> tuple[int, list[list[int]]]:
+    chance = random.Random(seed)
+    kinds = (1, 2, 3, 9)[seed % 4]
+    lengths = [chance.choice((0, 1, 5, 40, 200)) for _ in range(1 + seed % 4)]
+    return kinds, [[chance.randrange(kinds) for _ in range(length)] for length in (*lengths, 3)]
+
+
+def found_by_hand(texts: list[list[int]], read: list[int]) -> tuple[int, list[int]]:
+    """The longest end of a text that stands in others, and all that follows it there."""
+    flat = [token for text in texts for token in (BREAK, *text)] + [BREAK]
+    for length in range(min(DEEPEST, len(read)), 0, -1):
+        places = [
+            end
+            for end in range(length, len(flat))
+            if flat[end - length : end] == read[len(read) - length :]
+        ]
+        if places:
+            return length, sorted(flat[place] for place in places)
+    return 0, []
+
+
+def faults_of(index: TokenIndex, texts: list[list[int]], read: list[int]) -> int:
+    """At how many places of a text the index says something else than brute force."""
+    match, faults = index.whole, 0
+    for place, token in enumerate(read):
+        match = index.step(match, token)
+        matched, following = found_by_hand(texts, read[: place + 1])
+        told = sorted(index.following[match.first : match.end].tolist()) if matched else []
+        faults += (match.matched, told) != (matched, following)
+    return faults
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_step_finds_the_longest_suffix_and_all_that_follows_it(seed: int) -> None:
+    kinds, texts = texts_of(seed)
+    index, chance = TokenIndex.of(texts, kinds + 1), random.Random(seed)
+    drawn = [chance.randrange(kinds + 2) for _ in range(40)]
+    copied = [token for _ in range(2) for token in chance.choice(texts)[:90]]
+    assert not faults_of(index, texts, drawn)
+    assert not faults_of(index, texts, copied)
+
+
+def test_the_comparison_finds_an_index_of_other_texts() -> None:
+    kinds, texts = texts_of(3)
+    other = TokenIndex.of([text[::-1] for text in texts], kinds + 1)
+    assert faults_of(other, texts, texts[-1] * 9)
+
+
+def test_texts_that_repeat_themselves_share_no_more_than_a_match_has() -> None:
+    index = TokenIndex.of([[7] * 500, [7] * 300], 8)
+    assert index.shared.max() == DEEPEST
+    match = index.whole
+    for _ in range(200):
+        match = index.step(match, 7)
+    assert match.matched == DEEPEST
+    assert match.end - match.first == 500 + 300 - 2 * (DEEPEST - 1)
+    assert index.step(match, 3) == index.whole
+    assert index.step(match, 99) == index.whole == Range(0, 802, 0, BREAK)
+
+
+@pytest.mark.parametrize(
+    ("texts", "vocab_size", "what"),
+    [
+        ([[], []], 4, "hold no tokens"),
+        ([[1, 4]], 4, "from 0 to 3, got 1 to 4"),
+        ([[-2, 1]], 4, "from 0 to 3, got -2 to 1"),
+    ],
+)
+def test_texts_that_cannot_be_sorted(texts: list[list[int]], vocab_size: int, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        TokenIndex.of(texts, vocab_size)
+
+
+def test_more_tokens_than_numbers_of_32_bits_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert np.iinfo(np.int32).max == MOST_TOKENS
+    monkeypatch.setattr("draftwood.sources.token_index.MOST_TOKENS", 5)
+    TokenIndex.of([[1, 2], [3]], 4)
+    with pytest.raises(ValueError, match=r"6 tokens are more than .* name fewer files"):
+        TokenIndex.of([[1, 2], [3, 3]], 4)
+
+
+def test_settings() -> None:
+    index = TokenIndex.of([[1, 2]], 4)
+    for settings in ({"longest": 0}, {"shortest": 0}, {"longest": DEEPEST + 1}):
+        with pytest.raises(ValueError, match="longest"):
+            Datastore(index, **settings)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "texts.store"
+    write_index(found, StoredIndex(FACTS, TokenIndex.of([[1, 2, 3, 1, 2, 4], [2, 3, 1]], 9)))
+    return found
+
+
+def test_what_was_written_is_read(path: Path) -> None:
+    stored = read_index(path)
+    assert stored.facts == FACTS
+    assert stored.index.vocab_size == 9
+    assert stored.index.largest == 4
+    assert not faults_of(stored.index, [[1, 2, 3, 1, 2, 4], [2, 3, 1]], [1, 2, 3, 1, 2, 4, 1])
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_the_same_texts_make_the_same_file(path: Path) -> None:
+    before = path.read_bytes()
+    write_index(path, StoredIndex(FACTS, TokenIndex.of([[1, 2, 3, 1, 2, 4], [2, 3, 1]], 9)))
+    assert path.read_bytes() == before
+    assert path.stat().st_size < 9 * 11 + 4 * 11 + 1000
+
+
+def test_a_file_that_was_cut_short(path: Path) -> None:
+    whole = path.read_bytes()
+    for length in (len(whole) - 1, len(whole) // 2, 300):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"cut short; build it again with 'draftwood"):
+            read_index(path)
+
+
+def test_a_file_that_was_changed(path: Path) -> None:
+    whole = path.read_bytes()
+    for place in (len(whole) - 1, len(whole) - 60):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=r"was changed since it was built; build it again"):
+            read_index(path)
+    path.write_bytes(whole.replace(b"digest", b"digerr", 1))
+    with pytest.raises(ValueError, match="was changed since it was built"):
+        read_index(path)
+
+
+def test_files_that_are_none(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no datastore .* name another"):
+        read_index(tmp_path / "nowhere")
+    other = tmp_path / "other.safetensors"
+    save_file(load_file(path), other)
+    text = tmp_path / "text"
+    text.write_text("no datastore")
+    for each in (other, text):
+        assert not is_datastore(each)
+        with pytest.raises(ValueError, match="is no datastore of draftwood; build it again"):
+            read_index(each)
+        with pytest.raises(ValueError, match="something else than a datastore; choose another"):
+            write_index(each, read_index(path))
+    assert text.read_text() == "no datastore"
+
+
+def test_a_file_of_another_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("draftwood.sources.stored_index.VERSION", 2)
+    with pytest.raises(ValueError, match="of version 1, this draftwood reads 2; build it again"):
+        read_index(path)
+
+
+def test_what_a_killed_process_left_is_removed(path: Path) -> None:
+    stale, busy = (path.with_name(f".{path.name}.{pid}-1") for pid in (2**22 + 1, 1))
+    stale.write_bytes(b"half")
+    busy.write_bytes(b"half")
+    write_index(path, replace(read_index(path), facts=replace(FACTS, texts=3)))
+    assert not stale.exists()
+    assert busy.exists()
+    assert read_index(path).facts.texts == 3
+
+
+def test_a_disk_that_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_bytes()
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("draftwood.sources.stored_index.save_file", full)
+    with pytest.raises(OSError, match="the disk is full; free some space, or name another"):
+        write_index(path, read_index(path))
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_facts_are_told_as_json(path: Path) -> None:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        metadata = json.loads(file.read(length))["__metadata__"]
+    says = json.loads(metadata["says"])
+    assert len(says.pop("sha256")) == 64
+    assert says == {
+        "format": "draftwood-datastore",
+        "version": 1,
+        "model": "model",
+        "vocabulary": "digest",
+        "texts": 2,
+        "tokens": 9,
+        "characters": 40,
+    }
+
+
+@pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+def test_the_library_maps_the_same_arrays(path: Path) -> None:
+    index = read_index(path).index
+    settings = Datastore(index).native().settings
+    assert settings.rows == index.rows.ctypes.data
+    assert (settings.tokens, settings.vocab_size) == (index.tokens, 9)
