@@ -54,6 +54,29 @@ class PackedInput:
     hidden: tuple[int, ...] = ()
     is_prompt: bool = False
 
+    @classmethod
+    def of_prompt(
+        cls,
+        slot: int,
+        start: int,
+        tokens: Sequence[int],
+        keep: Keep,
+        hidden: tuple[int, ...] = (),
+    ) -> "PackedInput":
+        """Tokens that are appended to the first ``start`` of a slot."""
+        positions = torch.arange(start, start + len(tokens))
+        return cls(
+            tokens=torch.tensor(tokens),
+            positions=positions,
+            place=CacheSlice(slot, start, len(tokens)),
+            before=start,
+            sees=positions[None] <= positions[:, None],
+            tree_positions=positions,
+            keep=keep,
+            hidden=hidden,
+            is_prompt=True,
+        )
+
     @property
     def wanted(self) -> int:
         """Rows of logits, of the last tokens."""
@@ -156,19 +179,7 @@ class PooledSession(InProcess):
         self._require_open("extend")
         if len(tokens) == 0:
             raise ValueError("extend needs at least one token")
-        start, count = self.length, len(tokens)
-        positions = torch.arange(start, start + count)
-        return PackedInput(
-            tokens=torch.tensor(tokens),
-            positions=positions,
-            place=CacheSlice(self.slot, start, count),
-            before=start,
-            sees=positions[None] <= positions[:, None],
-            tree_positions=positions,
-            keep=keep,
-            hidden=tuple(hidden),
-            is_prompt=True,
-        )
+        return PackedInput.of_prompt(self.slot, self.length, tokens, keep, tuple(hidden))
 
     def adopt(self, layers: Sequence[tuple[Tensor, Tensor]], length: int) -> None:
         """Become a sequence of ``length`` tokens that was computed elsewhere.

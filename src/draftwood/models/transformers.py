@@ -31,14 +31,18 @@ class TransformersModel(PoolOfSequences[CachePool]):
             tree mask; the message says which and why.
     """
 
+    holds_states = False
+    takes_cache_as = "past_key_values"
+
     def __init__(self, hf_model: PreTrainedModel, pool: CachePool | None = None) -> None:
-        require_tree_support(hf_model)
+        require_tree_support(hf_model, self.holds_states)
         pool = pool or CachePool(layer_shapes(hf_model), hf_model.dtype, hf_model.device)
         abilities: set[Ability] = {"hidden", "fork"}
         abilities |= {"partial"} if list_of_layers(hf_model) else set()
         abilities |= {"ends"} if final_norm(hf_model) else set()
         super().__init__(hf_model.config.get_text_config(), pool, abilities)
         self.hf_model = hf_model
+        self.network = hf_model
         self.attentions = attention_windows(hf_model)
         self.takes_logits_to_keep = (
             "logits_to_keep" in inspect.signature(hf_model.forward).parameters
@@ -84,21 +88,22 @@ class TransformersModel(PoolOfSequences[CachePool]):
                 f" {list(hidden)}; take those of a pass through all layers, or a model of the"
                 " lean path"
             )
-        cache = RunCache(self.pool, [part.place for part in parts])
+        cache = self._cache(parts)
         options: dict[str, object] = {"output_hidden_states": True} if hidden else {}
         is_short = len(parts) == 1 and parts[0].keep != "all" and self.takes_logits_to_keep
         if is_short:
             options["logits_to_keep"] = 1
-        out = (self._without(skipped) if skipped else self.hf_model)(
+        out = (self._without(skipped) if skipped else self.network)(
             input_ids=_padded([part.tokens for part in parts]).to(self.device, non_blocking=True),
             position_ids=_padded([part.positions for part in parts]).to(
                 self.device, non_blocking=True
             ),
             attention_mask=self._masks(parts, cache.width),
-            past_key_values=cache,
             use_cache=True,
+            **{self.takes_cache_as: cache},
             **options,
         )
+        cache.finish()
         outputs = []
         for row, part in enumerate(parts):
             count = part.place.count
@@ -107,6 +112,10 @@ class TransformersModel(PoolOfSequences[CachePool]):
             states = {layer: out.hidden_states[layer][row, :count] for layer in hidden}
             outputs.append(Output(logits, states))
         return outputs
+
+    def _cache(self, parts: Sequence[PackedInput]) -> RunCache:
+        """What Transformers sees of the pool during a pass over the parts."""
+        return RunCache(self.pool, [part.place for part in parts])
 
     def _without(self, skipped: frozenset[int]) -> PreTrainedModel:
         """The model without some layers; the pool's lock is held."""
