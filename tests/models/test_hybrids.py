@@ -4,6 +4,7 @@ import copy
 import random
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -103,10 +104,7 @@ def test_long_prompts_in_chunks_equal_the_models_own_pass(family: str) -> None:
     with torch.no_grad():
         own = model(torch.tensor([text])).logits[0]
     ends = [0, 1, 3, 36, 250, 251, 300]
-    given = [
-        session.extend(text[start:end]).logits
-        for start, end in zip(ends, ends[1:], strict=False)
-    ]
+    given = [session.extend(text[start:end]).logits for start, end in pairwise(ends)]
     assert_close(torch.cat(given), own)
 
 
@@ -179,7 +177,10 @@ def test_a_pass_that_fails_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch)
     settle(session, 6, seed=14)
     expected = session.forward(tree).logits
     head = model.hf_model.get_output_embeddings()
-    for failing in (lambda: session.forward(tree), lambda: session.extend(some_tokens(80, seed=15))):
+    for failing in (
+        lambda: session.forward(tree),
+        lambda: session.extend(some_tokens(80, seed=15)),
+    ):
         handle = head.register_forward_pre_hook(_fail)
         with pytest.raises(KeyboardInterrupt):
             failing()
@@ -291,8 +292,8 @@ def test_16_bits_are_close() -> None:
 
 
 def test_recurrences_that_are_not_known_are_refused_by_name() -> None:
-    sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2}
-    more = {"intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes: Any = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2}
+    more: Any = {"intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
     for config, named in (
         (MambaConfig(**sizes), "MambaForCausalLM has layers .MambaMixer. that keep"),
         (JambaConfig(**sizes, **more), "JambaForCausalLM has layers .JambaMambaMixer. that keep"),

@@ -122,4 +122,3 @@ class RecurrentCache(RunCache):
 
 def _stacked(states: Sequence[Tensor]) -> Tensor:
     return states[0] if len(states) == 1 else torch.cat(list(states))
-

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from draftwood.models.recurrences.base import Recurrence
 
+
 @dataclass(frozen=True, eq=False)
 class Memory:
     """What one sequence keeps; nothing in it is ever written over.
@@ -65,9 +66,7 @@ class Memory:
         for recurrence, state, rows in zip(recurrences, self.states, self.rows, strict=True):
             replayed = rows[index.to(rows.device)][None, before - recurrence.kernel + 1 :]
             states.append(recurrence.through(state, replayed, count)[1])
-        return replace(
-            self, states=tuple(states), base=self.base + count, index=self.index[count:]
-        )
+        return replace(self, states=tuple(states), base=self.base + count, index=self.index[count:])
 
 
 def lookback(recurrences: Sequence[Recurrence]) -> int:
