@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -94,10 +94,12 @@ class Recurrence(nn.Module, ABC):
         number: of the recurrence in its model.
 
     Attributes:
+        title: what it is called.
         width: numbers that a row keeps.
         kernel: rows that the convolution reads.
     """
 
+    title: ClassVar[str]
     width: int
     kernel: int
 

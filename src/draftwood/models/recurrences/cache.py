@@ -97,7 +97,9 @@ class RecurrentCache(RunCache):
             begin, earlier = memory.nodes
             shift = begin - part.before
             count = max(0, min(first - shift, len(earlier)))
-            seen[shift : shift + count, shift : shift + count] = earlier[:count, :count]
+            seen[shift : shift + count, shift : shift + count] = earlier[:count, :count].to(
+                seen.device
+            )
         return seen
 
     def _reach(self, number: int) -> Bool[Tensor, "rows rows"]:

@@ -18,6 +18,8 @@ class GatedDeltaRule(Recurrence):
     whose entries are those of ancestors alone.
     """
 
+    title = "gated delta rule"
+
     def __init__(self, mixer: nn.Module, number: int) -> None:
         super().__init__(mixer, number)
         self.width = self.mixer.conv_dim + 2 * self.mixer.num_v_heads

@@ -11,6 +11,8 @@ from draftwood.models.recurrences.base import Ancestry, Recurrence, convolved
 class ShortConvolution(Recurrence):
     """Reads a few rows back and has no other state."""
 
+    title = "short convolution"
+
     def __init__(self, mixer: nn.Module, number: int) -> None:
         super().__init__(mixer, number)
         self.width, self.kernel = self.mixer.conv.in_channels, self.mixer.conv.kernel_size[0]

@@ -16,6 +16,8 @@ class StateSpaceDuality(Recurrence):
     those of the rows since, each with the decay on the way from one to the other.
     """
 
+    title = "state-space duality"
+
     def __init__(self, mixer: nn.Module, number: int) -> None:
         super().__init__(mixer, number)
         self.width, self.kernel = (
