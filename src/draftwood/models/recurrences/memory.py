@@ -51,7 +51,8 @@ class Memory:
 
     def keep(self, start: int, path: Sequence[int], before: int) -> "Memory | None":
         """With the rows at ``start + path`` at ``start``, and none after them."""
-        if start < self.base:
+        # tokens that were taken back and are kept again, of which not all are known
+        if start < self.base or self.end(before) <= start + max(path, default=-1):
             known = self.until(start + len(path), before)
             return None if known is None else replace(known, nodes=None)
         shift = before + start - self.base
