@@ -71,7 +71,9 @@ def models_page() -> str:
 
     from draftwood.loading.gguf_settings import ARCHITECTURES
     from draftwood.models.families import FAMILIES
+    from draftwood.models.recurrences.known import RECURRENCES
     from families import FAMILIES as TESTED
+    from hybrids import HYBRIDS
 
     files: dict[str, list[str]] = {}
     for name, known in ARCHITECTURES.items():
@@ -87,8 +89,15 @@ def models_page() -> str:
         (f"`{name}`", ", ".join(files.get(name, ())))
         for name in sorted((tested | set(files)) - set(FAMILIES))
     ]
+    hybrids = [
+        (f"`{CLASSES[getattr(transformers, config).model_type]}`", f"`{layer}`", kind.title)
+        for config in sorted({config for config, _ in HYBRIDS.values()})
+        for layer, kind in RECURRENCES.items()
+        if layer.startswith(config.removesuffix("Config").removesuffix("Text"))
+    ]
     frame = (ROOT / "docs" / "models.md.in").read_text()
     for name, head, rows in (
+        ("hybrids", ("class in Transformers", "layer", "recurrence"), hybrids),
         ("own", ("family", "class in Transformers", "GGUF"), own),
         ("others", ("class in Transformers", "GGUF"), others),
     ):

@@ -243,6 +243,12 @@ def hf_model(family: str) -> PreTrainedModel:
 def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
     name, options = FAMILIES[family]
     options = {key: value for key, value in options.items() if key != "init_std" or family == "opt"}
+    return random_model(name, options, seed)
+
+
+def random_model(name: str, options: dict[str, object], seed: int = 0) -> PreTrainedModel:
+    """A model of a configuration."""
+    options = dict(options)
     attention = options.pop("attn_implementation", None)
     config: PreTrainedConfig = getattr(transformers, name)(**options)
     torch.manual_seed(seed)

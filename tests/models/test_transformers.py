@@ -24,7 +24,6 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
 from families import (
     DIFFERENT,
-    EXPERTS,
     FAMILIES,
     GROUPED,
     LEAN_PATHS,
@@ -519,7 +518,6 @@ SMALL = {
     key: SIZES[key]
     for key in ("vocab_size", "hidden_size", "num_hidden_layers", "initializer_range")
 }
-STATE = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8}
 RUNNING_STATE = {
     "MambaConfig": SMALL,
     "JambaConfig": {
@@ -529,10 +527,6 @@ RUNNING_STATE = {
         "attn_layer_offset": 1,
         "use_mamba_kernels": False,
     },
-    "FalconH1Config": {**GROUPED, **STATE, "mamba_d_ssm": 64, "pad_token_id": 0},
-    "BambaConfig": {**GROUPED, **STATE, "attn_layer_indices": [1], "pad_token_id": 0},
-    "Qwen3NextConfig": {**GROUPED, **EXPERTS, "num_experts": 4, "head_dim": 8},
-    "Lfm2Config": {**GROUPED, "layer_types": ["conv", "full_attention"] * 2},
     "Llama4TextConfig": {**GROUPED, "head_dim": 8, "num_local_experts": 2},
 }
 REFUSED = {

@@ -230,7 +230,7 @@ def model_for(
         ValueError: for products of integers and a cache in 8 bits on other models or without a
             compiler, and for models that cannot run trees.
     """
-    from draftwood.models.transformers import TransformersModel  # takes seconds to import
+    from draftwood.models.general import general_model  # takes seconds to import
 
     reason = why_not_lean(hf_model)
     if reason is not None and integers is not None:
@@ -238,7 +238,7 @@ def model_for(
     if reason is not None and cache is not None:
         raise ValueError(_cache_on_native_path(cache, reason))
     if reason is not None:
-        return TransformersModel(hf_model)
+        return general_model(hf_model)
     if integers is not None or cache is not None:
         return NativeModel(hf_model, integers, cache=cache)
     if hf_model.device.type != "cpu":

@@ -279,6 +279,9 @@ class RunCache(Cache):
             self._store(ours, new.transpose(1, 2))
         return self._rows(keys), self._rows(values)
 
+    def finish(self) -> None:
+        """The pass is over: keys and values are where they belong."""
+
     def _store(
         self,
         ours: Float[Tensor, "slots capacity heads dim"],

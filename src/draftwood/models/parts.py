@@ -1,5 +1,6 @@
 """What one sequence takes part with in a forward pass, the same for every way to run a model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,6 +44,29 @@ class PackedInput:
     is_prompt: bool = False
     stream: Float[Tensor, "nodes dim"] | None = None
     tree: DraftTree | None = None
+
+    @classmethod
+    def of_prompt(
+        cls,
+        slot: int,
+        start: int,
+        tokens: Sequence[int],
+        keep: Keep,
+        hidden: tuple[int, ...] = (),
+    ) -> "PackedInput":
+        """Tokens that are appended to the first ``start`` of a slot."""
+        positions = torch.arange(start, start + len(tokens))
+        return cls(
+            tokens=torch.tensor(tokens),
+            positions=positions,
+            place=CacheSlice(slot, start, len(tokens)),
+            before=start,
+            sees=positions[None] <= positions[:, None],
+            tree_positions=positions,
+            keep=keep,
+            hidden=hidden,
+            is_prompt=True,
+        )
 
     @property
     def unread(self) -> range:

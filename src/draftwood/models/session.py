@@ -72,19 +72,7 @@ class PooledSession(InProcess):
         self._require_open("extend")
         if len(tokens) == 0:
             raise ValueError("extend needs at least one token")
-        start, count = self.length, len(tokens)
-        positions = torch.arange(start, start + count)
-        return PackedInput(
-            tokens=torch.tensor(tokens),
-            positions=positions,
-            place=CacheSlice(self.slot, start, count),
-            before=start,
-            sees=positions[None] <= positions[:, None],
-            tree_positions=positions,
-            keep=keep,
-            hidden=tuple(hidden),
-            is_prompt=True,
-        )
+        return PackedInput.of_prompt(self.slot, self.length, tokens, keep, tuple(hidden))
 
     def adopt(self, layers: Sequence[tuple[Tensor, Tensor]], length: int) -> None:
         """Become a sequence of ``length`` tokens that was computed elsewhere.

@@ -6,20 +6,32 @@ from typing import TYPE_CHECKING
 
 import transformers
 
+from draftwood.models.recurrences.known import recurrent_layers, unknown_recurrences
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, RECURRENT = "full_attention", "sliding_attention", "linear_attention"
+BESIDE_RECURRENCES = {RECURRENT, "conv", "hybrid", "mlp", "moe"}
+"""Kinds of layers that models with known recurrences may have, besides attention."""
 
 
-def require_tree_support(hf_model: object) -> None:
+def require_tree_support(hf_model: object, holds_states: bool = False) -> None:
     """Raise ValueError unless this model can run trees and drop their nodes.
 
     The error says which architecture and why.
+
+    Args:
+        holds_states: whether who asks can roll running states back.
     """
     is_model = isinstance(hf_model, transformers.PreTrainedModel)
     reason = _why_not(hf_model) if is_model else _why_no_model(hf_model)
+    if is_model and reason is None and not holds_states and recurrent_layers(hf_model):
+        reason = (
+            "keeps running states, which only HybridModel rolls back; load it with draftwood.load,"
+            " and call its generate in the place of custom_generate"
+        )
     if reason is not None:
         raise ValueError(f"{type(hf_model).__name__} {reason}")
 
@@ -38,17 +50,14 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
     """Why this model cannot run trees; None if it can."""
     config = hf_model.config.get_text_config()
     takes = inspect.signature(hf_model.forward).parameters
-    strange = sorted(set(getattr(config, "layer_types", None) or ()) - {FULL, SLIDING})
+    kinds = set(getattr(config, "layer_types", None) or [FULL])
+    recurrent = recurrent_layers(hf_model)
     if hf_model.config.is_encoder_decoder or config.is_encoder_decoder:
         return "is an encoder-decoder; draftwood decodes causal language models"
-    if strange or getattr(hf_model, "_is_stateful", False):
-        return (
-            f"has layers ({', '.join(strange) or 'state-space'}) that keep a running state or"
-            " choose what they see themselves, so they cannot drop the rejected nodes of a draft"
-            " tree; use a model whose layers are all full or sliding attention"
-        )
+    if reason := _why_not_states(hf_model, kinds - {FULL, SLIDING}, bool(recurrent)):
+        return reason
     if (
-        "position_ids" not in takes
+        ("position_ids" not in takes and kinds != {RECURRENT})
         or getattr(config, "alibi", False)
         or _counts_positions(hf_model)
     ):
@@ -56,7 +65,7 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
             "does not take position_ids as they are, so the branches of a tree cannot share"
             " positions; use a model with rotary or learned positions"
         )
-    if "past_key_values" not in takes:
+    if "past_key_values" not in takes and not recurrent:
         return "has no KV cache; use a model that has one"
     if "encoder_hidden_states" in takes and not getattr(config, "is_decoder", True):
         return "is an encoder, which sees what comes after a token; use a causal language model"
@@ -71,6 +80,29 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
             " with attn_implementation='sdpa'"
         )
     return None
+
+
+def _why_not_states(
+    hf_model: "PreTrainedModel", strange: set[str], has_recurrences: bool
+) -> str | None:
+    """Why the running states of this model cannot be shared by a tree; None if they can.
+
+    Args:
+        strange: kinds of layers that are not attention.
+        has_recurrences: whether some are known.
+    """
+    if not (strange or has_recurrences or getattr(hf_model, "_is_stateful", False)):
+        return None
+    unknown = unknown_recurrences(hf_model)
+    if has_recurrences and not unknown and strange <= BESIDE_RECURRENCES:
+        return None
+    named = ", ".join(unknown or sorted(strange)) or "state-space"
+    return (
+        f"has layers ({named}) that keep a running state or choose what they see themselves in a"
+        " way that is not known here, so they cannot drop the rejected nodes of a draft tree; use a"
+        " model whose layers are attention, short convolutions, Mamba2's state-space duality or the"
+        " gated delta rule"
+    )
 
 
 def attention_windows(hf_model: "PreTrainedModel") -> dict[str, int | None]:

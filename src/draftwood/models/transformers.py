@@ -32,8 +32,11 @@ class TransformersModel(PoolOfSequences[CachePool]):
             tree mask; the message says which and why.
     """
 
+    holds_states = False
+    takes_cache_as = "past_key_values"
+
     def __init__(self, hf_model: PreTrainedModel, pool: CachePool | None = None) -> None:
-        require_tree_support(hf_model)
+        require_tree_support(hf_model, self.holds_states)
         pool = pool or CachePool(layer_shapes(hf_model), hf_model.dtype, hf_model.device)
         abilities: set[Ability] = {"hidden", "fork"}
         abilities |= {"partial", "resume"} if list_of_layers(hf_model) else set()
@@ -42,6 +45,7 @@ class TransformersModel(PoolOfSequences[CachePool]):
         abilities |= {"window"} if set(attentions.values()) == {None} else set()
         super().__init__(hf_model.config.get_text_config(), pool, abilities)
         self.hf_model = hf_model
+        self.network = hf_model
         self.attentions = attentions
         self.takes_logits_to_keep = (
             "logits_to_keep" in inspect.signature(hf_model.forward).parameters
@@ -95,7 +99,7 @@ class TransformersModel(PoolOfSequences[CachePool]):
         is_short = len(parts) == 1 and parts[0].keep != "all" and self.takes_logits_to_keep
         if is_short:
             options["logits_to_keep"] = 1
-        out = self._called(self._without(skipped) if skipped else self.hf_model, parts, options)
+        out = self._called(self._without(skipped) if skipped else self.network, parts, options)
         outputs = []
         for row, part in enumerate(parts):
             count = part.place.count
@@ -108,19 +112,21 @@ class TransformersModel(PoolOfSequences[CachePool]):
     def _called(
         self, model: PreTrainedModel, parts: Sequence[PackedInput], options: Mapping[str, object]
     ) -> Any:
-        cache = RunCache(self.pool, [part.place for part in parts])
+        cache = self._cache(parts)
         tokens, positions = (
             _padded(rows).to(self.device, non_blocking=True)
             for rows in ([part.tokens for part in parts], [part.positions for part in parts])
         )
-        return model(
+        out = model(
             input_ids=tokens,
             position_ids=positions,
             attention_mask=self._masks(parts, cache.width),
-            past_key_values=cache,
             use_cache=True,
+            **{self.takes_cache_as: cache},
             **options,
         )
+        cache.finish()
+        return out
 
     def _between(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
         """A pass that starts or stops between layers: others are left out, and what the first one
@@ -166,6 +172,10 @@ class TransformersModel(PoolOfSequences[CachePool]):
         if skipped not in self._parts:
             self._parts[skipped] = going_on(self.hf_model, skipped)
         return self._parts[skipped]
+
+    def _cache(self, parts: Sequence[PackedInput]) -> RunCache:
+        """What Transformers sees of the pool during a pass over the parts."""
+        return RunCache(self.pool, [part.place for part in parts])
 
     def _without(self, skipped: frozenset[int]) -> PreTrainedModel:
         """The model without some layers; the pool's lock is held."""

@@ -441,9 +441,9 @@ def _plain(
 
 
 def _in_transformers(hf_model: "PreTrainedModel") -> Model:
-    from draftwood.models.transformers import TransformersModel  # takes seconds to import
+    from draftwood.models.general import general_model  # takes seconds to import
 
-    return TransformersModel(hf_model)
+    return general_model(hf_model)
 
 
 def _require_name(cache: str | None) -> None:

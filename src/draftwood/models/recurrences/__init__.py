@@ -1,0 +1,1 @@
+"""Layers that keep a running state, each as one scan over a tree."""
