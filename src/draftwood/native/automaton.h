@@ -24,7 +24,7 @@ struct Match {
 // Most states stand for one place alone, the longest end of the text there, and nothing is kept of
 // them but their link: a token that stands nowhere else begins the text, so one other state follows
 // each, with the text's next token. They are the numbers -1, -2, ... by length; the others have a
-// node. It takes some 35 bytes per token.
+// node. It takes some 50 bytes per token.
 struct SuffixAutomaton {
     static constexpr int32_t NONE = INT32_MIN, BEGINNING = -2;
 
