@@ -17,7 +17,7 @@ from draftwood.engine import Options, generate
 from draftwood.interfaces.model import ForwardInput
 from draftwood.models.general import general_model
 from draftwood.models.hybrid import HybridModel
-from draftwood.models.recurrences.memory import Memory
+from draftwood.models.recurrences.memory import RecurrentMemory
 from draftwood.models.recurrences.pool import MOST_ROWS
 from draftwood.models.session import PooledSession
 from draftwood.models.transformers import TransformersModel
@@ -84,13 +84,15 @@ def test_a_state_that_is_not_rolled_back_would_be_noticed(
     path = deepest_path(tree)
     since = [tree.token_list[node] for node in path]
     assert len(path) < len(tree)
-    keep = Memory.keep
+    keep = RecurrentMemory.keep
 
-    def keeps_the_last(self: Memory, start: int, path: Sequence[int], before: int) -> object:
+    def keeps_the_last(
+        self: RecurrentMemory, start: int, path: Sequence[int], before: int
+    ) -> object:
         last = len(self.index) - before - (start - self.base)
         return keep(self, start, range(last - len(path), last), before)
 
-    monkeypatch.setattr(Memory, "keep", keeps_the_last)
+    monkeypatch.setattr(RecurrentMemory, "keep", keeps_the_last)
     session.commit(path)
     next_tree = some_tree(8, seed=6)
     there = at_nodes(model, PROMPT, since, next_tree)
@@ -196,7 +198,7 @@ def _fail(*given: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_slot_that_comes_back_begins_anew() -> None:
+def test_a_slot_that_comes_back_begins_empty() -> None:
     model, own = model_of("qwen3-next"), hf_model("qwen3-next")
     first = model.start()
     first.extend(PROMPT)

@@ -3,6 +3,7 @@ and of the text.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import pytest
 import torch
@@ -109,6 +110,13 @@ def kinds(name: str) -> tuple[str, ...]:
 CASES = [(name, kind) for name in NAMES for kind in kinds(name)]
 
 
+@cache
+def plain_text(target: Model, temperature: float, most: int, prompt: tuple[int, ...]) -> list[int]:
+    """What plain decoding writes, the same beside every method."""
+    plain = methods.build("plain", target)
+    return text_of(target, plain, Sampling(temperature), most, prompt)
+
+
 def text_of(
     target: Model, method: Method, sampling: Sampling, most: int, prompt: Sequence[int]
 ) -> list[int]:
@@ -141,18 +149,18 @@ def test_a_text_reaches_the_end_of_the_context(
 ) -> None:
     if kind not in targets:
         pytest.skip("there is no C++ compiler")
-    target, plain = targets[kind], methods.build("plain", targets[kind])
+    target = targets[kind]
     method = method_of(name, target)
     for length in (3, 6):
-        prompt = PROMPT[:length]
-        wanted = text_of(target, plain, Sampling(), 99, prompt)
+        prompt = tuple(PROMPT[:length])
+        wanted = plain_text(target, 0.0, 99, prompt)
         assert len(wanted) == CONTEXT - length + 1  # the last one is emitted without being run
         if method.verifier.exact_for:
             assert text_of(target, method, Sampling(), 99, prompt) == wanted
         drawn = text_of(target, method, Sampling(1.0), 99, prompt)
         assert len(drawn) == len(wanted)
         if isinstance(method.verifier, Match):
-            assert drawn == text_of(target, plain, Sampling(1.0), 99, prompt)
+            assert drawn == plain_text(target, 1.0, 99, prompt)
 
 
 @pytest.mark.slow
@@ -160,9 +168,9 @@ def test_a_text_reaches_the_end_of_the_context(
 @pytest.mark.parametrize("name", NAMES)
 def test_a_text_reaches_its_last_token(name: str, targets: dict[str, Model]) -> None:
     target = targets["rotary"]
-    method, plain = method_of(name, target), methods.build("plain", target)
+    method = method_of(name, target)
     for most in (1, 2, 3, 4, 5, 7, 12):
-        wanted = text_of(target, plain, Sampling(), most, PROMPT)
+        wanted = plain_text(target, 0.0, most, tuple(PROMPT))
         assert len(wanted) == most
         if method.verifier.exact_for:
             assert text_of(target, method, Sampling(), most, PROMPT) == wanted

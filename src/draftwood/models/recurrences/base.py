@@ -86,8 +86,8 @@ class Scans(Protocol):
 class Recurrence(nn.Module, ABC):
     """A layer of Transformers with a running state, run over trees.
 
-    Nothing that the nodes change is kept: they keep what they fed to the recurrence, and a state is
-    made anew from the rows of the path that was taken (Wu et al. 2025, arXiv:2505.14969).
+    Nothing that the nodes change is kept: they keep what they fed to the recurrence, and a new
+    state is made of the rows of the path that was taken (Wu et al. 2025, arXiv:2505.14969).
 
     Args:
         mixer: the layer, whose weights and norms these are.

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from draftwood.models.cache import RunCache
 from draftwood.models.recurrences.base import Ancestry, Recurrence
-from draftwood.models.recurrences.memory import Memory
+from draftwood.models.recurrences.memory import RecurrentMemory
 from draftwood.models.recurrences.pool import MOST_ROWS, NEWEST_ROWS, RecurrentPool
 from draftwood.models.session import PackedInput
 
@@ -65,21 +65,21 @@ class RecurrentCache(RunCache):
         for number, part in enumerate(self.parts):
             pool.remember(part, self._prompt() if self.in_prompt else self._tree(number))
 
-    def _prompt(self) -> Memory:
+    def _prompt(self) -> RecurrentMemory:
         memory, order = self.memories[0], range(len(self.recurrences))
         rows = [self._scanned[number][0, self.fold :] for number in order]
-        return Memory(
+        return RecurrentMemory(
             tuple(self._after[number] for number in order),
             memory.base + self.fold,
             tuple(each.clone() for each in rows),  # a view would keep all rows of the prompt
             tuple(range(len(rows[0]))),
         )
 
-    def _tree(self, number: int) -> Memory:
+    def _tree(self, number: int) -> RecurrentMemory:
         memory, part = self.memories[number], self.parts[number]
         begin = self.before + self.old - self.loose[number]
         end = self.before + self.old + part.place.count
-        return Memory(
+        return RecurrentMemory(
             memory.states,
             memory.base,
             tuple(self._scanned[each][number] for each in range(len(self.recurrences))),

@@ -11,7 +11,7 @@ from draftwood.models.recurrences.base import Recurrence
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class RecurrentMemory:
     """What one sequence keeps; nothing in it is ever written over.
 
     Attributes:
@@ -29,7 +29,7 @@ class Memory:
     nodes: tuple[int, Bool[Tensor, "nodes nodes"]] | None = None
 
     @classmethod
-    def empty(cls, recurrences: Sequence[Recurrence], like: Tensor) -> "Memory":
+    def empty(cls, recurrences: Sequence[Recurrence], like: Tensor) -> "RecurrentMemory":
         """That of no tokens."""
         before = lookback(recurrences)
         return cls(
@@ -39,7 +39,7 @@ class Memory:
             tuple(range(before)),
         )
 
-    def until(self, place: int, before: int) -> "Memory | None":
+    def until(self, place: int, before: int) -> "RecurrentMemory | None":
         """The same up to a place; None where that is part of the state."""
         if place < self.base:
             return None
@@ -49,7 +49,7 @@ class Memory:
         """The place after the last one that is known."""
         return self.base + len(self.index) - before
 
-    def keep(self, start: int, path: Sequence[int], before: int) -> "Memory | None":
+    def keep(self, start: int, path: Sequence[int], before: int) -> "RecurrentMemory | None":
         """With the rows at ``start + path`` at ``start``, and none after them."""
         # tokens that were taken back and are kept again, of which not all are known
         if start < self.base or self.end(before) <= start + max(path, default=-1):
@@ -59,7 +59,7 @@ class Memory:
         kept = tuple(self.index[shift + node] for node in path)
         return replace(self, index=self.index[:shift] + kept, nodes=None)
 
-    def folded(self, recurrences: Sequence[Recurrence], count: int) -> "Memory":
+    def folded(self, recurrences: Sequence[Recurrence], count: int) -> "RecurrentMemory":
         """With the first ``count`` rows in the state: replayed onto it."""
         before = lookback(recurrences)
         index = torch.tensor(self.index[: before + count])

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.recurrences.base import Recurrence
-from draftwood.models.recurrences.memory import Memory, lookback
+from draftwood.models.recurrences.memory import RecurrentMemory, lookback
 from draftwood.models.session import PackedInput
 
 MOST_ROWS = 32
@@ -36,8 +36,8 @@ class RecurrentPool(CachePool):
         self.recurrences = recurrences
         self.before = lookback(recurrences)
         self._numbers = {layer: number for number, layer in enumerate(shapes)}
-        self._empty = Memory.empty(recurrences, torch.zeros(0, dtype=dtype, device=device))
-        self._memories: dict[int, Memory] = {}
+        self._empty = RecurrentMemory.empty(recurrences, torch.zeros(0, dtype=dtype, device=device))
+        self._memories: dict[int, RecurrentMemory] = {}
         self._tokens: dict[int, list[int]] = {}
 
     @property
@@ -82,7 +82,7 @@ class RecurrentPool(CachePool):
         end = self._memories[slot].end(self.before)
         return end, self._tokens[slot][end:start]
 
-    def memory(self, part: PackedInput) -> Memory:
+    def memory(self, part: PackedInput) -> RecurrentMemory:
         """What there is before the new rows of a part."""
         memory = self._memories[part.place.slot].until(part.place.start, self.before)
         assert memory is not None
@@ -91,7 +91,7 @@ class RecurrentPool(CachePool):
             return memory
         return memory.folded(self.recurrences, loose - NEWEST_ROWS)
 
-    def remember(self, part: PackedInput, memory: Memory) -> None:
+    def remember(self, part: PackedInput, memory: RecurrentMemory) -> None:
         """What there is after a part that was run."""
         slot, start = part.place.slot, part.place.start
         self._tokens[slot][start:] = part.tokens.tolist()
