@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.activations import ACT2FN
 
 from draftwood.models.recurrences.base import Ancestry, Recurrence, accurate, convolved
 
@@ -69,6 +68,8 @@ class GatedDeltaRule(Recurrence):
         """Queries, keys and values [batch heads rows dim], the rates at which values are replaced
         [batch heads rows 1], and logarithms of decays [batch rows heads].
         """
+        from transformers.activations import ACT2FN  # takes seconds to import
+
         mixer, dtype = self.mixer, accurate(rows.dtype)
         mixed = convolved(mixer.conv1d, rows[..., : mixer.conv_dim], ancestry)
         mixed = ACT2FN[mixer.activation](mixed).to(dtype)
