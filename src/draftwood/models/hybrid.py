@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import Output, chunks
+from draftwood.interfaces.model import Output, chunks, require_ability
 from draftwood.models.cache import LayerShape
 from draftwood.models.recurrences.cache import RecurrentCache
 from draftwood.models.recurrences.known import over_trees, recurrent_layers
@@ -58,6 +58,8 @@ class HybridModel(TransformersModel):
 
     @torch.no_grad()
     def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
+        if hidden:
+            require_ability(self, "hidden", f"a pass that gives hidden states {list(hidden)}")
         for part in parts:
             start, tokens = self.states.missing(part)
             for chunk in chunks(tokens):
