@@ -49,8 +49,9 @@ class HybridModel(TransformersModel):
         shapes, has_hidden = self._look_at(hf_model)
         pool = RecurrentPool(shapes, recurrences, hf_model.dtype, hf_model.device)
         super().__init__(hf_model, pool)
-        # which layers and places a pass leaves out would have to be known to the states
-        self.abilities -= {"partial", "resume", "window"}
+        # which layers and places a pass leaves out would have to be known to the states, and some
+        # heads read multipliers of the model around them
+        self.abilities -= {"partial", "resume", "window", "ends"}
         self.abilities -= set() if has_hidden else {"hidden"}
         self.states = pool
         for layer, recurrence in zip(layers, recurrences, strict=True):
