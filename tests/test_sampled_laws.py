@@ -8,6 +8,7 @@ itself, are held to the laws of their tokens: each given all tokens before it, u
 sampling options in turn.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -74,10 +75,10 @@ def written(
     kinds: Sequence[Sampling],
     seed: int = 0,
 ) -> tuple[Written, Stats]:
-    """So many tokens in texts of this length, sampled in all these ways in turn; and sums over
-    their steps.
+    """So many tokens or a few more in texts of this length, sampled in all these ways in turn; and
+    sums over their steps.
     """
-    count = len(kinds) * max(1, round(tokens / length / len(kinds)))
+    count = len(kinds) * math.ceil(tokens / length / len(kinds))
     asked = [
         Options(kinds[number % len(kinds)], length, seed=seed + number) for number in range(count)
     ]

@@ -21,7 +21,6 @@ from draftwood import methods
 from draftwood.costs import calibration
 from draftwood.costs.calibration import Calibration, CalibrationWarning, Key, curve_for, read, store
 from draftwood.costs.curve import Curve, measure
-from draftwood.drafters import DraftModel
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
@@ -383,8 +382,8 @@ def test_methods_that_weigh_costs_get_the_curve(name: str, measured: list[float]
 
 def test_other_methods_pay_nothing(measured: list[float]) -> None:
     tokenizer = words()
-    for name, recipe in methods.known().items():
-        given = methods.needs_drafter(name) or recipe.drafter is DraftModel
+    for name in methods.known():
+        given = methods.needs_drafter(name) or methods.needs_draft_model(name)
         if name not in WEIGHING and not given and not methods.needs_layers(name):
             draftwood.load(tiny_llama(), tokenizer, method=name)
     assert measured == []

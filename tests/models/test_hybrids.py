@@ -221,7 +221,7 @@ def test_a_slot_that_comes_back_begins_empty() -> None:
 METHODS = [
     name
     for name in lossless_names()
-    if not methods.needs_drafter(name) and name != "layer-skip"  # needs layers that can be left out
+    if not methods.needs_drafter(name) and not methods.needs_layers(name)
 ]
 
 

@@ -167,7 +167,7 @@ def test_a_text_reaches_the_end_of_the_context(
 @pytest.mark.usefixtures("uncut")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_text_reaches_its_last_token(name: str, targets: dict[str, Model]) -> None:
-    target = targets["rotary"]
+    target = targets["native" if name == "shadow" else "rotary"]
     method = method_of(name, target)
     for most in (1, 2, 3, 4, 5, 7, 12):
         wanted = plain_text(target, 0.0, most, tuple(PROMPT))

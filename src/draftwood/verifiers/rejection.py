@@ -25,7 +25,7 @@ class Rejection:
     exact_for: ClassVar[frozenset[Draw]] = frozenset({"distinct", "independent", "named"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        alone = tree.draw == "distinct"  # others that drew the same token are one node of the text
+        joins = tree.draw in ("independent", "named")  # who drew the same token is one node
         alive = [0]
         while True:
             candidates = [child for node in alive for child in tree.children[node]]
@@ -42,8 +42,8 @@ class Rejection:
                 if rng.accept(float(p[token]) / drafted):
                     break
                 p = residual(p, q)
-                if alone:
+                if tree.draw == "distinct":
                     q = without(q, token)
             else:
                 return Verdict(tree.path_to(alive[0]), rng.draw(p))
-            alive = [child] if alone else with_token(tree, candidates, token)
+            alive = with_token(tree, candidates, token) if joins else [child]

@@ -254,7 +254,9 @@ def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
     if "drafter" in drafter.needs:  # a folder holds a network of one kind
         return drafter is recipe.drafter
     if "shape" in drafter.uses:
-        return recipe.shape is None or isinstance(recipe.shape, drafter.shape_type)
+        grows = recipe.shape is None or isinstance(recipe.shape, drafter.shape_type)
+        right = drafter.labels(recipe.shape) <= recipe.verifier.exact_for
+        return grows and (right or not recipe.lossless)
     alike = drafter.labels(None) & recipe.drafter.labels(recipe.shape)
     exact = drafter.labels(None) <= recipe.verifier.exact_for
     return bool(alike) and exact and drafter.needs <= recipe.drafter.needs

@@ -108,6 +108,7 @@ export class Race {
       this.strips[lane].forEach((block) => block.classList.replace("done", "ahead"));
     });
     const paint = (now) => {
+      if (!this.card.isConnected) return;  // its conversation was left
       const time = still.matches ? Infinity : (now - begun) / slower;
       this.records.forEach((record, lane) => {
         while (next[lane] < record.steps.length && record.at(next[lane]) <= time) {
