@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-vllm audit pictures wheel clean
+.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-vllm audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -62,6 +62,14 @@ bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours
 		--temperature 1,0.3 --ignore-eos --dtype bfloat16 --thrifty --law-samples 64 \
 		--methods "speculative,spectr,specinfer,rsd-c,rsd-s,rsd-c + greedy-plus-one,rsd-c + traversal,rsd-s + traversal" \
 		--output benchmarks/results/rsd
+
+bench-rsd-trained: $(READY)  ## the same with the trained drafters that come with draftwood (resumable)
+	for drafter in eagle lm; do \
+		$(BIN)/draftwood bench rsd --drafter smollm2-135m-$$drafter --prompts spec-bench --per-category 2 \
+			--category math_reasoning --category qa --category translation --category rag \
+			--methods speculative,spectr,rsd-c,rsd-s --budgets 6,14,30 --lengths 3 --temperature 0.3,0.6,1 \
+			--max-new-tokens 64 --law-prompts 0 --bound-prompts 0 --threads 1 \
+			--output benchmarks/results/rsd-$$drafter || exit 1; done
 
 bench-spec: $(READY)  ## every method that needs no second model, on the built-in model
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 \
