@@ -11,7 +11,6 @@ import click
 
 from draftwood.cli import options, processes
 from draftwood.cli.terminal import notes
-from draftwood.storage.memory import share_free_memory
 
 if TYPE_CHECKING:
     from draftwood.serve.replicas import ReplicaSet
@@ -136,7 +135,6 @@ def serve(
       draftwood serve smollm2-135m --port 8080 --method lookup
       draftwood serve smollm2-135m --replicas 4
     """
-    share_free_memory()
     with _needing("serve"):
         from draftwood.serve.run import serve as run
         from draftwood.serve.settings import ServeSettings

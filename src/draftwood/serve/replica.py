@@ -5,10 +5,9 @@ import threading
 import time
 from dataclasses import dataclass, replace
 
-from draftwood.serve.run import DrainingServer, address_of, bind, make_server, use_threads
+from draftwood.serve.run import DrainingServer, address_of, bind, make_server, prepare_process
 from draftwood.serve.service import TextService
 from draftwood.serve.settings import ServeSettings
-from draftwood.storage.memory import share_free_memory
 
 CHECK_SECONDS = 0.2
 
@@ -43,8 +42,7 @@ class Replica:
 
     def start(self) -> ReplicaFacts:
         """Load the model and take requests. Raises what keeps it from that."""
-        share_free_memory()
-        use_threads(self.settings)
+        prepare_process(self.settings)
         host = _own_address() if self.everywhere else self.settings.host
         bound = bind(host, 0)
         self.service = TextService(replace(self.settings, host=host, port=0))

@@ -16,6 +16,7 @@ from draftwood.serve.guard import App, Guard
 from draftwood.serve.protocol import LimitedHttp
 from draftwood.serve.service import TextService
 from draftwood.serve.settings import DRAIN_SECONDS, ServeSettings
+from draftwood.storage.memory import share_free_memory
 
 BACKLOG = 512
 
@@ -164,7 +165,7 @@ def serve(
         KeyboardInterrupt: after Ctrl-C, once all is closed.
     """
     bound = bind(settings.host, settings.port)
-    use_threads(settings)
+    prepare_process(settings)
     service = TextService(settings)
     try:
         service.load()
@@ -178,8 +179,11 @@ def serve(
         raise KeyboardInterrupt
 
 
-def use_threads(settings: ServeSettings) -> None:
-    """Let this process run with as many CPU threads as the settings say."""
+def prepare_process(settings: ServeSettings) -> None:
+    """Let this process run with as many CPU threads as the settings say, which share what memory
+    they free.
+    """
+    share_free_memory()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
 
