@@ -98,6 +98,15 @@ class Rng:
         """
         return gumbel_argmax_of_logits(logits, row, temperature, self._next_key())
 
+    def draw_ahead(
+        self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float, ahead: int
+    ) -> int:
+        """The token that ``draw_from_logits`` will take of such logits after ``ahead`` other draws.
+
+        Like ``exponential_noise`` it is for drafters, and leaves the draws as they are.
+        """
+        return gumbel_argmax_of_logits(logits, row, temperature, self._place_key(ahead))
+
     def _next_key(self) -> tuple[int, int]:
         key = self._place_key(0)
         self._place += 1

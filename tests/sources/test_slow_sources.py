@@ -12,7 +12,7 @@ from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import NGrams, Suffix
-from draftwood.sources.acceptance import Asking, AskingGains, Estimator
+from draftwood.sources.acceptance import Asking, AskingGains, Estimator, SlowPrior
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import PythonMerger
 from merged_trees import BUDGET, model_of, trees
@@ -29,6 +29,7 @@ class Oracle:
     root_seconds: float
     deep_seconds: float
     hidden = ()
+    anywhere: bool = False
     asked: list[tuple[int, ...]] = field(default_factory=list)
 
     @property
@@ -73,8 +74,11 @@ def grown(
 
 @pytest.mark.parametrize("seconds", [(0.01, 0.005), (0.2, 0.1), (50.0, 50.0)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_same_trees_in_both_languages(seconds: tuple[float, float], temperature: float) -> None:
-    one, other = Oracle(*seconds), Oracle(*seconds)
+@pytest.mark.parametrize("anywhere", [False, True])
+def test_the_same_trees_in_both_languages(
+    seconds: tuple[float, float], temperature: float, anywhere: bool
+) -> None:
+    one, other = (Oracle(*seconds, anywhere=anywhere) for _ in range(2))
     native, python = grown(NativeMerger, one, temperature), grown(PythonMerger, other, temperature)
     assert one.asked == other.asked
     for (ours, names), (theirs, their_names) in zip(native, python, strict=True):
@@ -103,8 +107,15 @@ def test_it_is_asked_below_nodes_at_which_it_was_asked() -> None:
     assert {state[:1] for state in deeper} <= roots
 
 
+def test_it_is_asked_below_any_node_where_it_goes_anywhere() -> None:
+    oracle = Oracle(0.01, 0.001, anywhere=True)
+    grown(NativeMerger, oracle)
+    asked = set(oracle.asked)
+    assert any(state[:-1] not in asked for state in oracle.asked if len(state) > 1)
+
+
 def test_gains_are_learnt_by_what_others_promise() -> None:
-    gains = AskingGains(Asking(gain=0.5, strength=2.0))
+    gains = AskingGains(Asking(strength=2.0), SlowPrior(gain=0.5))
     assert gains.gain(False, 0.2) == pytest.approx(0.4)
     for _ in range(200):
         gains.learn(False, 0.2, 0.0)

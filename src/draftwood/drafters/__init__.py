@@ -16,7 +16,7 @@ from draftwood.drafters.lm import Lm
 from draftwood.drafters.lookahead import Lookahead
 from draftwood.drafters.medusa import Hydra, Medusa
 from draftwood.drafters.merged import MergedDrafters, MergedDrawn
-from draftwood.drafters.multi_source import MultiSource
+from draftwood.drafters.multi_source import MultiSource, WithShadow
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.prompt_lookup import PromptLookup
 from draftwood.drafters.shadow import FourBitShadow
@@ -58,4 +58,5 @@ __all__ = [
     "TokenRecycling",
     "VerifiedTree",
     "Windowed",
+    "WithShadow",
 ]

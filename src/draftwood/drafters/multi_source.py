@@ -13,6 +13,7 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
+from draftwood.interfaces.model import require_ability
 from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import Source
@@ -23,6 +24,7 @@ from draftwood.sources.acceptance import Estimator
 from draftwood.sources.n_grams import NGrams
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Grown, Merged, PythonMerger
+from draftwood.sources.shadow import ShadowSource
 from draftwood.sources.suffix import Suffix
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.tree import DraftTree, Draw
@@ -94,6 +96,30 @@ class MultiSource(Drafter):
         return _MultiSourceSession(self, request)
 
 
+@dataclass(frozen=True)
+class WithShadow(MultiSource):
+    """``MultiSource``, which may ask the target's shadow at any node where the others know little.
+
+    A cascade as in CS-Drafting (Chen et al. 2023, arXiv:2312.11462) and ML-SpecQD (Georganas et al.
+    2025, arXiv:2503.13565), without fixed stages: tables and a trained head first, the shadow where
+    its pass promises more tokens than the same time of verified ones.
+
+    Differs from the papers: the price decides at each node who is asked, where theirs fix the
+    lengths of the stages.
+    """
+
+    name: ClassVar[str] = "combined-with-shadow"
+    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        require_ability(resources.target, "shadow", cls.name)
+        plain = MultiSource.build(resources)
+        assert isinstance(plain, MultiSource)
+        shadow = ShadowSource.of(resources.target, plain.budget.seconds(1))
+        return cls((*plain.sources, shadow), plain.budget)
+
+
 class _MultiSourceSession(DraftSession):
     def __init__(self, config: MultiSource, request: DraftRequest) -> None:
         self.budget, self.greedy = config.budget, request.sampler.greedy
@@ -139,15 +165,10 @@ class _MultiSourceSession(DraftSession):
 
     def took(self, step: NativeStep) -> DraftTree:
         assert isinstance(self.merged, NativeMerger)  # as ``native`` saw
-        tree = self._tree_of(step, self.merged)
-        self.merged.hear(tree, step)
-        return tree
-
-    def _tree_of(self, step: NativeStep, merged: NativeMerger) -> DraftTree:
         if self._native_budget is None:
             return DraftTree.chain(step.tokens)
         grown = Grown(step.tokens, step.parents, step.chances)
-        proposers = merged.names_of(step.proposers)
+        proposers = self.merged.names_of(step.proposers)
         return self._tree(grown, proposers, self._native_budget, self._others)
 
     def _budget(self, context: Context) -> Budget:

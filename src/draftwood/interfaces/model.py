@@ -27,6 +27,8 @@ _DOING: dict[Ability, str] = {
     "ends": "gives its embedding and output head",
     "fork": "can fork a session",
 }
+_OTHERWISE = "use another model or method"
+_CURES: dict[Ability, str] = {"shadow": "load it with dtype bfloat16, or use another method"}
 
 
 @dataclass(frozen=True)
@@ -373,7 +375,7 @@ def require_ability(model: Model, ability: Ability, who: str) -> None:
     if ability not in model.abilities:
         raise ValueError(
             f"{who} needs a model that {_DOING[ability]} (the ability {ability!r}), which"
-            f" {type(model).__name__} does not; use another model or method"
+            f" {type(model).__name__} does not; {_CURES.get(ability, _OTHERWISE)}"
         )
 
 

@@ -33,6 +33,23 @@ Candidates = tuple[Evidence, dict[int, float]]
 """A kind and the tokens it holds likely, with probabilities that sum to 1 at most."""
 
 
+Likeliest = tuple[Int[Tensor, "rows ranks"], Float[Tensor, "rows ranks"]]
+"""Tokens, likeliest first, and their probabilities."""
+
+
+def likeliest(logits: Float[Tensor, "rows vocab"], sampling: Sampling) -> Likeliest:
+    """The few likeliest next tokens of each row.
+
+    Where a request cuts off unlikely tokens these are left out of the sum, and with them all others
+    but the few: sorting dozens of whole rows costs more than all other drafting, and what is learnt
+    online makes up for it.
+    """
+    tokens, probs = topk_probs(logits, min(RANKS, logits.shape[-1]), sampling.temperature)
+    if sampling.cuts:
+        probs = sampling.probs(logits.gather(-1, tokens))
+    return tokens, probs
+
+
 @dataclass(frozen=True, eq=False)
 class TargetUpdate:
     """What a forward pass of the target said, in the form in which sources read it.
@@ -49,18 +66,9 @@ class TargetUpdate:
     quiet: bool = False
 
     @cached_property
-    def likeliest(self) -> tuple[Int[Tensor, "nodes ranks"], Float[Tensor, "nodes ranks"]]:
-        """For each node the target's likeliest next tokens, likeliest first, with probabilities.
-
-        Where a request cuts off unlikely tokens these are left out of the sum, and with them all
-        others but the few: sorting dozens of whole rows costs more than all other drafting, and
-        what is learnt online makes up for it.
-        """
-        logits = self.accepted.logits
-        tokens, probs = topk_probs(logits, min(RANKS, logits.shape[-1]), self.sampling.temperature)
-        if self.sampling.cuts:
-            probs = self.sampling.probs(logits.gather(-1, tokens))
-        return tokens, probs
+    def likeliest(self) -> "Likeliest":
+        """For each node the target's likeliest next tokens; see the function."""
+        return likeliest(self.accepted.logits, self.sampling)
 
     @cached_property
     def rows(self) -> list[dict[int, float]]:
@@ -103,8 +111,13 @@ class SlowSession(SourceSession, Protocol):
     """A session whose answers take time that may not pay.
 
     It is asked at the root where that pays by what it was worth before, and below a node at which
-    it was asked.
+    it was asked, or below any.
     """
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether it may be asked below nodes at which it was not."""
+        ...
 
     @property
     def seconds(self) -> "ctypes.Array[ctypes.c_double]":

@@ -1,9 +1,16 @@
 """Published methods in which parts of the target draft for it."""
 
-from draftwood.drafters import DynamicExit, EarlyExit, FourBitShadow, LayerSearch, Windowed
+from draftwood.drafters import (
+    DynamicExit,
+    EarlyExit,
+    FourBitShadow,
+    LayerSearch,
+    Windowed,
+    WithShadow,
+)
 from draftwood.methods.recipe import Recipe
 from draftwood.shapes import Widths
-from draftwood.verifiers import Rejection
+from draftwood.verifiers import Match, Rejection
 
 OF_PARTS = (
     Recipe(
@@ -53,5 +60,13 @@ OF_PARTS = (
         FourBitShadow,
         Widths((1, 1, 1, 1)),
         Rejection(),
+    ),
+    Recipe(
+        "auto-shadow",
+        "the sources of auto, and the model's weights in 4 bits where a pass over them pays",
+        "after Chen et al. 2023, arXiv:2312.11462; Georganas et al. 2025, arXiv:2503.13565",
+        WithShadow,
+        None,
+        Match(),
     ),
 )

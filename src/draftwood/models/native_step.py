@@ -14,7 +14,7 @@ from draftwood.models.native_places import beginnings
 from draftwood.models.parts import PackedStep
 from draftwood.models.session import PooledSession
 from draftwood.native import structures
-from draftwood.native.step import NativeDraft, NativeStep, StepCaller
+from draftwood.native.step import NativeDraft, NativeStep, StepCaller, UndrawableError
 
 if TYPE_CHECKING:
     from draftwood.models.native import NativeModel
@@ -43,7 +43,7 @@ def run_steps(
     rows: int,
     states: dict[int, Tensor],
     threads: int,
-) -> list[NativeStep | BaseException]:
+) -> list[NativeStep | UndrawableError]:
     """A forward pass over steps, and over what is run beside them.
 
     Args:
@@ -65,7 +65,7 @@ def run_steps(
     )
     if odd >= 0:
         raise ValueError(beyond(_all_tokens(beside, rows, callers), model.vocab_size))
-    made: list[NativeStep | BaseException] = []
+    made: list[NativeStep | UndrawableError] = []
     ends = accumulate((caller.structure.nodes for caller in callers), initial=rows)
     for part, caller, own in zip(steps, callers, starmap(slice, pairwise(ends)), strict=True):
         step = caller.result(model.vocab_size)

@@ -908,7 +908,6 @@ int32_t draftwood_steps(const draftwood::Decoder* decoder, const draftwood::Forw
     for (int64_t i = 0; i < count; i++) Stepper(*steps[i], decoder->vocabulary).draft(threads);
     Pass pass(*decoder, *beside, steps, places, count);
     const ForwardInput all = pass.joined(logits, room);
-    if (!all.rows) return -1;  // all have failed
     Lap lap;
     const int32_t odd = draftwood_run(decoder, &all, threads);
     if (odd >= 0) return odd;

@@ -90,10 +90,11 @@ void draftwood_drafting_add_source(Drafting* drafting, int32_t kind, const void*
 }
 
 // One more source, which only Python has. `seconds` [2]: of asking it at the root and deeper, which
-// Python may change; null asks it at every node.
+// Python may change; null asks it at every node. `anywhere`: also below nodes at which it was not
+// asked.
 void draftwood_drafting_add_foreign(Drafting* drafting, ForeignSource::Ask ask,
-                                    const double* seconds) {
-    drafting->members.push_back({std::make_unique<ForeignSource>(ask, seconds), {}});
+                                    const double* seconds, int32_t anywhere) {
+    drafting->members.push_back({std::make_unique<ForeignSource>(ask, seconds, anywhere), {}});
 }
 
 // The nodes of a tree in falling order of their chances, no path longer than `room`; returns how

@@ -29,7 +29,7 @@ from draftwood.native.threads import threads
 
 MAX_NAMES = 64  # a bit of a word for each
 
-ASK = CFUNCTYPE(c_int64, c_int64, c_int64, c_int64)
+ASK = CFUNCTYPE(c_int64, c_int64, c_int64, c_int64, c_int64)
 """``ForeignSource::Ask`` of foreign.h."""
 
 
@@ -39,11 +39,12 @@ class CMergingSettings(Structure):
     _fields_ = (
         ("before_evidence", POINTER(c_double)),
         ("bucket_of", POINTER(c_int32)),
+        *((name, POINTER(c_double)) for name in ("asking_gain", "asking_reach")),
         *((name, c_int32) for name in ("buckets", "steps")),
         *((name, c_double) for name in ("rate", "strength", "decay", "floor")),
         *((name, c_double) for name in ("least_noise", "likeliest_child")),
-        *((f"asking_{name}", c_double) for name in ("gain", "strength", "decay", "reach")),
-        ("asking_trial", c_int32),
+        *((f"asking_{name}", c_double) for name in ("strength", "decay")),
+        *((name, c_int32) for name in ("asking_trial", "slow")),
     )
 
 
@@ -207,28 +208,33 @@ class Drafting:
         )
 
     def add_foreign(
-        self, ask: Callable[[int, int, int], int], seconds: "Array[c_double] | None" = None
+        self,
+        ask: Callable[[int, int, int, int], int],
+        seconds: "Array[c_double] | None" = None,
+        anywhere: bool = False,
     ) -> None:
         """Have the library ask Python for what one more source holds likely.
 
         Args:
-            ask: takes the numbers of a node and of its parent, -1 above the root, and the node's
-                token; returns the address of a ``CandidateBuffer``. ``grow`` raises its errors.
+            ask: takes the numbers of a node and of its parent, -1 above the root, the node's token
+                and whether candidates are wanted; returns the address of a ``CandidateBuffer``.
+                ``grow`` raises its errors.
             seconds: of asking at the root and at deeper nodes, read before each question; None asks
                 at every node.
+            anywhere: whether it may be asked below nodes at which it was not.
         """
         errors = self._errors
 
-        def guarded(node: int, parent: int, token: int) -> int:
+        def guarded(node: int, parent: int, token: int, wanted: int) -> int:
             try:
-                return ask(node, parent, token)
+                return ask(node, parent, token, wanted)
             except BaseException as error:
                 errors.append(error)
                 return 0
 
         callback = ASK(guarded)
         self._kept.append((callback, seconds))
-        self.library.draftwood_drafting_add_foreign(self.handle, callback, seconds)
+        self.library.draftwood_drafting_add_foreign(self.handle, callback, seconds, anywhere)
 
     def error(self) -> BaseException:
         """What a foreign source raised."""

@@ -164,7 +164,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         None,
         (c_void_p, c_int32, c_void_p, c_void_p, POINTER(c_int32), c_int32),
     ),
-    "draftwood_drafting_add_foreign": (None, (c_void_p, c_void_p, c_void_p)),
+    "draftwood_drafting_add_foreign": (None, (c_void_p, c_void_p, c_void_p, c_int32)),
     "draftwood_drafting_grow": (
         c_int32,
         (

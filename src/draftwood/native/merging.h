@@ -14,8 +14,9 @@ namespace draftwood {
 struct Prediction {
     std::vector<Candidates> candidates;
     TokenProbs mixed, means, estimates;
-    bool made = false, asked = false;  // `asked`: a source that takes its time spoke too
-    int table = 0;                     // of the estimates
+    bool made = false;
+    uint64_t asked = 0;  // a bit for each source that takes its time and spoke
+    int table = 0;       // of the estimates
 
     double best() const {
         double found = 0;
@@ -26,30 +27,30 @@ struct Prediction {
 
 // CMergingSettings of drafting.py.
 struct MergingSettings {
-    const double* before_evidence;  // [ESTIMATE_TABLES buckets]
+    const double* before_evidence;  // [2 + 2 slow][buckets]
     const int32_t* bucket_of;  // of each of `steps` equal parts of 0..1
+    const double *asking_gain, *asking_reach;  // [slow]; see SlowPrior of acceptance.py
     int32_t buckets, steps;
     double rate, strength, decay, floor;
     double least_noise;  // smaller exponential numbers count as this
     double likeliest_child;  // a node is expanded as if its best child had this estimate
-    double asking_gain, asking_strength, asking_decay, asking_reach;  // see Asking of acceptance.py
+    double asking_strength, asking_decay;  // see Asking of acceptance.py
     int32_t asking_trial;
+    int32_t slow;  // sources that take their time
 };
-
-// Estimates of root and deeper nodes, and again of both where a source that takes its time spoke.
-constexpr int ESTIMATE_TABLES = 4;
 
 struct Estimates {
     const MergingSettings settings;
     std::vector<double> log_weight;  // of each kind of evidence
-    std::vector<double> values[ESTIMATE_TABLES], hits[ESTIMATE_TABLES], trials[ESTIMATE_TABLES];
+    // of root and deeper nodes, and again of both for each source that takes its time and spoke last
+    std::vector<std::vector<double>> values, hits, trials;
 
     explicit Estimates(const MergingSettings& settings) : settings(settings) {
-        for (int table = 0; table < ESTIMATE_TABLES; table++) {
+        for (int table = 0; table < 2 * (1 + settings.slow); table++) {
             const double* before = settings.before_evidence + table * settings.buckets;
-            values[table].assign(before, before + settings.buckets);
-            hits[table].assign(settings.buckets, 0);
-            trials[table].assign(settings.buckets, 0);
+            values.emplace_back(before, before + settings.buckets);
+            hits.emplace_back(settings.buckets, 0.0);
+            trials.emplace_back(settings.buckets, 0.0);
         }
     }
 
@@ -59,8 +60,8 @@ struct Estimates {
 
     // `prediction` holds candidates without weights. `noise`: of the draw that decides; null for
     // greedy texts.
-    void predict(Prediction& prediction, bool deep, const PlaceKey* noise) const {
-        const int table = prediction.table = deep + 2 * prediction.asked;
+    void predict(Prediction& prediction, int table, const PlaceKey* noise) const {
+        prediction.table = table;
         prediction.mixed.clear(), prediction.means.clear(), prediction.estimates.clear();
         double total = 0;
         for (auto& said : prediction.candidates)
@@ -125,14 +126,17 @@ struct Estimates {
     }
 };
 
-// What sources that take their time add to the best estimate, by what the others promise:
+// What a source that takes its time adds to the best estimate, by what the others promise:
 // Asking of acceptance.py.
 struct AskingGains {
     const MergingSettings& settings;
+    double before_evidence, reach;
     std::vector<double> sums[2], trials[2];
-    int32_t trees = 0;
 
-    explicit AskingGains(const MergingSettings& settings) : settings(settings) {
+    AskingGains(const MergingSettings& settings, int source)
+        : settings(settings),
+          before_evidence(settings.asking_gain[source]),
+          reach(settings.asking_reach[source]) {
         for (int deep = 0; deep < 2; deep++) {
             sums[deep].assign(settings.buckets, 0);
             trials[deep].assign(settings.buckets, 0);
@@ -145,7 +149,7 @@ struct AskingGains {
 
     double gain(bool deep, double best) const {
         const int at = bucket(best);
-        const double before = settings.asking_gain * (1 - best);
+        const double before = before_evidence * (1 - best);
         return (settings.asking_strength * before + sums[deep][at]) /
                (settings.asking_strength + trials[deep][at]);
     }
@@ -156,15 +160,15 @@ struct AskingGains {
         trials[deep][at] = trials[deep][at] * settings.asking_decay + 1;
     }
 
-    // `shared`: whether other texts share the pass; they do not wait for a trial.
+    // `trial`: whether it is asked in any case; other texts that share the pass do not wait for one.
     // `price`: tokens that a further node costs; `rate`: tokens a second so far; `seconds`: of
     // asking.
-    bool pays(bool deep, bool shared, double chance, double best, double price, double rate,
+    bool pays(bool deep, bool trial, double chance, double best, double price, double rate,
               double seconds) const {
-        if (!deep && !shared && trees % settings.asking_trial == 0) return true;
+        if (!deep && trial) return true;
         const double before = std::max(0.0, chance * best - price),
                      after = std::max(0.0, chance * (best + gain(deep, best)) - price);
-        return settings.asking_reach * (after - before) > rate * seconds;
+        return reach * (after - before) > rate * seconds;
     }
 };
 
@@ -182,14 +186,17 @@ struct Drafting {
     std::vector<Member> members;  // in the order in which they are asked
     std::vector<int32_t> names;  // of each kind of evidence: number of its source's name
     Estimates estimates;
-    AskingGains gains;
+    std::vector<AskingGains> gains;  // of each that takes its time
+    int32_t trees = 0;
     std::vector<Node> nodes;  // of the last tree, and what was considered besides
     std::vector<State> states;  // [nodes members]
     std::vector<Prediction> expected;  // by node
     Prediction open;  // of the token that is now drawn and not yet told
 
-    explicit Drafting(const MergingSettings& settings)
-        : estimates(settings), gains(estimates.settings) {}
+    explicit Drafting(const MergingSettings& settings) : estimates(settings) {
+        for (int slow = 0; slow < settings.slow; slow++)
+            gains.emplace_back(estimates.settings, slow);
+    }
     Drafting(const Drafting&) = delete;
 
     // Returns the number of a further kind of evidence.
@@ -210,33 +217,36 @@ struct Drafting {
         expected.emplace_back();
     }
 
-    // Those that take their time, or the others.
-    void ask_sources(size_t node, bool slow, std::vector<Candidates>& candidates) const {
-        for (size_t i = 0; i < members.size(); i++) {
-            if (slow != (members[i].source->seconds() != nullptr)) continue;
-            CandidateList list{candidates, members[i].evidence};
-            members[i].source->candidates(states[node * members.size() + i], list);
-        }
+    void ask(const Member& member, size_t node, std::vector<Candidates>& candidates) const {
+        CandidateList list{candidates, member.evidence};
+        member.source->candidates(states[node * members.size() + (&member - &members[0])], list);
     }
 
     // What follows a node, from all sources that are worth their time there. A slow one is asked
-    // at the root, and below a node at which it was.
+    // at the root and, unless it goes anywhere, below a node at which it was.
     void predict(size_t place, const PlaceKey* noise, bool shared, double rate, double price) {
         Prediction& prediction = expected[place];
         const Node& node = nodes[place];
         const bool deep = node.depth > 0;
-        ask_sources(place, false, prediction.candidates);
-        estimates.predict(prediction, deep, noise);
-        double seconds = 0;
+        const bool trial = !shared && trees % estimates.settings.asking_trial == 0;
         for (const Member& member : members)
-            if (const double* own = member.source->seconds()) seconds += own[deep];
-        if (seconds <= 0 || (deep && !expected[node.parent].asked)) return;
-        const double before = prediction.best();
-        if (!gains.pays(deep, shared, node.chance, before, price, rate, seconds)) return;
-        prediction.asked = true;
-        ask_sources(place, true, prediction.candidates);
+            if (!member.source->seconds()) ask(member, place, prediction.candidates);
         estimates.predict(prediction, deep, noise);
-        gains.learn(deep, before, prediction.best() - before);
+        int slow = 0;
+        for (const Member& member : members) {
+            const double* seconds = member.source->seconds();
+            if (!seconds) continue;
+            AskingGains& gain = gains[slow];
+            const uint64_t bit = (uint64_t)1 << slow++;
+            const bool known = !deep || (expected[node.parent].asked & bit);
+            if (!known && !member.source->anywhere()) continue;
+            const double best = prediction.best();
+            if (!gain.pays(deep, trial, node.chance, best, price, rate, seconds[deep])) continue;
+            prediction.asked |= bit;
+            ask(member, place, prediction.candidates);
+            estimates.predict(prediction, deep + 2 * slow, noise);
+            gain.learn(deep, best, prediction.best() - best);
+        }
     }
 
     void clear() {
@@ -272,7 +282,7 @@ struct Drafting {
         };
         int64_t number = 0;
         double yields = 1.0 + others, rate = yields / costs[0];
-        gains.trees++;
+        trees++;
         add(-1, root, 1.0, number);
         while (!queue.empty()) {
             const Entry next = queue.top();

@@ -98,9 +98,11 @@ struct Source {
     virtual State advance(const State& state, int32_t token) const = 0;
     virtual void candidates(const State& state, CandidateList& list) const = 0;
 
-    // Only of sources that take their time: [2] seconds of asking at the root and deeper, and those
-    // that answers took since this was asked last.
+    // Only of sources that take their time: [2] seconds of asking at the root and deeper, whether
+    // they may be asked below nodes at which they were not, and the seconds that answers took since
+    // this was asked last.
     virtual const double* seconds() const { return nullptr; }
+    virtual bool anywhere() const { return false; }
     virtual double spent() { return 0; }
     virtual void prepare(const Growing&) {}
 };

@@ -25,7 +25,6 @@ struct Step {
     uint64_t* proposers;  // as of draftwood_drafting_proposers
     int64_t nodes, kept, next_token;
     const float* broken;  // a row of logits of which no token can be drawn, else null
-    int32_t failed;       // whether a source that only Python has failed; then nothing was run
     double draft_seconds, target_seconds, verify_seconds;
 };
 
@@ -51,12 +50,8 @@ public:
     // The tree that emits most tokens a second; see Budget.best.
     void draft(int32_t threads) {
         Lap lap;
-        step.failed = 0, step.broken = nullptr, step.kept = 0;
-        try {
-            grow(threads);
-        } catch (const ForeignError&) {
-            step.failed = 1, step.nodes = 0;
-        }
+        step.broken = nullptr, step.kept = 0;
+        grow(threads);
         step.draft_seconds = lap();
     }
 
@@ -151,7 +146,7 @@ public:
         for (int32_t i = 0; i < beside.num_sequences; i++) wanted += sequences[i].wanted;
     }
 
-    // What is to be run once all trees are drafted; a step that failed takes no part.
+    // What is to be run once all trees are drafted.
     ForwardInput joined(std::unique_ptr<float[]>& logits, int64_t& room) {
         int64_t rows = 0, squares = 0;
         for (int64_t i = 0; i < count; i++)

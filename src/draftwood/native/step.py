@@ -88,7 +88,6 @@ class StepCaller:
         self._alone = Costs([1.0], [math.inf])  # a root without draft tokens
         self._costs = self._alone
         self._told: Costs | None = None  # that the structure points to
-        self._drafting: Drafting | None = None
 
     def prepare(self, draft: NativeDraft, root: int, place: int, room: int) -> None:
         """Write down what the next step is.
@@ -100,7 +99,7 @@ class StepCaller:
             room: most draft tokens in a row.
         """
         step, costs = self.structure, draft.costs or self._alone
-        self._costs, self._drafting = costs, draft.drafting
+        self._costs = costs
         if costs is not self._told:
             self._told, step.most = costs, draft.most
             step.costs, step.slopes = costs.addresses[:2]
@@ -114,13 +113,10 @@ class StepCaller:
         """Of the nodes of the last tree."""
         return self._costs.tokens[: self.structure.nodes]
 
-    def result(self, vocabulary: int) -> "NativeStep | BaseException":
+    def result(self, vocabulary: int) -> "NativeStep | UndrawableError":
         """What came of the step, without hidden states, or the error that befell it alone."""
         step, costs = self.structure, self._costs
         size, kept = step.nodes, step.kept
-        if step.failed:
-            assert self._drafting is not None  # whose source failed
-            return self._drafting.error()
         if step.broken:
             row = (c_float * vocabulary).from_address(step.broken)
             return UndrawableError(torch.frombuffer(row, dtype=torch.float32).clone(), kept)

@@ -184,7 +184,6 @@ class CStep(Structure):
         *((name, c_void_p) for name in ("tokens", "parents", "path", "chances", "proposers")),
         *((name, c_int64) for name in ("nodes", "kept", "next_token")),
         ("broken", c_void_p),
-        ("failed", c_int32),
         *((name, c_double) for name in ("draft_seconds", "target_seconds", "verify_seconds")),
     )
 

@@ -19,6 +19,7 @@ LEAST_NOISE = 1e-12  # smaller exponential numbers count as this
 # built-in ones, and composed ones for training), at temperatures 0 and 1. Lines where a slow source
 # was asked come from the same prompts, with `smollm2-135m-eagle` asked wherever it may be.
 LOG_WEIGHTS = {
+    Evidence("shadow", 1): 5.0,
     Evidence("bigram-prior", 1): -1.6,
     **{
         Evidence("n-grams", tokens): log_weight
@@ -32,7 +33,7 @@ LOG_WEIGHTS = {
 }
 
 ASKED = 2
-"""Tables of estimates: 0 at the root, 1 deeper, and as many again where a slow source spoke."""
+"""Tables of estimates: 0 at the root, 1 deeper, then as many where each slow source spoke last."""
 
 Noise = Callable[[Sequence[int]], Sequence[float]]
 """Exponential numbers of tokens; see ``Rng.exponential_noise``."""
@@ -53,7 +54,8 @@ class Prediction(NamedTuple):
         means: of the likelier tokens what their acceptance is estimated by: this mean, or what it
             came to once the noise of the draw was known.
         estimates: estimated acceptance of these.
-        table: of estimates, by whether draft tokens led here and who was asked.
+        table: of estimates, by whether draft tokens led here and which slow source spoke last.
+        asked: numbers of the slow sources that spoke.
     """
 
     candidates: list[tuple[Evidence, dict[int, float], float]]
@@ -61,22 +63,35 @@ class Prediction(NamedTuple):
     means: dict[int, float]
     estimates: dict[int, float]
     table: int
+    asked: frozenset[int] = frozenset()
 
     @property
     def best(self) -> float:
         """Of the estimates; 0 where there is none."""
         return max(self.estimates.values(), default=0.0)
 
-    @property
-    def asked(self) -> bool:
-        """Whether a source that takes its time spoke too."""
-        return self.table >= ASKED
-
     def sources(self, token: int) -> tuple[str, ...]:
         """Names of the sources that proposed this token."""
         return tuple(
             dict.fromkeys(kind.source for kind, guesses, _ in self.candidates if token in guesses)
         )
+
+
+@dataclass(frozen=True)
+class SlowPrior:
+    """What is expected where a slow source speaks, before evidence.
+
+    Args:
+        root: as ``Estimator.root``.
+        deep: as ``Estimator.deep``.
+        gain: what it adds to the best estimate, as a share of what this leaves to 1.
+        reach: tokens that a better draft token brings, those behind it included.
+    """
+
+    root: Line = (0.62, 1.15)
+    deep: Line = (0.58, 1.15)
+    gain: float = 0.4
+    reach: float = 1.5
 
 
 @dataclass(frozen=True)
@@ -89,21 +104,28 @@ class Asking:
         reach * (worth(chance * (e + gain(e))) - worth(chance * e)) > rate * seconds
 
     The gain is what it added to the best estimate at such nodes, a running mean over those at which
-    it was asked; the right side is what a step emits in the time of asking.
+    it was asked; the right side is what a step emits in the time of asking. Several are asked one
+    after the other, each on top of what the earlier ones promise.
 
     Args:
-        gain: before evidence, as a share of what e leaves to 1.
-        strength: trials that this is worth.
+        strength: trials that the gain before evidence is worth.
         decay: what a trial leaves of the earlier ones.
-        reach: tokens that a better draft token brings, those behind it included.
         trial: it is asked at the root of every so many trees, whatever it was worth.
     """
 
-    gain: float = 0.4
     strength: float = 4.0
     decay: float = 0.95
-    reach: float = 1.5
     trial: int = 16
+
+
+SLOW = {
+    "trained-head": SlowPrior(),
+    "shadow": SlowPrior((2.0, 2.2), (2.0, 2.2), 0.6, 1.3),
+}
+SLOW_AND_DRAWN = {
+    "trained-head": SlowPrior((-0.48, 0.89), (-0.40, 0.88)),
+    "shadow": SlowPrior((1.5, 2.2), (1.9, 2.7), 0.38, 1.3),
+}
 
 
 @dataclass(frozen=True)
@@ -130,8 +152,8 @@ class Estimator:
         strength: trials that the prior is worth.
         decay: what a trial leaves of the earlier ones.
         floor: candidates of a smaller mean are not considered.
-        asked_root: as ``root``, where a slow source was asked.
-        asked_deep: likewise.
+        slow: what is expected where slow sources speak, by their names; others count as the usual
+            ``SlowPrior``.
         asking: when slow sources are asked.
     """
 
@@ -142,8 +164,7 @@ class Estimator:
     strength: float = 40.0
     decay: float = 0.99
     floor: float = 0.02
-    asked_root: Line = (0.62, 1.15)
-    asked_deep: Line = (0.58, 1.15)
+    slow: Mapping[str, SlowPrior] = field(default_factory=lambda: SLOW)
     asking: Asking = Asking()
 
     def __post_init__(self) -> None:
@@ -159,35 +180,34 @@ class Estimator:
 
         There the likeliest token comes less often than where it is always taken.
         """
-        return cls(
-            root=(-1.43, 0.67),
-            deep=(-0.96, 0.76),
-            asked_root=(-0.48, 0.89),
-            asked_deep=(-0.40, 0.88),
-        )
+        return cls(root=(-1.43, 0.67), deep=(-0.96, 0.76), slow=SLOW_AND_DRAWN)
 
-    def start(self) -> "Estimates":
-        """Nothing shown yet."""
-        return Estimates(self)
+    def start(self, slow: Sequence[str] = ()) -> "Estimates":
+        """Nothing shown yet, with these slow sources."""
+        return Estimates(self, slow)
 
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """Of all tables, in their order."""
-        return self.root, self.deep, self.asked_root, self.asked_deep
+    def slow_prior(self, name: str) -> SlowPrior:
+        """What is expected where a slow source speaks."""
+        return self.slow.get(name, SlowPrior())
+
+    def lines(self, slow: Sequence[str]) -> list[Line]:
+        """Of all tables in their order, where there are these slow sources."""
+        priors = map(self.slow_prior, slow)
+        return [self.root, self.deep, *(line for each in priors for line in (each.root, each.deep))]
 
 
 class AskingGains:
-    """What slow sources added in one request; see ``Asking``."""
+    """What a slow source added in one request; see ``Asking``."""
 
-    def __init__(self, config: Asking) -> None:
-        self.config, self.trees = config, 0
+    def __init__(self, config: Asking, prior: SlowPrior) -> None:
+        self.config, self.prior, self.trees = config, prior, 0
         self.sums = [[0.0] * BUCKETS for _ in range(2)]
         self.trials = [[0.0] * BUCKETS for _ in range(2)]
 
     def gain(self, deep: bool, best: float) -> float:
         """What asking adds where the others promise ``best``."""
         config, bucket = self.config, bucket_of(best)
-        before = config.gain * (1.0 - best)
+        before = self.prior.gain * (1.0 - best)
         return (config.strength * before + self.sums[deep][bucket]) / (
             config.strength + self.trials[deep][bucket]
         )
@@ -221,7 +241,7 @@ class AskingGains:
             return True
         before = max(0.0, chance * best - price)
         after = max(0.0, chance * (best + self.gain(deep, best)) - price)
-        return self.config.reach * (after - before) > rate * seconds
+        return self.prior.reach * (after - before) > rate * seconds
 
 
 def bucket_of(mean: float) -> int:
@@ -268,10 +288,10 @@ def before_evidence(line: Line) -> list[float]:
 class Estimates:
     """What one request has shown, by table."""
 
-    def __init__(self, config: Estimator) -> None:
+    def __init__(self, config: Estimator, slow: Sequence[str] = ()) -> None:
         self.config = config
         self.log_weight = dict(config.log_weight)
-        self.prior = [before_evidence(line) for line in config.lines]
+        self.prior = [before_evidence(line) for line in config.lines(slow)]
         self.values = [list(row) for row in self.prior]
         self.hits = [[0.0] * BUCKETS for _ in self.prior]
         self.trials = [[0.0] * BUCKETS for _ in self.prior]

@@ -20,13 +20,13 @@ class ForeignSession:
         self.states: dict[int, Any] = {}  # by node of the tree that grows now
         self.buffer = CandidateBuffer()
 
-    def ask(self, node: int, parent: int, token: int) -> int:
-        """The address of what may follow a node; its parent was asked about before."""
+    def ask(self, node: int, parent: int, token: int, wanted: int) -> int:
+        """The address of what may follow a node, if that is wanted; its parent is known."""
         session = self.session
         if parent < 0:
             self.states = {}
-            state = session.begin(token)
-        else:
-            state = session.advance(self.states[parent], token)
-        self.states[node] = state
-        return self.buffer.write(session.candidates(state), self.numbers)
+            self.states[node] = session.begin(token)
+        elif node not in self.states:
+            self.states[node] = session.advance(self.states[parent], token)
+        candidates = session.candidates(self.states[node]) if wanted else ()
+        return self.buffer.write(candidates, self.numbers)

@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from ctypes import Array, c_double, c_int32
 from functools import cache, lru_cache
 
-import torch
-
 from draftwood.costs.budget import Budget
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Output
 from draftwood.interfaces.source import (
     RANKS,
     CompiledSession,
     Evidence,
+    NativeSource,
     SlowSession,
     Source,
     SourceSession,
@@ -24,7 +22,7 @@ from draftwood.interfaces.source import (
 )
 from draftwood.native import library
 from draftwood.native.drafting import MAX_NAMES, CMergingSettings, Costs, Drafting
-from draftwood.native.step import NativeDraft, NativeStep
+from draftwood.native.step import NativeDraft
 from draftwood.sources.acceptance import (
     BUCKET_OF,
     BUCKETS,
@@ -36,9 +34,7 @@ from draftwood.sources.acceptance import (
 from draftwood.sources.base import native_of, sampling_of_rows
 from draftwood.sources.foreign import ForeignSession
 from draftwood.sources.python_merger import LIKELIEST_CHILD, Grown
-from draftwood.tree import UNBOUNDED, DraftTree
-
-_NO_LOGITS = torch.empty(0, 0)
+from draftwood.tree import UNBOUNDED
 
 
 class NativeMerger:
@@ -53,41 +49,41 @@ class NativeMerger:
     ) -> None:
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
-        self.drafting = Drafting(_settings(estimator))
+        members = [native_of(source) or source.start(request) for source in sources]
+        named = list(zip(sources, members, strict=True))
+        slow = [source.name for source, each in named if isinstance(each, SlowSession)]
+        self.drafting = Drafting(_settings(estimator, slow))
         self.evidence = _EvidenceNumbers(self.drafting, estimator.log_weight)
         self.foreign: list[SourceSession] = []
-        self.slow: list[SlowSession] = []
+        self.slow: list[SlowSession] = []  # of these
         self.hidden: tuple[int, ...] = ()
-        self.in_python = False
-        self.reads_rows = False
-        for source in sources:
-            self._add(source, request)
+        self.in_python = self.reads_rows = False
+        for source, each in named:
+            self._add(source, each)
         self.costs: tuple[Budget, Costs] | None = None  # of the last tree
 
-    def _add(self, source: Source, request: DraftRequest) -> None:
-        native = native_of(source)
-        if native is None:
-            session = source.start(request)
-            if not isinstance(session, CompiledSession):
-                self._add_foreign(session)
-                return
-            native = session.native()
-            self._read(session.hidden)
-        self._read(native.hidden)
-        numbers = [self.evidence[kind] for kind in native.evidence]
-        self.drafting.add_source(native.kind, native.settings, native.shared, numbers)
+    def _add(self, source: Source, member: NativeSource | SourceSession) -> None:
+        if isinstance(member, CompiledSession):
+            self._read(member.hidden)
+            member = member.native()
+        if not isinstance(member, NativeSource):
+            self._add_foreign(member)
+            return
+        self._read(member.hidden)
+        numbers = [self.evidence[kind] for kind in member.evidence]
+        self.drafting.add_source(member.kind, member.settings, member.shared, numbers)
         self.reads_rows |= source.reads_logits
 
     def _add_foreign(self, session: SourceSession) -> None:
         self.foreign.append(session)
-        ask, seconds = ForeignSession(session, self.evidence).ask, None
-        if isinstance(session, SlowSession):
-            seconds = session.seconds
-            self.slow.append(session)
-            self._read(session.hidden)
-        else:
-            self.in_python = True
-        self.drafting.add_foreign(ask, seconds)
+        self.in_python = True
+        ask = ForeignSession(session, self.evidence).ask
+        if not isinstance(session, SlowSession):
+            self.drafting.add_foreign(ask)
+            return
+        self.slow.append(session)
+        self._read(session.hidden)
+        self.drafting.add_foreign(ask, session.seconds, session.anywhere)
 
     def _read(self, hidden: Sequence[int]) -> None:
         self.hidden = tuple(dict.fromkeys([*self.hidden, *hidden]))
@@ -107,15 +103,6 @@ class NativeMerger:
         ranks = RANKS if self.reads_rows else 0
         costs, temperature = self._costs_of(budget), self.sampling.temperature
         return NativeDraft(costs, self.drafting, ranks, temperature, self.hidden, others)
-
-    def hear(self, tree: DraftTree, step: NativeStep) -> None:
-        """Tell the sources that only Python has of a step that the library made."""
-        if not self.foreign:
-            return
-        output = Output(_NO_LOGITS, dict(step.hidden))
-        update = TargetUpdate(VerifiedTree(tree, step.path, output), self.sampling)
-        for session in self.foreign:
-            session.learn(update)
 
     def _costs_of(self, budget: Budget) -> Costs:
         if self.costs is None or self.costs[0] is not budget:
@@ -181,11 +168,14 @@ class _EvidenceNumbers(dict[Evidence, int]):
         return number
 
 
-def _settings(estimator: Estimator) -> CMergingSettings:
-    asking = estimator.asking
+def _settings(estimator: Estimator, slow: Sequence[str]) -> CMergingSettings:
+    """Where there are these slow sources."""
+    asking, priors = estimator.asking, [estimator.slow_prior(name) for name in slow]
     return CMergingSettings(
-        before_evidence=_before_evidence(estimator.lines),
+        before_evidence=_before_evidence(tuple(estimator.lines(slow))),
         bucket_of=_bucket_of(),
+        asking_gain=library.doubles([prior.gain for prior in priors]),
+        asking_reach=library.doubles([prior.reach for prior in priors]),
         buckets=BUCKETS,
         steps=len(BUCKET_OF),
         rate=estimator.rate,
@@ -194,11 +184,10 @@ def _settings(estimator: Estimator) -> CMergingSettings:
         floor=estimator.floor,
         least_noise=LEAST_NOISE,
         likeliest_child=LIKELIEST_CHILD,
-        asking_gain=asking.gain,
         asking_strength=asking.strength,
         asking_decay=asking.decay,
-        asking_reach=asking.reach,
         asking_trial=asking.trial,
+        slow=len(slow),
     )
 
 

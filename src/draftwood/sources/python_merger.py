@@ -80,9 +80,12 @@ class PythonMerger:
         sessions = [source.start(request) for source in sources]
         self.slow = [each for each in sessions if isinstance(each, SlowSession)]
         self.sessions = [each for each in sessions if each not in self.slow] + self.slow
+        named = zip(sources, sessions, strict=True)
+        slow = [source.name for source, each in named if each in self.slow]
         read = [layer for each in sessions for layer in getattr(each, "hidden", ())]
         self.hidden = tuple(dict.fromkeys(read))
-        self.estimates, self.gains = estimator.start(), AskingGains(estimator.asking)
+        self.estimates = estimator.start(slow)
+        self.gains = [AskingGains(estimator.asking, estimator.slow_prior(name)) for name in slow]
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
         self.open: Prediction | None = None  # of the token that is now drawn and not yet told
@@ -106,7 +109,8 @@ class PythonMerger:
         if self.open is not None:
             self.estimates.learn(self.open, root)
         self._clear()
-        self.gains.trees += 1
+        for each in self.gains:
+            each.trees += 1
         heap: list[tuple[float, int, int, int]] = [(-1.0, 0, root, -1)]
         number, yields, rate, self.shared = 0, others, 0.0, others > 0
         while heap:
@@ -155,7 +159,7 @@ class PythonMerger:
     def _predict(self, node: int, rate: float, price: float) -> Prediction:
         """What follows a node, from all sources that are worth their time there.
 
-        A slow one is asked at the root, and below a node at which it was.
+        A slow one is asked at the root and, unless it goes anywhere, below a node at which it was.
         """
         depth, count = self.depths[node], len(self.sessions) - len(self.slow)
         pairs = list(zip(self.sessions, self.states[node], strict=True))
@@ -164,21 +168,24 @@ class PythonMerger:
         noise = None if self.rng is None else partial(self.rng.exponential_noise, ahead=depth)
         deep = depth > 0
         prediction = self.estimates.predict(candidates, deep, noise)
-        if self._asks(node, prediction.best, rate, price):
-            best = prediction.best
-            candidates += [each for session, state in slow for each in session.candidates(state)]
-            prediction = self.estimates.predict(candidates, deep + ASKED, noise)
-            self.gains.learn(deep, best, prediction.best - best)
+        for number, (session, state) in enumerate(slow):
+            best, asked = prediction.best, prediction.asked
+            if not self._asks(number, node, best, rate, price):
+                continue
+            candidates += session.candidates(state)
+            table = deep + ASKED * (number + 1)
+            prediction = self.estimates.predict(candidates, table, noise)
+            prediction = prediction._replace(asked=asked | {number})
+            self.gains[number].learn(deep, best, prediction.best - best)
         self.expected[node] = prediction
         return prediction
 
-    def _asks(self, node: int, best: float, rate: float, price: float) -> bool:
-        deep, seconds = self.depths[node] > 0, 0.0
-        for session in self.slow:
-            seconds += session.seconds[deep]
-        if seconds <= 0.0 or (deep and not self.expected[self.parents[node]].asked):
+    def _asks(self, number: int, node: int, best: float, rate: float, price: float) -> bool:
+        session, deep = self.slow[number], self.depths[node] > 0
+        if deep and not session.anywhere and number not in self.expected[self.parents[node]].asked:
             return False
-        return self.gains.pays(deep, self.chances[node], best, price, rate, seconds, self.shared)
+        seconds, chance = session.seconds[deep], self.chances[node]
+        return self.gains[number].pays(deep, chance, best, price, rate, seconds, self.shared)
 
     def _add(self, token: int, parent: int, chance: float) -> None:
         self.tokens.append(token)

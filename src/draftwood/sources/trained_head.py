@@ -26,7 +26,7 @@ from draftwood.interfaces.source import (
 from draftwood.interfaces.trained import TrainedHead
 from draftwood.models.native import NativeModel
 from draftwood.native.head_session import Found
-from draftwood.sources.base import sampling_of_rows
+from draftwood.sources.base import AskedNode, sampling_of_rows
 
 NAME = "eagle"
 DEPTHS = 3
@@ -123,22 +123,13 @@ class TrainedHeadSource:
         return _HeadSession(self, request)
 
 
-class _Node:
-    """A text that ends in a draft token; ``row`` is its row of the head once that was asked."""
-
-    __slots__ = ("depth", "parent", "row", "token")
-
-    def __init__(self, parent: "_Node | None", token: int) -> None:
-        self.parent, self.token = parent, token
-        self.depth = 0 if parent is None else parent.depth + 1
-        self.row = -1
-
-
 class _HeadSession:
     """The head's part in one request.
 
     A row of the head needs the token behind it, so the newest always waits for the root.
     """
+
+    anywhere = False  # a row needs the one above it
 
     def __init__(self, source: TrainedHeadSource, request: DraftRequest) -> None:
         self.hidden = source.layers
@@ -192,13 +183,13 @@ class _HeadSession:
             self.inside += 0.01 * ((token in self.source.known) - self.inside)
         self.seconds[0] = self.step_seconds + ROW_SECONDS * len(self.late)
 
-    def begin(self, root: int) -> _Node:
-        return _Node(None, root)
+    def begin(self, root: int) -> AskedNode:
+        return AskedNode(None, root)
 
-    def advance(self, state: _Node, token: int) -> _Node:
-        return _Node(state, token)
+    def advance(self, state: AskedNode, token: int) -> AskedNode:
+        return AskedNode(state, token)
 
-    def candidates(self, state: _Node) -> Sequence[Candidates]:
+    def candidates(self, state: AskedNode) -> Sequence[Candidates]:
         since = time.perf_counter()
         if state.parent is None:
             found = self._take_in(state.token)

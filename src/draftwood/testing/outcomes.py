@@ -78,6 +78,13 @@ class ScriptedRng(Rng):
             "noise that is known before a draw cannot be enumerated; test this one by sampling"
         )
 
+    def draw_ahead(
+        self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float, ahead: int
+    ) -> int:
+        raise NotImplementedError(
+            "noise that is known before a draw cannot be enumerated; test this one by sampling"
+        )
+
     @property
     def next_draw(self) -> tuple[int, int]:
         raise NotImplementedError(
