@@ -41,7 +41,9 @@ from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
-from draftwood.sources import BigramPrior, NGrams, Suffix
+from draftwood.sources import Alike, BigramPrior, Datastore, NGrams, Suffix
+from draftwood.sources.shadow import ShadowSource
+from draftwood.sources.token_index import TokenIndex
 from draftwood.stats import Stats
 from draftwood.testing import ranked_chi_square, tiny_llama
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
@@ -166,8 +168,11 @@ def test_by_matching_every_text_is_that_of_plain_decoding(drafter: Drafter) -> N
 def test_by_matching_every_text_of_a_real_model_is_that_of_plain_decoding(
     native: NativeModel,
 ) -> None:
-    auto = MultiSource((Suffix(), NGrams(), BigramPrior.of(native)), WIDE)
-    for drafter in (auto, *in_part(native), Stand(4, order=2, width=2)):
+    store = TokenIndex.of([[0, 3, 1, 4, 2, 2] * 4], VOCAB)
+    copies = (Datastore(store, shortest=1), Alike(2, native.hidden_size))
+    auto = MultiSource((Suffix(), NGrams(), BigramPrior.of(native), *copies), WIDE)
+    shadow = [MultiSource((ShadowSource(1e-6),), WIDE)] if "shadow" in native.abilities else []
+    for drafter in (auto, *shadow, *in_part(native), Stand(4, order=2, width=2)):
         assert differing(native, drafter, Match(), list(OPTIONS.values())) == [], drafter.name
 
 
