@@ -5,6 +5,7 @@ read contexts.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import ClassVar
 
@@ -137,6 +138,7 @@ def text_distance(
     return distance(law, sampled_law(model, reference, Context(PROMPT, len(PROMPT)), 1 + TOKENS))
 
 
+@cache
 def contextual(vocab: int, order: int = 3, seed: int = 0) -> tuple[TableModel, TableModel]:
     """A target that looks at the last ``order`` tokens, and a draft model that is often right about
     it.

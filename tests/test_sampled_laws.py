@@ -146,12 +146,23 @@ def native() -> NativeModel:
     return NativeModel(tiny_llama(3, layers=4, vocab=VOCAB))
 
 
+_PLAIN: dict[tuple[Model, int, str, int], Written] = {}
+
+
+def plainly(model: Model, size: int, kinds: Sequence[Sampling], seed: int) -> Written:
+    """Texts of plain decoding, written once for all drafters."""
+    key = (model, size, repr(kinds), seed)
+    if key not in _PLAIN:
+        _PLAIN[key] = written(model, Nothing(), Match(), size, SHORT, kinds, seed)[0]
+    return _PLAIN[key]
+
+
 def differing(
     model: Model, drafter: Drafter, rule: Verifier, kinds: Sequence[Sampling], seed: int = 0
 ) -> list[Sampling]:
     """The options under which some text is not plain decoding's, of enough tokens under each."""
     size = coupled_size() * len(kinds)
-    plain, _ = written(model, Nothing(), Match(), size, SHORT, kinds, seed)
+    plain = plainly(model, size, kinds, seed)
     other, stats = written(model, drafter, rule, size, SHORT, kinds, seed)
     assert sum(len(text) for _, text in plain) >= size
     assert isinstance(drafter, Nothing) or stats.accepted > 0, (

@@ -218,6 +218,7 @@ def test_a_slot_that_comes_back_begins_empty() -> None:
 # Texts
 
 
+LENGTH = 28
 METHODS = [
     name
     for name in lossless_names()
@@ -246,7 +247,7 @@ def test_greedy_trees_of_every_class_write_what_transformers_writes(family: str)
 
 
 def greedy(method: methods.Method, target: HybridModel, prompt: list[int]) -> list[int]:
-    options = Options(max_new_tokens=50)
+    options = Options(max_new_tokens=LENGTH)
     steps = generate(target, method.drafter, method.verifier, prompt, options)
     return [token for step in steps for token in step.tokens]
 
@@ -259,7 +260,7 @@ def plain_text(family: str, prompt: list[int]) -> list[int]:
 @cache
 def _plain_text(family: str, prompt: tuple[int, ...]) -> list[int]:
     text: Any = hf_model(family).generate(  # type: ignore[operator]
-        torch.tensor([prompt]), max_new_tokens=50, do_sample=False
+        torch.tensor([prompt]), max_new_tokens=LENGTH, do_sample=False
     )
     return text[0, len(prompt) :].tolist()
 
