@@ -51,7 +51,10 @@ def methods_page() -> str:
         + markdown(head, rows)
         + "\n\n`draft-model` methods need a second, smaller model of the same vocabulary:"
         " `--draft-model`. `eagle`\nmethods need a trained drafter of the model:"
-        " `--drafter FOLDER`.\n\nTwo published methods are missing because they ask for models of"
+        " `--drafter FOLDER`.\n`draft-model` and `lm` methods draft while the target runs where"
+        " `--overlap` asks for it, as in PEARL (Liu et\nal. 2024, arXiv:2408.11850):"
+        " [how it works](how-it-works.md#drafting-while-the-target-runs).\n\nTwo published methods"
+        " are missing because they ask for models of"
         " their own, trained from the start for\nthem: SPEED (Hooper et al. 2023, arXiv:2310.12072)"
         " shares the weights of its layers, so that tokens in\ndifferent layers run side by side,"
         " and the Insertion Transformer (Stern et al. 2019, arXiv:1902.03249)\nputs tokens anywhere"

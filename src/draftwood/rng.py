@@ -17,6 +17,7 @@ import math
 import random
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -51,6 +52,22 @@ class Rng:
         )
         self._key = self._uniforms.getrandbits(64)
         self._place = 0  # draws so far
+
+    @property
+    def state(self) -> tuple[object, int, int]:
+        """All that further acts depend on: equal states, equal acts."""
+        return self._uniforms.getstate(), self._key, self._place
+
+    @state.setter
+    def state(self, state: tuple[Any, int, int]) -> None:
+        uniforms, self._key, self._place = state
+        self._uniforms.setstate(uniforms)
+
+    def copy(self) -> "Rng":
+        """Another one whose next acts are the same."""
+        other = Rng(0, noise=self.noise)
+        other.state = self.state
+        return other
 
     def uniform(self) -> float:
         """A number in [0, 1) with 53 random bits."""

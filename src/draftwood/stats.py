@@ -27,8 +27,49 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True)
+class DraftingTime:
+    """How much of drafting took place while the target ran, of a text that overlaps both.
+
+    Attributes:
+        seconds: of drafting, in whatever thread; of trees that came to nothing too.
+        hidden: of these, how many fell into passes of the target, verdicts included.
+        ahead: passes during which trees were drafted for outcomes that were not known yet.
+        kept: of these, how many had one of these outcomes, so that the next tree was there.
+    """
+
+    seconds: float = 0.0
+    hidden: float = 0.0
+    ahead: int = 0
+    kept: int = 0
+
+    def __add__(self, other: "DraftingTime") -> "DraftingTime":
+        return DraftingTime(
+            self.seconds + other.seconds,
+            self.hidden + other.hidden,
+            self.ahead + other.ahead,
+            self.kept + other.kept,
+        )
+
+    @property
+    def hidden_share(self) -> float:
+        """Seconds of drafting inside passes of the target over all seconds of drafting."""
+        return self.hidden / self.seconds if self.seconds else 0.0
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "seconds": round(self.seconds, 6),
+            "hidden": round(self.hidden, 6),
+            "hidden_share": round(self.hidden_share, 4),
+            "ahead": self.ahead,
+            "kept": self.kept,
+        }
+
+
+@dataclass(frozen=True)
 class Step:
     """One forward pass of the target and what came of it.
+
+    A tree whose root was run by itself first takes two.
 
     Attributes:
         tokens: emitted, in order: the accepted draft tokens and one token more; fewer where the
@@ -42,6 +83,8 @@ class Step:
         bound: greatest acceptance any rule could reach at the root, where the engine was asked to
             compute it.
         logprobs: of ``tokens``, where the request asked for them.
+        runs: forward passes of the target.
+        drafting: where the seconds of drafting went, where drafts and passes overlap.
     """
 
     tokens: list[int]
@@ -52,6 +95,8 @@ class Step:
     path: tuple[int, ...] = ()
     bound: float | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
+    runs: int = 1
+    drafting: DraftingTime | None = None
 
     @property
     def is_prefill(self) -> bool:
@@ -102,6 +147,7 @@ class Stats:
         sources: by source of draft tokens, where a drafter merges several: how many it had in
             trees, and how many of these were kept. A draft token that several sources proposed
             counts for each of them.
+        drafting: where the seconds of drafting went, where drafts and passes overlap.
     """
 
     tokens: int = 0
@@ -117,6 +163,7 @@ class Stats:
     bounded: int = 0
     accepted_at_root: int = 0
     sources: dict[str, SourceCount] = field(default_factory=dict)
+    drafting: DraftingTime | None = None
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> "Stats":
@@ -132,7 +179,7 @@ class Stats:
             self.prefills += 1
             self.seconds["prefill"] += sum(step.seconds.values())
             return
-        self.target_runs += 1
+        self.target_runs += step.runs
         self.drafted += step.drafted
         self.accepted += step.accepted
         for depth in range(step.accepted):
@@ -145,6 +192,7 @@ class Stats:
             self.bounds += step.bound
             self.bounded += 1
             self.accepted_at_root += bool(step.accepted)
+        self.drafting = _sum(self.drafting, step.drafting)
         self._count_sources(step)
 
     def _count_sources(self, step: Step) -> None:
@@ -172,6 +220,7 @@ class Stats:
                 name: self.sources.get(name, SourceCount()) + other.sources.get(name, SourceCount())
                 for name in {**self.sources, **other.sources}
             },
+            drafting=_sum(self.drafting, other.drafting),
         )
 
     @property
@@ -223,4 +272,10 @@ class Stats:
             numbers["root_acceptance_bound"] = self.root_acceptance_bound
         if self.sources:
             numbers["sources"] = {name: asdict(count) for name, count in self.sources.items()}
+        if self.drafting is not None:
+            numbers["drafting"] = self.drafting.as_json()
         return numbers
+
+
+def _sum(one: DraftingTime | None, other: DraftingTime | None) -> DraftingTime | None:
+    return one + other if one is not None and other is not None else one or other

@@ -285,3 +285,17 @@ def test_schemas_that_do_not_do_are_refused(target, ending, tmp_path):
     schema.write_text('{"type": "nonsense"}')
     assert "Invalid type" in refused(*options, ending)
     assert "token that ends a text" in refused(*options, target)
+
+
+def test_overlap_changes_no_text_and_says_what_it_hid(target, draft, monkeypatch):
+    monkeypatch.setattr("draftwood.engine.overlap.cpus", lambda: 2)
+    monkeypatch.setattr("draftwood.engine.overlap.of_quota", lambda: 2)
+    options = ("hello", "--model", target, "--max-new-tokens", "24")
+    drafted = ("--method", "rsd-c", "--draft-model", draft, "--temperature", "1", "--seed", "3")
+    made = written(*options, *drafted, "--overlap")
+    assert made["token_ids"] == written(*options, *drafted)["token_ids"]
+    assert made["stats"]["drafting"]["ahead"] > 0
+    told = run("generate", *options, *drafted, "--overlap", "--stats").stderr
+    assert "of it while the model ran; drafted ahead in" in told
+    reason = refused("generate", *options, "--overlap")
+    assert "method 'auto' has drafts that cost next to nothing" in reason

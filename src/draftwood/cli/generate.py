@@ -12,7 +12,7 @@ from draftwood.cli.terminal import depths, notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
 
 if TYPE_CHECKING:
-    from draftwood.stats import Stats
+    from draftwood.stats import DraftingTime, Stats
     from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Generation
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How to decode; see 'draftwood methods'.",
 )
+@options.overlap
 @options.max_new_tokens(128)
 @options.sampling_options
 @click.option(
@@ -69,6 +70,7 @@ def generate(
     cache: str | None,
     device: str | None,
     method: str,
+    overlap: bool,
     inexact: bool,
     answers: int,
     show_stats: bool,
@@ -88,13 +90,15 @@ def generate(
       draftwood generate "Name a colour." --temperature 1 --answers 3
       draftwood generate "Describe Ada Lovelace." --json-schema person.json
     """
-    options.check_methods([method], draft_model, inexact, drafter, datastore)
+    options.check_methods([method], draft_model, inexact, drafter, datastore, overlap)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     processes.run_over(tp, model, dtype, device)
     if processes.leads():
         prompt = read_prompt(prompt)
-    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter, tp, datastore)
+    loaded = options.LoadedModels(
+        model, draft_model, dtype, device, cache, drafter, tp, datastore, overlap
+    )
     lm = loaded.using(method, measure=False)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)
@@ -182,4 +186,13 @@ def details(stats: "Stats") -> list[str]:
             f" {stats.accepted}; by depth {depths(stats)}"
         ),
         f"seconds: {seconds}",
+        *([] if stats.drafting is None else [_hidden(stats.drafting)]),
     ]
+
+
+def _hidden(drafting: "DraftingTime") -> str:
+    """How much of drafting the model's runs hid."""
+    return (
+        f"drafting {drafting.seconds:.2f} s, {drafting.hidden_share:.0%} of it while the model ran;"
+        f" drafted ahead in {drafting.ahead} runs, right in {drafting.kept}"
+    )

@@ -54,6 +54,11 @@ datastore = click.option(
     metavar="FILE",
     help="Texts that auto and suffix copy from too, of 'draftwood datastore build'.",
 )
+overlap = click.option(
+    "--overlap",
+    is_flag=True,
+    help="Let the draft model draft while the model runs, where each has a core or device.",
+)
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
 )
@@ -174,6 +179,7 @@ def check_methods(
     inexact: bool = False,
     drafter: str | None = None,
     datastore: str | None = None,
+    overlap: bool = False,
 ) -> None:
     """Refuse unknown and lossy methods, missing and unused draft models, drafters and datastores.
 
@@ -190,6 +196,7 @@ def check_methods(
         draft_model is not None,
         drafter=named(drafter) is not None,
         datastore=datastore is not None,
+        overlap=overlap,
     )
     lossy = [name for name in names if methods.recipe(name).promise == "trades quality"]
     if lossy and not inexact:
@@ -222,6 +229,7 @@ class LoadedModels:
         drafter: folder of a trained drafter; likewise.
         tp: processes that hold the target in parts.
         datastore: a file of texts, for the methods that copy from one.
+        overlap: whether methods draft while the target runs.
     """
 
     def __init__(
@@ -234,6 +242,7 @@ class LoadedModels:
         drafter: str | None = None,
         tp: int = 1,
         datastore: str | None = None,
+        overlap: bool = False,
     ) -> None:
         import draftwood
         from draftwood.heads.folder import named, open_folder
@@ -242,7 +251,7 @@ class LoadedModels:
 
         given = named(drafter)
         stored = None if given is None else open_folder(given)
-        self.datastore = open_datastore(datastore)
+        self.datastore, self.overlap = open_datastore(datastore), overlap
         self.plain = draftwood.load(
             model, method="plain", dtype=dtype, device=device, cache=cache, tp=tp
         )
@@ -258,4 +267,4 @@ class LoadedModels:
         draft = self.draft if methods.uses_draft_model(method) else None
         trained = self.trained if methods.uses_drafter(method) else None
         texts = self.datastore if methods.uses_datastore(method) else None
-        return self.plain.with_method(method, draft, measure, trained, texts)
+        return self.plain.with_method(method, draft, measure, trained, texts, self.overlap)

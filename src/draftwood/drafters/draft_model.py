@@ -1,6 +1,7 @@
 """Draft what a smaller model would say."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import ClassVar
@@ -13,6 +14,7 @@ from torch import Tensor
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.interfaces.model import Model, extend_in_chunks
 from draftwood.interfaces.resources import Resources
+from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw
@@ -22,6 +24,9 @@ STAND_IN = (
     # 0 is one too
     0
 )
+
+BRANCHES = 16
+"""Trees whose rows a session that has branches keeps in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +44,7 @@ class DraftModel(Drafter):
     name: ClassVar[str] = "draft-model"
     needs: ClassVar[frozenset[Need]] = frozenset({"draft-model"})
     uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    drafts_ahead: ClassVar[bool] = True
     model: Model
     shape: Shape = field(default_factory=Widths)
 
@@ -63,6 +69,30 @@ class _DraftModelSession(DraftSession):
         self.memory = ProbsBuffer(config.shape.nodes, self.vocab)
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
         self.first: _DraftModelSession | None = None  # runs the prompt for this one too
+        self.go_on: Callable[[], None] = _always
+        self.newest: Float[Tensor, "1 draft_vocab"] | None = None  # logits after the last root
+
+    def branch(self, rng: Rng, go_on: Callable[[], None]) -> "_DraftModelSession":
+        other = copy(self)
+        other.rng, other.go_on = rng, go_on
+        other.session, other.late = self.session.fork(), list(self.late)
+        self.memory.kept = BRANCHES  # which is also that of the branches
+        return other
+
+    def logits_after(self, tree: DraftTree) -> Float[Tensor, "nodes vocab"] | None:
+        limit = self.session.model.context_length
+        if self.newest is None or (
+            limit is not None and self.session.length + 1 + tree.depth > limit
+        ):
+            return None
+        self.go_on()
+        below = self.session.forward(self._known_tree(tree), 1).logits
+        logits = torch.cat([self.newest, below])[:, : self.vocab]
+        missing = self.vocab - logits.shape[1]
+        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf).cpu()
+
+    def close(self) -> None:
+        self.session.close()
 
     def follow(self, first: DraftSession) -> None:
         assert isinstance(first, _DraftModelSession)
@@ -78,6 +108,7 @@ class _DraftModelSession(DraftSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
+        self.newest = None
         room, limit = context.room, self.session.model.context_length
         if limit is not None:  # past its own context a draft model only drafts wildly
             room = min(room, limit - self.session.length - len(self.late))
@@ -85,7 +116,8 @@ class _DraftModelSession(DraftSession):
             return DraftTree.of([root], [-1])
         # The newest tokens and the root share a forward pass; the root then serves as the tree's
         # first node.
-        first_logits = extend_in_chunks(
+        self.go_on()
+        self.newest = first_logits = extend_in_chunks(
             self.session, as_read_by(self.session.model, [*self.late, root])
         ).logits
         self.session.rewind(1)
@@ -93,11 +125,10 @@ class _DraftModelSession(DraftSession):
         laws = DraftDistributions(self.sampler, context, self.vocab, self.memory)
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
-            logits = (
-                first_logits
-                if first == 0
-                else self.session.forward(self._known_tree(tree), first).logits
-            )
+            logits = first_logits
+            if first > 0:
+                self.go_on()
+                logits = self.session.forward(self._known_tree(tree), first).logits
             return laws.after(logits, tree, first)
 
         return self.shape.grow(root, expand, self.rng, room)
@@ -119,6 +150,10 @@ class _DraftModelSession(DraftSession):
         )
 
 
+def _always() -> None:
+    """Nothing ends a session's passes."""
+
+
 def as_read_by(model: Model, tokens: Sequence[int]) -> list[int]:
     """The tokens as a draft model reads them: what it lacks is read as another token."""
     return [token if token < model.vocab_size else STAND_IN for token in tokens]
@@ -134,10 +169,13 @@ class ProbsBuffer:
     Args:
         rows: of a tree.
         vocab: entries of a row.
+
+    Attributes:
+        kept: trees whose memory stays; at least one for the newest, one for the next.
     """
 
     def __init__(self, rows: int, vocab: int) -> None:
-        self.shape = (max(rows, 1), vocab)
+        self.shape, self.kept = (max(rows, 1), vocab), 2
         # with what a tensor that uses a block holds on to
         self._blocks: list[tuple[bytearray, ref[memoryview]]] = []
 
@@ -151,8 +189,7 @@ class ProbsBuffer:
             else self._blocks.pop(place)[0]
         )
         view = memoryview(block)
-        # one for the newest tree, one for the next
-        self._blocks = [*self._blocks[-1:], (block, ref(view))]
+        self._blocks = [*self._blocks[1 - self.kept :], (block, ref(view))]
         return torch.frombuffer(view, dtype=torch.float32, count=count).view(self.shape)
 
 

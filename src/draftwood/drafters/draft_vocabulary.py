@@ -76,6 +76,13 @@ class DraftVocabulary:
             return self.ends.logits(states, self.tokens, normed=True)
         return functional.linear(states, self.rows).float()
 
+    def widened(
+        self, logits: Float[Tensor, "rows draft_vocab"]
+    ) -> Float[Tensor, "rows {self.vocab}"]:
+        """Over the target's whole vocabulary; what the drafter lacks gets minus infinity."""
+        wide = logits.new_full((len(logits), self.vocab), -torch.inf)
+        return wide.index_copy_(1, self.tokens, logits)
+
     def grow(
         self,
         shape: Shape,
@@ -118,9 +125,7 @@ class DraftVocabulary:
         )
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
-            logits = score(tree, first)
-            wide = logits.new_full((len(logits), self.vocab), -torch.inf)
-            probs = laws.after(wide.index_copy_(1, self.tokens, logits), tree, first)
+            probs = laws.after(self.widened(score(tree, first)), tree, first)
             return probs.nan_to_num_(0.0)  # a grammar may allow none of the draft vocabulary
 
         return shape.grow(root, expand, rng, context.room)

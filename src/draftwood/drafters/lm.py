@@ -1,5 +1,7 @@
 """Draft with a small language model between the target's embedding and output head."""
 
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,6 +19,7 @@ from draftwood.interfaces.drafter import (
     VerifiedTree,
 )
 from draftwood.interfaces.model import require_ability
+from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
@@ -38,6 +41,7 @@ class Lm(HeadDrafter):
     """
 
     name: ClassVar[str] = "lm"
+    drafts_ahead: ClassVar[bool] = True
     head: LmHead = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +69,26 @@ class _LmSession(DraftSession):
         self.late: list[int] = []  # tokens of the text whose rows are not in the cache
         self.ahead: list[int] = []  # the root, where its row is in the cache before it is text
         self.first: _LmSession | None = None  # has the rows of this one's prompt
+        self.go_on: Callable[[], None] = _always
+        self.newest: Float[Tensor, "1 dim"] | None = None  # state after the last root
+
+    def branch(self, rng: Rng, go_on: Callable[[], None]) -> "_LmSession":
+        other = copy(self)
+        other.rng, other.go_on = rng, go_on
+        other.late, other.ahead = list(self.late), list(self.ahead)
+        head = self.drafter.head
+        other.rows = HeadRows(head.config, head.proj.weight)
+        other.rows.copy(self.rows, self.rows.text)
+        return other
+
+    @torch.no_grad()
+    def logits_after(self, tree: DraftTree) -> Float[Tensor, "nodes vocab"] | None:
+        if self.newest is None:
+            return None
+        below = self._run(tree.tokens[1:], self.rows.below(tree, 1))
+        self.rows.drop()
+        vocabulary = self.drafter.vocabulary
+        return vocabulary.widened(vocabulary.logits(torch.cat([self.newest, below]))).cpu()
 
     def follow(self, first: DraftSession) -> None:
         assert isinstance(first, _LmSession)
@@ -77,9 +101,10 @@ class _LmSession(DraftSession):
     @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
+        self.newest = None
         if context.room < 1:
             return DraftTree.of([root], [-1])
-        newest = self._take_in([*self.late, root])
+        newest = self.newest = self._take_in([*self.late, root])
         self.late, self.ahead = [], [root]
 
         def score(tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
@@ -100,6 +125,7 @@ class _LmSession(DraftSession):
         return newest[-1:]
 
     def _run(self, tokens: Tensor, layout: Layout) -> Float[Tensor, "new dim"]:
+        self.go_on()
         places, seen = layout
         head, ends = self.drafter.head, self.drafter.target.ends
         embedded = ends.embed(tokens).to(head.proj.weight.dtype)
@@ -110,3 +136,7 @@ class _LmSession(DraftSession):
         first, self.first = self.first, None
         if first is not None and self.rows.copy(first.rows, self.rows.text + len(self.late)):
             self.late = []
+
+
+def _always() -> None:
+    """Nothing ends a session's passes."""

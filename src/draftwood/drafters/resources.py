@@ -42,6 +42,28 @@ def needs_layers(drafter: type[Drafter]) -> bool:
     return "layers" in drafter.needs
 
 
+def require_ahead(name: str, drafter: type[Drafter]) -> None:
+    """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
+
+    Raises:
+        ValueError: with the reason.
+    """
+    if drafter.drafts_ahead:
+        return
+    if "layers" in drafter.needs:
+        why = "drafts with parts of the target itself, which are at work in its passes"
+    elif "drafter" in drafter.needs:
+        why = "reads the target's hidden states, which are there only after its passes"
+    elif "draft-model" in drafter.needs:
+        why = "learns from its drafts, so that none can be taken back"
+    else:
+        why = "has drafts that cost next to nothing, so that there is nothing to hide"
+    raise ValueError(
+        f"method {name!r} {why}; leave overlap out, or choose a method that drafts with a draft"
+        " model alone, for instance rsd-s"
+    )
+
+
 def lacking(drafter: type[Drafter], draft_model: bool, trained: bool) -> Need | None:
     """What a drafter cannot do without and does not get; None where it can be built."""
     if needs_draft_model(drafter) and not draft_model:

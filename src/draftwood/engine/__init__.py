@@ -5,6 +5,7 @@ from draftwood.engine.batch import Batch, generate, generate_batch, run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Bound, FinishReason, Options, StopCheck, StopRule
+from draftwood.engine.overlap import Overlap, Overlapped
 from draftwood.engine.task import Event, Input, Limits, OwnPass, Task
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Limits",
     "Method",
     "Options",
+    "Overlap",
+    "Overlapped",
     "OwnPass",
     "StopCheck",
     "StopRule",

@@ -11,7 +11,9 @@ from torch import Tensor
 from draftwood.engine.constrained import Branches, constrained
 from draftwood.engine.logprobs import token_logprobs
 from draftwood.engine.options import FinishReason, Options
-from draftwood.engine.prefill import Prefill
+from draftwood.engine.overlap import OverlappedSession
+from draftwood.engine.prefill import Prefill, check_prompt
+from draftwood.engine.root_first import RootFirst, node_probs
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import Input, Standing, Turn
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
@@ -31,7 +33,6 @@ from draftwood.rng import Rng
 from draftwood.sampling import (
     NOTHING_SHARED,
     Context,
-    LazyProbs,
     Sampling,
     require_probs,
     undrawable,
@@ -80,7 +81,7 @@ class Decoding:
                 " to allow it, or use a lossless method"
             )
         if session is None:
-            _check_prompt(prompt, target.vocab_size, self.limit)
+            check_prompt(prompt, target.vocab_size, self.limit)
         self.prompt = list(prompt)
         self.context = Context(list(prompt), len(prompt))  # all tokens before the root
         self.rng = Rng(options.seed, noise=not options.sampler.greedy)
@@ -90,6 +91,7 @@ class Decoding:
         self._unclosed: DraftSession | None = None
         self.prefill = Prefill(target, self.context.tokens, options)
         self.asked: PromptInput | ForwardInput | None = None  # for, by the last ``next_inputs``
+        self._trees = RootFirst()
         self._stepper: Stepper | None = None  # where the library can make whole steps
         self._seconds: dict[str, float] = {}  # of the step under way
         self._shared = NOTHING_SHARED
@@ -128,7 +130,8 @@ class Decoding:
 
     @property
     def standing(self) -> Standing:
-        run, drafts = self.prefill, len(self.sessions) > 1
+        run = self.prefill
+        drafts = len(self.sessions) > 1 or isinstance(self._unclosed, OverlappedSession)
         expected = 0.0 if run.left else self._expected_tokens
         return Standing(run.left, run.length, expected, run.wants, run.cache, drafts)
 
@@ -141,12 +144,13 @@ class Decoding:
             self.open()
         self._shared = turn.shared
         if self.prompt_left:
+            self._trees.lose_cache()
             self.asked = self.prefill.chunk(turn.prompt_rows, self.draft.reads, self.root < 0)
             return [self.asked]
         step = self._whole_step(replace(self.context, shared=turn.shared))
         if step is not None:
             return [step]
-        self.asked, self._seconds = self.propose()
+        self.asked, self._seconds = self._trees.next(self)
         return [self.asked]
 
     def take(self, outputs: Sequence[Any], seconds: float) -> Step | None:
@@ -164,7 +168,12 @@ class Decoding:
             return self.take_prompt(given.tokens, start, outputs[0], seconds)
         assert given is not None  # take follows next_inputs
         self._seconds["target"] = self._seconds.get("target", 0.0) + seconds
-        return self.settle(given, outputs[0], self._seconds)
+        return self._trees.take(self, given, outputs[0], self._seconds)
+
+    @property
+    def context_of_tree(self) -> Context:
+        """What a drafter may know of the text."""
+        return replace(self.context, room=self._room(), shared=self._shared)
 
     def take_prompt(
         self, chunk: Sequence[int], start: int, output: Output, seconds: float
@@ -209,9 +218,8 @@ class Decoding:
     def propose(self) -> tuple[ForwardInput, dict[str, float]]:
         """The tree to run next, and the seconds it took."""
         watch = Stopwatch()
-        room = self._room()
-        context = replace(self.context, room=room, shared=self._shared)
-        tree = self.draft.propose(self.root, context)
+        context = self.context_of_tree
+        tree, room = self.draft.propose(self.root, context), context.room
         # otherwise no path is that long, and asking for the depth could wait for a device
         if room < len(tree):
             tree = tree.truncated(room)  # of a drafter that does not mind the room
@@ -258,7 +266,7 @@ class Decoding:
         # with the logits below the one place where the host waits for the device
         tree = run.tree.to("cpu")
         self._require_drafted(tree)
-        probs = LazyProbs(output.logits.cpu(), self.options.sampler, tree, self.context)
+        probs = node_probs(output.logits.cpu(), self.options.sampler, tree, self.context)
         bound = self.options.bound(tree, probs) if self.options.bound and len(tree) > 1 else None
         verdict = self.verifier(tree, probs, self.rng)
         watch.lap("verify")
@@ -288,7 +296,9 @@ class Decoding:
         kept = min(len(verdict.path), len(tokens))
         logprobs = self._logprobs(tokens, output.logits, path)
         spent, path = watch.seconds, verdict.path[:kept]
-        return Step(tokens, len(tree) - 1, kept, spent, tree, tuple(path), bound, logprobs)
+        drafting = self.draft.account() if isinstance(self.draft, OverlappedSession) else None
+        told = tokens, len(tree) - 1, kept, spent, tree, tuple(path), bound, logprobs
+        return Step(*told, drafting=drafting)
 
     def _logprobs(
         self, tokens: Sequence[int], logits: Float[Tensor, "nodes vocab"] | None, path: list[int]
@@ -370,20 +380,3 @@ def _stepper(decoding: Decoding) -> Stepper | None:
     if not decoding.drafter.draws <= verifier.exact_for or not isinstance(target, StepModel):
         return None
     return target.stepper(decoding.session, decoding.rng.next_draw[0], sampler.temperature)
-
-
-def _check_prompt(prompt: Sequence[int], vocab: int, limit: int | None) -> None:
-    if not prompt:
-        raise ValueError(
-            "the prompt has no tokens; give at least one, for instance the model's begin-of-text"
-            " token"
-        )
-    if min(prompt) < 0 or max(prompt) >= vocab:
-        raise ValueError(
-            f"the prompt has token ids outside 0..{vocab - 1}: it was made for another model"
-        )
-    if limit is not None and len(prompt) >= limit:
-        raise ValueError(
-            f"the prompt has {len(prompt)} tokens and the model's context is {limit}; shorten the"
-            f" prompt to at most {limit - 1} tokens"
-        )

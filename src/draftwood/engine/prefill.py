@@ -118,3 +118,23 @@ class Prefill:
         chain = DraftTree.chain(list(tokens))
         draft.update(VerifiedTree(chain, range(len(tokens)), output))
         self._learnt += len(tokens)
+
+
+def check_prompt(prompt: Sequence[int], vocab: int, limit: int | None) -> None:
+    """Raise ValueError for a prompt that a model cannot run, or that leaves no room in its
+    context.
+    """
+    if not prompt:
+        raise ValueError(
+            "the prompt has no tokens; give at least one, for instance the model's begin-of-text"
+            " token"
+        )
+    if min(prompt) < 0 or max(prompt) >= vocab:
+        raise ValueError(
+            f"the prompt has token ids outside 0..{vocab - 1}: it was made for another model"
+        )
+    if limit is not None and len(prompt) >= limit:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens and the model's context is {limit}; shorten the"
+            f" prompt to at most {limit - 1} tokens"
+        )

@@ -158,12 +158,14 @@ class Drafter(ABC):
         needs: what it cannot do without; a method is refused where one of them is missing.
         uses: what it takes where it is there.
         shape_type: the shapes that it takes, where it uses one.
+        drafts_ahead: whether its sessions are ``interfaces.ahead.BranchingSession``s.
     """
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[Need]] = frozenset()
     uses: ClassVar[frozenset[Need]] = frozenset()
     shape_type: ClassVar[type] = Shape
+    drafts_ahead: ClassVar[bool] = False
 
     @classmethod
     def build(cls, resources: "Resources") -> "Drafter":

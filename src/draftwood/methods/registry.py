@@ -7,8 +7,9 @@ from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters import resources
 from draftwood.engine.method import Method
+from draftwood.engine.overlap import Overlap, Overlapped, require_places
 from draftwood.interfaces.drafter import Need
-from draftwood.interfaces.model import Model
+from draftwood.interfaces.model import Model, require_ability
 from draftwood.interfaces.source import Prior, Source
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.methods.parts import known_parts
@@ -86,22 +87,28 @@ def require(
     shape: Shape | None = None,
     drafter: bool = False,
     datastore: bool = False,
+    overlap: bool = False,
 ) -> None:
     """Refuse methods that lack a part, and parts that none of them uses. Costs no weights.
+
+    Args:
+        overlap: whether all are to draft while the target runs.
 
     Raises:
         ValueError: with what is wrong and how to mend it.
     """
     built = [method.name for method in methods if isinstance(method, Method)]
-    if built and (draft_model or drafter or datastore or shape is not None):
+    if built and (draft_model or drafter or datastore or overlap or shape is not None):
         raise ValueError(
             f"method {built[0]!r} is built already and takes no further parts; leave out draft"
-            " model, drafter, datastore and shape"
+            " model, drafter, datastore, shape and overlap"
         )
     wanted = [recipe(method) for method in methods if not isinstance(method, Method)]
     if wanted:
         drafters = {each.name: each.drafter for each in wanted}
         resources.require(drafters, draft_model, shape, drafter, datastore)
+    for each in wanted if overlap else ():
+        resources.require_ahead(each.name, each.drafter)
 
 
 def build(
@@ -114,6 +121,7 @@ def build(
     prior: Prior | StoredPrior | None = None,
     drafter: TrainedHead | None = None,
     datastore: Source | None = None,
+    overlap: Overlap | None = None,
 ) -> Method:
     """A method for a target.
 
@@ -128,13 +136,15 @@ def build(
             without where it is None.
         drafter: a trained drafter of the target, for the methods that draft with one.
         datastore: texts of a file, for the methods that copy from them.
+        overlap: how to draft while the target runs; None drafts in turn.
 
     Raises:
         ValueError: for an unknown name, a missing draft model or one of another vocabulary, a
-            missing drafter or one of another target, and for parts that would not be used.
+            missing drafter or one of another target, for parts that would not be used, and for an
+            overlap where nothing can be drafted while the target runs.
     """
     given = draft_model is not None, shape, drafter is not None, datastore is not None
-    require([method], *given)
+    require([method], *given, overlap is not None)
     if isinstance(method, Method):
         return method
     wanted = recipe(method)
@@ -145,6 +155,17 @@ def build(
     found = resources.LazyResources(
         target, draft_model, shape or wanted.shape, curve, prior, drafter, datastore
     )
-    return Method(
-        wanted.drafter.build(found), verifier or wanted.verifier, wanted.name, wanted.otherwise
-    )
+    if overlap is not None:
+        _require_places(target, draft_model, overlap)
+    built, judge = wanted.drafter.build(found), verifier or wanted.verifier
+    if overlap is not None:
+        built = Overlapped(built, judge, overlap)
+    return Method(built, judge, wanted.name, wanted.otherwise)
+
+
+def _require_places(target: Model, draft_model: Model | None, overlap: Overlap) -> None:
+    """Refuse an overlap without a core or device for each of what runs at the same time."""
+    drafts = target if draft_model is None else draft_model
+    if draft_model is not None:
+        require_ability(draft_model, "fork", "overlap")
+    require_places(target.device, drafts.device, overlap)

@@ -812,38 +812,46 @@ private:
 
 }  // namespace
 
-// What the process has once.
+// What runs need, one at a time.
 struct Workshop {
-    std::mutex busy;  // one run at a time; whoever waits for it sleeps
+    std::mutex busy;  // whoever waits for it sleeps
     Team team;
     Scratch scratch;
 };
 
 namespace {
 
-Workshop* workshop = new Workshop;  // never deleted: at the process's end the team may be at work
+// Runs of one workshop take turns; those of the other, where models draft, go on beside them.
+struct Workshops {
+    Workshop usual, beside;
+};
+
+Workshops* workshops = new Workshops;  // never deleted: at the process's end teams may be at work
+thread_local bool works_beside = false;
+
+Workshop& workshop() { return works_beside ? workshops->beside : workshops->usual; }
 
 // A forked process has none of its parent's threads, and what they were at is left as it was. So it
 // gets its own.
 #if !defined(_WIN32)
 [[maybe_unused]] const int forks =
-    pthread_atfork(nullptr, nullptr, [] { workshop = new Workshop; });
+    pthread_atfork(nullptr, nullptr, [] { workshops = new Workshops; });
 #endif
 
 template <class Number>
 void pass(const Decoder& decoder, const ForwardInput& run, int threads) {
-    Forward<Number> forward(decoder, run, workshop->scratch, threads);
-    workshop->team.run(forward, threads);
+    Forward<Number> forward(decoder, run, workshop().scratch, threads);
+    workshop().team.run(forward, threads);
     forward.end();
 }
 
 // act(i) for every i below count, by the team unless it is at work for another thread.
 template <class Act>
 void for_each(int64_t count, int threads, Act act) {
-    std::unique_lock<std::mutex> lock(workshop->busy, std::defer_lock);
+    std::unique_lock<std::mutex> lock(workshop().busy, std::defer_lock);
     if (count < 2 || threads < 2 || !lock.try_lock()) threads = 1;
     Loop<Act> loop(count, threads, act);
-    workshop->team.run(loop, threads);
+    workshop().team.run(loop, threads);
 }
 
 // Hidden states [rows hidden] as the output head reads them.
@@ -870,8 +878,8 @@ struct Runner {
     const int threads;
 
     void operator()(const Decoder& decoder, const ForwardInput& run) const {
-        std::lock_guard<std::mutex> lock(workshop->busy);
-        workshop->scratch.reserve(decoder, run, threads);
+        std::lock_guard<std::mutex> lock(workshop().busy);
+        workshop().scratch.reserve(decoder, run, threads);
         if (decoder.is_bfloat16) pass<bfloat16>(decoder, run, threads);
         else pass<float>(decoder, run, threads);
     }
@@ -915,6 +923,9 @@ int32_t draftwood_steps(const draftwood::Decoder* decoder, const draftwood::Forw
                 [&](int64_t number, auto act) { for_each(number, threads, act); });
     return -1;
 }
+
+// Whether the calling thread's runs go on beside those of other threads from now on.
+void draftwood_work_beside(int32_t beside) { draftwood::works_beside = beside; }
 
 // Bytes of a block of the cache; and see keep_path.
 int64_t draftwood_cache_block(const draftwood::CacheShape* shape) { return shape->bytes(); }

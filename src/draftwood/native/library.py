@@ -70,6 +70,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
             c_int32,
         ),
     ),
+    "draftwood_work_beside": (None, (c_int32,)),
     "draftwood_cache_block": (c_int64, (POINTER(CCacheShape),)),
     "draftwood_keep_path": (
         None,

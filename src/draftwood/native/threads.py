@@ -5,18 +5,46 @@ container's quota.
 import functools
 import math
 import os
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 MOST = 256  # as many as the library takes
 
+_own = threading.local()  # of threads whose calls go on beside those of others
+_in_force: list[int] = []  # of the others, one for each thing that goes on beside them
+
 
 def threads() -> int:
     """Threads for the next call of the library: PyTorch's number, but no more than there is CPU
-    time for.
+    time for, and than what goes on at the same time leaves.
     """
-    return min(torch.get_num_threads(), cpus(), of_quota())
+    own: int | None = getattr(_own, "count", None)
+    return usable(_in_force) if own is None else own
+
+
+def usable(limits: Sequence[int] = ()) -> int:
+    """Threads that would run at once without anything beside them, within these limits."""
+    return max(1, min(torch.get_num_threads(), cpus(), of_quota(), *limits))
+
+
+def use_own(count: int) -> None:
+    """So many threads for all further calls of the calling thread, whatever others do."""
+    _own.count = count
+
+
+def limit_others(most: int) -> None:
+    """At most so many threads for calls of threads without a number of their own, until
+    ``lift_limit``.
+    """
+    _in_force.append(most)
+
+
+def lift_limit(most: int) -> None:
+    """End what ``limit_others`` began."""
+    _in_force.remove(most)
 
 
 def cpus() -> int:

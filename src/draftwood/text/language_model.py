@@ -17,6 +17,7 @@ from draftwood.engine.batch import run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
+from draftwood.engine.overlap import Overlap, overlap_of
 from draftwood.engine.task import Limits
 from draftwood.grammar.compiler import Compiler
 from draftwood.grammar.tools import Tool, ToolChoice
@@ -96,6 +97,7 @@ class LanguageModel(InProcess):
         measure: bool = True,
         drafter: str | Path | TrainedHead | None = None,
         datastore: str | Path | StoredIndex | None = None,
+        overlap: bool | Overlap = False,
     ) -> "LanguageModel":
         """The same model, decoded by another method.
 
@@ -110,6 +112,8 @@ class LanguageModel(InProcess):
                 none.
             datastore: for methods that copy from one: its file, which ``draftwood datastore
                 build`` makes, or what ``text.datastore.open_datastore`` gave.
+            overlap: whether a draft model, or a trained drafter that reads tokens alone, drafts
+                while the target runs, and how; texts stay the same.
         """
         texts = open_datastore(datastore)
         chosen = methods.build(
@@ -120,6 +124,7 @@ class LanguageModel(InProcess):
             prior=self.prior if measure or self.prior.is_known else None,
             drafter=self._trained(method, drafter),
             datastore=texts and datastore_for(texts, self.tokenizer, self.model.vocab_size),
+            overlap=overlap_of(overlap),
         )
         return LanguageModel(
             *(self.model, self.tokenizer, chosen, self.name),
@@ -330,6 +335,7 @@ def load(
     draft_model: "str | PreTrainedModel | Model | None" = None,
     drafter: str | Path | TrainedHead | None = None,
     datastore: str | Path | StoredIndex | None = None,
+    overlap: bool | Overlap = False,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
     cache: str | None = None,
@@ -347,6 +353,9 @@ def load(
             ``heads.folder.load`` gave; see ``LanguageModel.with_method``.
         datastore: for methods that copy from texts of files: what ``draftwood datastore build``
             made of them.
+        overlap: whether a draft model, or a trained drafter that reads tokens alone, drafts while
+            the target runs, and how. It wants a core or device for each of both; texts stay the
+            same.
         dtype: for instance ``float32``, ``int8`` or ``int4``; None takes int8 on CPUs for weights
             that were quantised before, else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
@@ -366,12 +375,8 @@ def load(
     """
     # before anything is loaded
     given = named(drafter)
-    methods.require(
-        [method],
-        draft_model is not None,
-        drafter=given is not None,
-        datastore=datastore is not None,
-    )
+    parts = given is not None, datastore is not None, overlap_of(overlap) is not None
+    methods.require([method], draft_model is not None, None, *parts)
     stored = None if given is None else _opened(given)
     texts = open_datastore(datastore)
     plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
@@ -381,7 +386,7 @@ def load(
     elif draft_model is not None:
         draft = draft_model
     trained = drafter if stored is None else _read(stored)
-    return plain.with_method(method, draft, drafter=trained, datastore=texts)
+    return plain.with_method(method, draft, drafter=trained, datastore=texts, overlap=overlap)
 
 
 def _opened(drafter: str | Path | TrainedHead) -> StoredHead | TrainedHead:
