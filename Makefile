@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-vllm audit pictures wheel clean
+.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-vllm audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -70,6 +70,11 @@ bench-rsd-trained: $(READY)  ## the same with the trained drafters that come wit
 			--methods speculative,spectr,rsd-c,rsd-s --budgets 6,14,30 --lengths 3 --temperature 0.3,0.6,1 \
 			--max-new-tokens 64 --law-prompts 0 --bound-prompts 0 --threads 1 \
 			--output benchmarks/results/rsd-$$drafter || exit 1; done
+
+bench-shadow: $(READY)  ## what the weights in 4 bits draft for the built-in model in bfloat16
+	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 1 --temperature 0,1 --dtype bfloat16 \
+		--methods auto,auto-shadow,shadow --max-new-tokens 64 --bound-prompts 0 \
+		--output benchmarks/results/shadow
 
 bench-spec: $(READY)  ## every method that needs no second model, on the built-in model
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 \

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from draftwood.drafters import LayerSearch, Nothing
-from draftwood.drafters.layer_sets import Units, agreement, likely_better, programme
+from draftwood.drafters.layer_sets import (
+    Units,
+    agreement,
+    likely_better,
+    programme,
+    time_ratio,
+)
 from draftwood.drafters.resources import LazyResources
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import ForwardInput, Layers
@@ -63,6 +69,30 @@ def test_a_programme_finds_the_layers_that_give_nothing(halves: bool) -> None:
     found = units.layers(programme(session, [7, 8], units, 3 / 8))
     assert found.without_mlp == found.without_attention == {2, 3, 6}
     assert session.length == 8  # nothing became of the text
+
+
+@pytest.mark.parametrize(("mlp", "ratio"), [(2.0, 2), (0.1, 1), (40.0, 8)])
+def test_the_price_of_halves_is_measured(
+    mlp: float, ratio: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, now = uneven(), [0.0]
+    run = target.forward
+
+    def forward(given: Any) -> Any:
+        layers, inner = given[0].layers, target.layers - 2
+        attentions, mlps = (
+            inner - len(left_out) for left_out in (layers.without_attention, layers.without_mlp)
+        )
+        now[0] += 5.0 + attentions + mlp * mlps
+        return run(given)
+
+    monkeypatch.setattr(target, "forward", forward)
+    monkeypatch.setattr("draftwood.drafters.layer_sets.time.perf_counter", lambda: now[0])
+    assert time_ratio(target) == ratio
+    fitted = LayerSearch(halves=True).fitted(target)
+    assert fitted.ratio == ratio
+    assert fitted.first is not None
+    assert len(fitted.first) == 2 * (target.layers - 2)
 
 
 def test_a_programme_over_few_units_finds_nearly_the_best_of_all_sets() -> None:

@@ -7,12 +7,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from draftwood.drafters.layer_sets import (
+    MOST_RATIO,
     SET,
+    USUAL_RATIO,
     Units,
     agreement,
     found_alone,
     likely_better,
     programme,
+    time_ratio,
 )
 from draftwood.drafters.partial import PartialSession, require_depth
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
@@ -48,7 +51,8 @@ class LayerSearch(Drafter):
         share: of the layers' time that is saved, between 0 and 0.9.
         most: part of the passes that searches may take.
         halves: whether attention and MLP are left out apart, where the model can do so.
-        ratio: how often a layer's attention goes into its MLP by time.
+        ratio: how often a layer's attention goes into its MLP by time; None measures it, where
+            halves are left out, when the method is built.
         shape: the tree to grow.
         first: the layers to begin with; None leaves every other one of the middle out.
 
@@ -63,12 +67,13 @@ class LayerSearch(Drafter):
     share: float = 0.4
     most: float = 0.05
     halves: bool = False
-    ratio: int = 3
+    ratio: int | None = None
     shape: Shape = field(default_factory=Widths)
     first: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.share <= 0.9 or self.most < 0.0 or not 1 <= self.ratio <= 8:
+        known = self.ratio is None or 1 <= self.ratio <= MOST_RATIO
+        if not 0.0 < self.share <= 0.9 or self.most < 0.0 or not known:
             raise ValueError(
                 "a set saves more than 0 and at most 0.9 of the layers, searches take no negative"
                 f" part, and an MLP costs 1 to 8 attentions, got {self.share}, {self.most} and"
@@ -77,13 +82,19 @@ class LayerSearch(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        usual = cls(shape=resources.shape or Widths())
-        units = usual.units(resources.target)
-        return replace(usual, first=tuple(found_alone(resources.target, units, usual.share)))
+        return cls(shape=resources.shape or Widths()).fitted(resources.target)
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         return frozenset({(shape or Widths()).draw})
+
+    def fitted(self, model: Model) -> "LayerSearch":
+        """The same with what is found out of a model before any text."""
+        units = self.units(model)
+        if self.ratio is None and units.halves:
+            units = replace(units, ratio=time_ratio(model))
+        first = tuple(found_alone(model, units, self.share))
+        return replace(self, ratio=units.ratio, first=first)
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _LayerSearchSession(self, request, self.units(request.target.model))
@@ -97,7 +108,8 @@ class LayerSearch(Drafter):
         require_depth(model, self.name)
         for ability in ("resume", "fork"):
             require_ability(model, ability, self.name)
-        return Units(model.layers, self.halves and "halves" in model.abilities, self.ratio)
+        halves = self.halves and "halves" in model.abilities
+        return Units(model.layers, halves, self.ratio or USUAL_RATIO)
 
 
 class _LayerSearchSession(PartialSession):

@@ -1,8 +1,10 @@
 """Which parts of its layers a model misses least: how sets of them are drawn, weighed and found."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 import numpy as np
 import torch
@@ -20,6 +22,8 @@ SET = Bool[ndarray, " units"]
 
 BAND = 6  # steps by which a programme's partial sets may be ahead of their share, or behind
 TRIED = 64  # random sets, and as many neighbours of the best, that a Bayesian step chooses from
+USUAL_RATIO, MOST_RATIO = 3, 8  # of a layer's MLP to its attention by time
+TIMED = 5  # passes of each kind
 WRITTEN = 24  # tokens of a text to find a first set in
 REACH, NOISE, CURIOSITY = 0.15, 0.02, 1.0  # of a Gaussian process over sets; shares of the units
 
@@ -38,7 +42,7 @@ class Units:
 
     depth: int
     halves: bool
-    ratio: int = 3
+    ratio: int = USUAL_RATIO
 
     @cached_property
     def weights(self) -> Sequence[int]:
@@ -154,6 +158,30 @@ class _Partial:
 
     left_out: tuple[bool, ...]
     state: Float[Tensor, " dim"]
+
+
+def time_ratio(model: Model) -> int:
+    """How often a layer's attention goes into its MLP by time, where little was read before."""
+    inner, session = frozenset(range(1, model.layers - 1)), model.start()
+    node = DraftTree.chain([min(1, model.vocab_size - 1)])
+
+    def seconds(layers: Layers) -> float:
+        given, times = ForwardInput(session, node, layers=layers, keep="none"), []
+        for _ in range(TIMED):
+            since = time.perf_counter()
+            model.forward([given])
+            times.append(time.perf_counter() - since)
+        return median(times)
+
+    try:
+        ends = seconds(Layers(without_attention=inner, without_mlp=inner))
+        attention = seconds(Layers(without_mlp=inner)) - ends
+        mlp = seconds(Layers(without_attention=inner)) - ends
+    finally:
+        session.close()
+    if min(attention, mlp) <= 0.0:
+        return USUAL_RATIO
+    return min(max(round(mlp / attention), 1), MOST_RATIO)
 
 
 def found_alone(model: Model, units: Units, share: float) -> SET:
