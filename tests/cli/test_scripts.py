@@ -114,3 +114,28 @@ def test_speed_beside_busy_loops(
     ]
     scripts("busy").report(SimpleNamespace(file=str(output)))
     assert capsys.readouterr().out == done.stdout
+
+
+def test_overlap_tells_what_was_hidden_and_refuses_other_texts(
+    scripts: Callable[[str], ModuleType],
+) -> None:
+    overlap = scripts("overlap")
+
+    def record(arm: str, speed: float, **more: object) -> dict[str, object]:
+        stats = {"tokens": 9, "target_runs": 4, "tokens_per_second": speed, **more}
+        facts = {"pair": "tiny", "widths": "1-1", "temperature": 0.0, "prompt": "a", "round": 0}
+        return {"arm": arm, "stats": stats, **facts}
+
+    drafting = {"seconds": 2.0, "hidden": 1.5, "ahead": 4, "kept": 1}
+    table = overlap.rows([record("turns", 10.0), record("1+1", 12.0, drafting=drafting)])
+    turns, both = table
+    assert (turns["way"], turns["drafting hidden"], turns["speed over turns"]) == ("turns", "", "")
+    assert both["speed over turns"].startswith("1.20 ")
+    assert both["drafting hidden"].startswith("0.75 ")
+    assert both["outcomes foreseen"].startswith("0.25 ")
+    prompt = SimpleNamespace(id="a")
+    overlap.require_same({"plain": [1], "turns": [2], "1+1": [2]}, prompt, 1.0)
+    with pytest.raises(RuntimeError, match="texts of prompt a differ"):
+        overlap.require_same({"turns": [2], "1+1": [3]}, prompt, 1.0)
+    with pytest.raises(RuntimeError, match="texts of prompt a differ"):
+        overlap.require_same({"plain": [1], "1+1": [2]}, prompt, 0.0)
