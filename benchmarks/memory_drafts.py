@@ -35,8 +35,8 @@ from paired_counts import (
 CATEGORIES = ("math_reasoning", "translation", "qa", "summarization", "rag")
 BEFORE, AFTER = 16, 8  # prompts of a category that are remembered, and that are counted
 NEW_TOKENS, LONGEST = 64, 600
-NODES = (1, 4, 8)
-FILES, EDIT_TOKENS = 8, 128
+NODES = (1, 8)
+FILES, EDIT_TOKENS = 8, 96
 EDITS = (
     "Write this Python file again, with a docstring in each function.",
     "Write this Python file again, with one more blank line before each return.",
@@ -130,7 +130,8 @@ def run_alike(records: Records, lm: LanguageModel) -> None:
             method = Method(MultiSource(sources, free), Match())
             arms[f"{name}, {nodes}"] = lm.with_method(method)
     # the first two prompts of some categories are those that the layer was chosen on
-    Decoder(records, 96, shares=False).run(arms, spec_bench(lm, 1, skipped=2, longest=700), 0.0)
+    texts = spec_bench(lm, 1, skipped=2, longest=LONGEST)
+    Decoder(records, NEW_TOKENS, shares=False).run(arms, texts, 0.0)
 
 
 def tables(rows: Sequence[Row]) -> Iterator[Table]:

@@ -206,7 +206,8 @@ def layer_tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 # Early exits
 
-LENGTHS = (1, 2, 4)
+LENGTHS = (1, 2, 3)
+NEW_TOKENS = 32
 MAPPED, UNMAPPED, SHUFFLED = "fitted map", "no map", "map of shuffled pairs"
 DEL = "DEL"
 
@@ -262,7 +263,7 @@ def run_exits(records: Records) -> None:
         for name, own in ((UNMAPPED, None), (SHUFFLED, maps[SHUFFLED])):
             drafters[exit_arm(layer, 1, name)] = EarlyExit(layer, own, Widths((1,)))
     arms = {name: lm.with_method(Method(own, Rejection())) for name, own in drafters.items()}
-    decoder, texts = Decoder(records, 48, LayerCount(lm.model)), spec_bench(lm, 1)
+    decoder, texts = Decoder(records, NEW_TOKENS, LayerCount(lm.model)), spec_bench(lm, 1)
     decoder.run({"plain": lm, **arms}, texts, 0.0)
     some = {name: arms[name] for name in (DEL, *(exit_arm(layer, 1) for layer in layers))}
     decoder.run({"plain": lm, **some}, texts, 1.0)
