@@ -116,7 +116,7 @@ class Decoder:
             for name in names[shift:] + names[:shift]:
                 if not self.records.has(name, prompt, temperature):
                     self._decode(name, arms[name], prompt, tokens, temperature, number)
-            print(self.records.path.stem, temperature, prompt, *names, flush=True)
+            print(self.records.path.stem, prompt, f"T = {temperature:g}", flush=True)
 
     def _decode(
         self,

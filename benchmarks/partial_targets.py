@@ -182,10 +182,13 @@ def second_node() -> float:
 def layer_tables(rows: Sequence[Row]) -> Iterator[Table]:
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     sides = {arm: side(rows, arm, "right", "compared") for arm in arms if arm != "price"}
-    random = {arm: sides.pop(arm) for arm in arms if arm.startswith("random")}
     base = sides[FIXED]
-    sides["best of 200 random sets, chosen on other prompts"] = held_out(list(random.values()))
-    sides["best of 200 random sets, chosen on these prompts"] = random[best(random)]
+    random = {arm: sides.pop(arm) for arm in arms if arm.startswith("random")}
+    random = {arm: own for arm, own in random.items() if own.keys() == base.keys()}
+    sides[f"best of {len(random)} random sets, chosen on other prompts"] = held_out(
+        list(random.values())
+    )
+    sides[f"best of {len(random)} random sets, chosen on these prompts"] = random[best(random)]
     sides["all random sets together"] = {
         prompt: tuple(np.sum([own[prompt] for own in random.values()], axis=0)) for prompt in base
     }
