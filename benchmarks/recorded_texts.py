@@ -159,7 +159,7 @@ class Unrelated(MergedGraph):
 
 GRAPHS = ((4, 4, 12), (6, 6, 24))  # levels, width, draft tokens
 FIXED = (1, 2, 3, 4, 6, 8)
-THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+THRESHOLDS = (0.2, 0.3, 0.4, 0.6)
 
 
 def drafters(small: NativeModel) -> dict[str, Drafter]:
@@ -174,8 +174,9 @@ def drafters(small: NativeModel) -> dict[str, Drafter]:
         for groups in (8, 24):
             shape = Unrelated(depth, width, size, 1, groups)
             found[f"{sizes}, unrelated nodes, {groups} groups"] = DraftModel(small, shape)
-        narrow = BestFirst(depth, width - 1, size)
-        found[f"{sizes}, no sharing, width {width - 1}"] = DraftModel(small, narrow)
+        for less in (width - 1, width - 2):
+            narrow = BestFirst(depth, less, size)
+            found[f"{sizes}, no sharing, width {less}"] = DraftModel(small, narrow)
     for length in FIXED:
         found[f"fixed {length}"] = DraftModel(small, Widths((1,) * length))
     for estimate in ("entropy", "probability"):
@@ -250,9 +251,10 @@ def of_stories(rows: Sequence[Row]) -> list[Row]:
 
 
 def tables(rows: Sequence[Row]) -> Iterator[Table]:
-    yield "Stories: nodes that end alike share an expansion", graph_rows(of_stories(rows))
-    yield "Stories: speed by price, plain decoding has 1", until_rows(of_stories(rows))
-    yield "Stories: n-gram tables below the draft model", staged_rows(of_stories(rows))
+    told = of_stories(rows)
+    yield "Stories: nodes that end alike share an expansion", graph_rows(told)
+    yield "Stories: speed by price, plain decoding has 1", until_rows(told)
+    yield "Stories: n-gram tables below the draft model", staged_rows(told)
     yield "Six draft tokens of one drafter, or three each of two", mixed_rows(rows)
 
 
@@ -291,6 +293,8 @@ def until_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     ]
     for estimate in ("entropy", "probability"):
         own = {name: each for name, each in sides("until").items() if name.endswith(estimate)}
+        if not own:
+            continue
         first = best(own)
         lines += [
             {"length": f"{first}, the best of {len(own)} on these texts", **priced(own[first])},
@@ -302,7 +306,7 @@ def until_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
                 ),
             },
         ]
-    heads = list(lines[-1])
+    heads = list(lines[-1]) if lines else []
     return [{head: line.get(head, "") for head in heads} for line in lines]
 
 

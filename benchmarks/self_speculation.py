@@ -48,7 +48,7 @@ def tables(name: str) -> Iterator[Table]:
     """The tables of an experiment; none before it has run."""
     rows = list(Records(name).rows.values())
     if rows:
-        yield from EXPERIMENTS[name].tables(rows)
+        yield from (table for table in EXPERIMENTS[name].tables(rows) if table[1])
 
 
 def main() -> None:
