@@ -206,6 +206,7 @@ def layer_tables(rows: Sequence[Row]) -> Iterator[Table]:
                 "left out": arm,
                 "acceptance": str(figure(own)),
                 "over every other layer": "" if arm == FIXED else str(over(own, base)),
+                "over the best random set": "" if "random" in arm else str(over(own, drawn)),
             }
             for arm, own in sides.items()
         ],

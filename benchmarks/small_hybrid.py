@@ -42,7 +42,7 @@ class Size:
     steps: int
 
 
-SIZES = {"target": Size(192, 8, (3, 7), 300), "draft": Size(96, 2, (1,), 400)}
+SIZES = {"target": Size(192, 8, (3, 7), 200), "draft": Size(96, 2, (1,), 200)}
 
 
 def stories() -> list[str]:
@@ -111,7 +111,7 @@ def trained(name: str, size: Size, tokens: Tensor, folder: Path) -> Any:
         optimiser.step()
         rate.step()
         if step % 25 == 0:
-            print(name, step, round(float(loss), 3), flush=True)
+            print(name, step, round(float(loss.detach()), 3), flush=True)
     model.save_pretrained(place)
     return model.eval()
 
