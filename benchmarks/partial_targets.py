@@ -190,10 +190,9 @@ def layer_tables(rows: Sequence[Row]) -> Iterator[Table]:
         for arm, own in random.items()
         if own.keys() >= set(common)
     }
-    sides[f"best of {len(random)} random sets, chosen on other prompts"] = held_out(
-        list(random.values())
-    )
-    sides[f"best of {len(random)} random sets, chosen on these prompts"] = random[best(random)]
+    drawn, several = held_out(list(random.values())), f"best of {len(random)} random sets"
+    sides[f"{several}, chosen on other prompts"] = drawn
+    sides[f"{several}, chosen on these prompts"] = random[best(random)]
     sides["all random sets together"] = {
         prompt: tuple(np.sum([own[prompt] for own in random.values()], axis=0)) for prompt in common
     }

@@ -4,8 +4,10 @@ The texts are stored, so that the larger model writes them once. A model that sa
 by token stands in for it, and every drafter drafts what it would draft beside the model itself.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -226,6 +228,7 @@ def run(records: Records) -> None:
         print("merged", name, flush=True)
 
 
+@cache
 def node_costs() -> tuple[np.ndarray, np.ndarray, float]:
     """Nodes, what a pass over so many takes in plain passes, and bytes of the larger model."""
     rows = read(RESULTS.parent / "cost" / "records.jsonl")
@@ -233,7 +236,8 @@ def node_costs() -> tuple[np.ndarray, np.ndarray, float]:
     nodes = np.array([1, 2, 4, 8, 16, 32, 64])
     stats = [known[f"{TARGET} | int8 | {count} nodes"] for count in nodes]
     times = np.array([each["milliseconds"] for each in stats])
-    return nodes, times / times[0], float(stats[0]["weight_bytes"])
+    run = json.loads((RESULTS.parent / "tinyllama" / "run.json").read_text())
+    return nodes, times / times[0], float(run["weight_bytes"])
 
 
 def plain_passes(row: Row) -> float:
