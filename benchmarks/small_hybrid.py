@@ -28,7 +28,7 @@ from draftwood.verifiers import Match, Rejection
 from paired_counts import Records, Row, Table, figure, numbers_of, over, side, speed
 
 VOCAB, ROWS, LENGTH = 1024, 8, 128  # tokens known, and rows and tokens of a batch
-PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 16, 16, 64
+PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 12, 16, 48
 PLAIN, CHAIN = "plain", "chain of 6"
 
 
@@ -42,7 +42,7 @@ class Size:
     steps: int
 
 
-SIZES = {"target": Size(192, 8, (3, 7), 200), "draft": Size(96, 2, (1,), 200)}
+SIZES = {"target": Size(192, 8, (3, 7), 100), "draft": Size(96, 2, (1,), 150)}
 
 
 def stories() -> list[str]:
