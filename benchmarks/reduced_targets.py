@@ -28,6 +28,7 @@ from paired_counts import (
     figure,
     kept_tokens,
     loaded,
+    over,
     side,
     spec_bench,
     speed,
@@ -137,11 +138,13 @@ def windowed_tables(rows: Sequence[Row]) -> Iterator[Table]:
     for kind in KINDS:
         own = [row for row in rows if f", {kind}, " in row["prompt"]]
         for arm in dict.fromkeys(row["arm"] for row in own if row["arm"] != "plain"):
+            passes = [side(own, name, "tokens", "passes") for name in (arm, "windowed")]
             lines.append(
                 {
                     "texts": kind,
                     "drafts": arm,
-                    "tokens per pass": str(figure(side(own, arm, "tokens", "passes"))),
+                    "tokens per pass": str(figure(passes[0])),
+                    "over windowed": "" if arm == "windowed" else str(over(*passes)),
                     "draft tokens": str(figure(side(own, arm, "drafted", "passes"))),
                     "speed over plain": speed(own, arm, "plain"),
                 }
