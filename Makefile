@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-vllm audit pictures wheel clean
+.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -118,6 +118,10 @@ bench-serving: $(READY)  ## draftwood's server beside llama.cpp's, vLLM's and Tr
 
 bench-replicas: $(READY)  ## one server with all threads beside replicas that share them
 	$(BIN)/python benchmarks/replicas.py --output benchmarks/results/replicas.json
+
+bench-self-speculation: $(READY)  ## what drafting with the target itself and several drafters is worth (an hour; resumable)
+	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b stories-15m
+	$(BIN)/python benchmarks/self_speculation.py run
 
 bench-vllm: $(READY)  ## draftwood's proposers in vLLM, beside vLLM's own
 	$(BIN)/python benchmarks/serving.py prepare

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -243,11 +243,24 @@ def server_tables() -> str:
     )
 
 
+def experiment_tables(name: str) -> str:
+    """What an experiment on self-speculation gave; all of its tables."""
+    import self_speculation
+
+    found = []
+    for title, rows in self_speculation.tables(name):
+        table = markdown(list(rows[0]), [tuple(row.values()) for row in rows])
+        found += [f"**{title}**", table]
+    return "\n\n".join(found)
+
+
+EXPERIMENTS = ("layers", "exits", "shadow", "windowed", "merged", "memory", "hybrids")
 PARTS = {
     "figures": headlines,
     "table of methods": table_of_methods,
     "tables of drafters": drafter_tables,
     "tables of servers": server_tables,
+    **{f"tables of {name}": partial(experiment_tables, name) for name in EXPERIMENTS},
 }
 
 
@@ -260,7 +273,8 @@ def pages() -> dict[Path, str]:
         docs / "transformers.md": transformers_page(),
         docs / "results.md": results_page(),
     }
-    return found | {path: filled(path) for path in (ROOT / "README.md", docs / "findings.md")}
+    parts = (ROOT / "README.md", docs / "findings.md", docs / "self-speculation.md")
+    return found | {path: filled(path) for path in parts}
 
 
 def _printed(command: list[str]) -> str:

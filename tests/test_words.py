@@ -77,6 +77,7 @@ PAGES = [
     *(f"docs/{name}.md" for name in ("how-it-works", "glossary", "benchmark", "add-a-method")),
     *(f"docs/{name}.md" for name in ("findings", "methods", "transformers", "results")),
     *(f"docs/{name}.md" for name in ("serving", "reliability", "integrations")),
+    "docs/self-speculation.md",
 ]
 # ``law:`` opens the entry of a record's field, whose name is stored
 OLD_PROSE = re.compile(r"\b(laws?(?!:)|guess(es|ed|ing)?|anew)\b", re.IGNORECASE)

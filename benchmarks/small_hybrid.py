@@ -1,0 +1,177 @@
+"""Trees and chains on a small hybrid of state-space layers and attention, trained on stories.
+
+The target has six state-space layers and two of attention, its draft model one of each. Both are
+trained here from the beginning, which takes minutes, and kept in draftwood's folder.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
+from torch.nn import functional
+
+from draftwood.drafters import Drafter, DraftModel, Nothing
+from draftwood.engine import Options, generate
+from draftwood.interfaces.model import Model
+from draftwood.interfaces.verifier import Verifier
+from draftwood.models.general import general_model
+from draftwood.sampling import Sampling
+from draftwood.shapes import BestFirst, StochasticBeam, Widths
+from draftwood.stats import Stats
+from draftwood.storage.data_sets import data_folder, read_text
+from draftwood.storage.home import home
+from draftwood.verifiers import Match, Rejection
+from paired_counts import Records, Row, Table, figure, numbers_of, over, side, speed
+
+VOCAB, ROWS, LENGTH = 1024, 8, 128  # tokens known, and rows and tokens of a batch
+PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 12, 16, 48
+PLAIN, CHAIN = "plain", "chain of 6"
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model to train: its width, layers, those of attention, and steps of training."""
+
+    width: int
+    layers: int
+    attention: tuple[int, ...]
+    steps: int
+
+
+SIZES = {"target": Size(192, 8, (3, 7), 100), "draft": Size(96, 2, (1,), 150)}
+
+
+def stories() -> list[str]:
+    text = read_text(data_folder("") / "tinystories_sample" / "tiny_stories.txt")
+    return [line.strip() for line in text.splitlines() if len(line) > 200]
+
+
+def tokenizer(texts: Sequence[str]) -> Tokenizer:
+    """Pairs of bytes, merged as often as the vocabulary has room for."""
+    found: Any = Tokenizer(models.BPE())
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    found.train_from_iterator(texts, trainer)
+    return found
+
+
+def new_model(size: Size) -> Any:
+    from transformers import AutoModelForCausalLM, BambaConfig
+
+    config = BambaConfig(
+        vocab_size=VOCAB,
+        hidden_size=size.width,
+        intermediate_size=8 * size.width // 3,
+        num_hidden_layers=size.layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        attn_layer_indices=list(size.attention),
+        mamba_n_heads=2 * size.width // 64,
+        mamba_d_head=64,
+        mamba_d_state=32,
+        mamba_n_groups=1,
+        mamba_expand=2,
+        mamba_chunk_size=32,
+        tie_word_embeddings=True,
+        pad_token_id=None,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config)
+
+
+def trained(name: str, size: Size, tokens: Tensor, folder: Path) -> Any:
+    """A model that has read so many batches; from the folder where it was trained before."""
+    from transformers import AutoModelForCausalLM
+
+    place = folder / f"{name}-{size.width}-{size.layers}-{size.steps}"
+    if (place / "config.json").is_file():
+        return AutoModelForCausalLM.from_pretrained(place).eval()
+    model, chance = new_model(size), torch.Generator().manual_seed(1)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.05)
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, size.steps, pct_start=0.1)
+    for step in range(size.steps):
+        starts = torch.randint(len(tokens) - LENGTH - 1, (ROWS,), generator=chance)
+        rows = tokens[starts[:, None] + torch.arange(LENGTH + 1)]
+        logits = model(rows[:, :-1], use_cache=False).logits
+        loss = functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        rate.step()
+        if step % 25 == 0:
+            print(name, step, round(float(loss.detach()), 3), flush=True)
+    model.save_pretrained(place)
+    return model.eval()
+
+
+def arms(draft: Model) -> dict[str, tuple[Drafter, Verifier]]:
+    """Six draft tokens each."""
+    shapes = {
+        CHAIN: Widths((1,) * 6),
+        "chain of 3": Widths((1,) * 3),
+        "rsd-c (2, 1, 1)": Widths((2, 1, 1)),
+        "rsd-c (3, 1)": Widths((3, 1)),
+        "rsd-s, 2 beams of 3": StochasticBeam(2, 3),
+    }
+    found: dict[str, tuple[Drafter, Verifier]] = {PLAIN: (Nothing(), Match())}
+    found |= {name: (DraftModel(draft, shape), Rejection()) for name, shape in shapes.items()}
+    found["best first, 6 nodes"] = (DraftModel(draft, BestFirst(4, 3, 6)), Match())
+    return found
+
+
+def run(records: Records) -> None:
+    texts = stories()
+    held = texts[len(texts) * 9 // 10 :]
+    known = tokenizer(texts[: -len(held)])
+    ids = torch.tensor([token for text in texts[: -len(held)] for token in known.encode(text).ids])
+    folder = home() / "hybrids"
+    target, draft = (
+        general_model(trained(name, size, ids, folder)) for name, size in SIZES.items()
+    )
+    ways = arms(draft)
+    for temperature in (0.0, 1.0):
+        for number, text in enumerate(held[:PROMPTS]):
+            prompt = known.encode(text).ids[:PROMPT_TOKENS]
+            for name, (drafter, verifier) in ways.items():
+                if temperature == 0.0 and name.startswith("rsd"):
+                    continue  # drawn without replacement: a chain where nothing is drawn
+                if records.has(name, f"story {number}", temperature):
+                    continue
+                options = Options(Sampling(temperature), NEW_TOKENS, seed=number)
+                steps = list(generate(target, drafter, verifier, prompt, options))
+                tokens = [token for step in steps for token in step.tokens]
+                numbers = numbers_of(Stats.of(steps), tokens)
+                records.add(name, f"story {number}", temperature, **numbers)
+            print("hybrids", temperature, number, flush=True)
+
+
+def tables(rows: Sequence[Row]) -> Iterator[Table]:
+    lines = []
+    for temperature in (0.0, 1.0):
+        own = [row for row in rows if row["temperature"] == temperature]
+        base = side(own, CHAIN, "tokens", "passes", temperature)
+        for arm in dict.fromkeys(row["arm"] for row in own if row["arm"] != PLAIN):
+            passes = side(own, arm, "tokens", "passes", temperature)
+            lines.append(
+                {
+                    "T": f"{temperature:g}",
+                    "drafts": arm,
+                    "draft tokens": str(figure(side(own, arm, "drafted", "passes", temperature))),
+                    "tokens per pass": str(figure(passes)),
+                    "over a chain of 6": "" if arm == CHAIN else str(over(passes, base)),
+                    "speed over plain": speed(own, arm, PLAIN, temperature),
+                }
+            )
+    yield "A hybrid of six state-space layers and two of attention", lines

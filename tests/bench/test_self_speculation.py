@@ -1,0 +1,116 @@
+"""The arithmetic of the experiments on self-speculation, and the controls they rest on."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from draftwood.drafters import PromptLookup
+from draftwood.engine import Options, generate
+from draftwood.sampling import Sampling
+from draftwood.verifiers import Match
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[Callable[[str], ModuleType]]:
+    """Imports a script of the folder, and those that it takes from there."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if (BENCHMARKS / f"{name}.py").is_file():
+            del sys.modules[name]
+
+
+@pytest.fixture
+def counts(scripts: Callable[[str], ModuleType]) -> ModuleType:
+    return scripts("paired_counts")
+
+
+def test_figures_are_of_sums_and_comparisons_of_the_same_prompts(counts: ModuleType) -> None:
+    base = {"a": (2.0, 1.0), "b": (4.0, 4.0), "only here": (9.0, 1.0)}
+    own = {"a": (3.0, 1.0), "b": (6.0, 4.0)}
+    assert counts.figure(own).value == 9.0 / 5.0
+    assert (counts.figure(own).low, counts.figure(own).high) == (1.5, 3.0)
+    ratio = counts.over(own, base)
+    assert (ratio.value, ratio.low, ratio.high, ratio.prompts) == (1.5, 1.5, 1.5, 2)
+    assert counts.gain(own, base).value == pytest.approx(0.6)
+    assert counts.gain(own, base).low == pytest.approx(0.5)
+    assert str(counts.figure({})) == "nan [nan, nan]"
+
+
+def test_who_is_chosen_on_other_prompts_gains_nothing_by_chance(counts: ModuleType) -> None:
+    first = {str(n): (float(n % 2), 1.0) for n in range(8)}  # good on every other prompt
+    other = {str(n): (float(1 - n % 2), 1.0) for n in range(8)}
+    steady = {str(n): (0.4, 1.0) for n in range(8)}
+    assert counts.figure(counts.held_out([first, other])).value == 0.0
+    assert counts.figure(counts.held_out([first, steady])).value < 0.5
+    better = {str(n): (0.9, 1.0) for n in range(8)}
+    assert counts.held_out([steady, better]) == better
+    assert counts.best({"steady": steady, "first": first}) == "first"
+
+
+def test_records_are_not_made_twice_but_for_quiet_ones(counts: ModuleType, tmp_path: Path) -> None:
+    records = counts.Records("some", folder=tmp_path)
+    records.add("arm", "prompt", text=1, seconds=2.0)
+    again = counts.Records("some", folder=tmp_path)
+    assert again.has("arm", "prompt")
+    assert not again.has("arm", "prompt", 1.0)
+    quiet = counts.Records("some", quiet=True, folder=tmp_path)
+    assert not quiet.has("arm", "prompt")
+    quiet.add("arm", "prompt", text=1, seconds=1.0)
+    assert quiet.has("arm", "prompt")
+    (row,) = counts.Records("some", folder=tmp_path).rows.values()
+    assert (row["seconds"], row["quiet"]) == (1.0, True)
+    with pytest.raises(RuntimeError, match="other writes another text after prompt prompt"):
+        records.add("other", "prompt", text=2)
+    records.add("other", "prompt", 1.0, text=2)  # a drawn one may differ
+
+
+def test_acceptance_counts_what_was_tested(counts: ModuleType) -> None:
+    """Chains of 4: 5 passes, of which 3 kept the first token, 2 the second, 1 the third."""
+    row = {"passes": 5, "kept": [3, 2, 1]}
+    assert counts.kept_tokens(row) == 6
+    assert counts.tested_tokens(4)(row) == 5 + 3 + 2 + 1
+    assert counts.tested_tokens(1)(row) == 5
+
+
+def test_shuffled_scales_keep_the_steps_alone(scripts: Callable[[str], ModuleType]) -> None:
+    shuffled = scripts("reduced_targets").shuffled_scales
+    weights = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
+    mixed = shuffled(weights)
+    own, other = weights.view(-1, 32), mixed.view(-1, 32)
+    assert not torch.equal(own, other)
+
+    def spread(groups: torch.Tensor) -> torch.Tensor:
+        return groups.amax(1, keepdim=True) - groups.amin(1, keepdim=True)
+
+    def steps(groups: torch.Tensor) -> torch.Tensor:
+        return (groups - groups.amin(1, keepdim=True)) / spread(groups)
+
+    assert torch.allclose(spread(own).sort(0).values, spread(other).sort(0).values)
+    assert torch.allclose(steps(own), steps(other), atol=1e-5)
+
+
+def test_a_recorded_text_is_said_again(scripts: Callable[[str], ModuleType]) -> None:
+    prompt, answer = [1, 2, 3], [1, 2, 4, 1, 2, 4]
+    text = scripts("recorded_texts")
+    target = text.TextModel(torch.zeros(1, 8), (*prompt, *answer))
+    options = Options(Sampling(), len(answer), seed=0)
+    steps = list(generate(target, PromptLookup(2, 3), Match(), prompt, options))
+    assert [token for step in steps for token in step.tokens] == answer
+    assert len(steps) < len(answer)  # copies are kept
+    rows = target.start().extend([1, 2, 4]).logits
+    assert rows.argmax(-1).tolist() == [2, 3, 0]  # off the text it says token 0
+
+
+def test_what_a_single_draft_token_must_bring(scripts: Callable[[str], ModuleType]) -> None:
+    """A draft pass of 0.7 plain ones and a second node of 0.05: 1 + a tokens in 1.75 passes."""
+    assert scripts("partial_targets").break_even(0.7, 1.05) == pytest.approx(0.75)
