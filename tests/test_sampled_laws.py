@@ -10,6 +10,7 @@ sampling options in turn.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from draftwood.drafters import (
     MultiSource,
     Nothing,
     PromptLookup,
+    Pruned,
     Stand,
     SuffixDecoding,
     TokenRecycling,
@@ -44,6 +46,7 @@ from draftwood.shapes import Paths, StochasticBeam, Widths
 from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.stats import Stats
 from draftwood.testing import ranked_chi_square, tiny_llama
+from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
 from law_cases import (
     DISTANCE,
@@ -167,7 +170,8 @@ def test_by_matching_every_text_of_a_real_model_is_that_of_plain_decoding(
     native: NativeModel,
 ) -> None:
     auto = MultiSource((Suffix(), NGrams(), BigramPrior.of(native)), WIDE)
-    for drafter in (auto, *in_part(native), Stand(4, order=2, width=2)):
+    cut = Pruned(TokenRecycling(Paths(), ranks=VOCAB), 2, Exits.of(native, most=256), WIDE)
+    for drafter in (auto, *in_part(native), cut, Stand(4, order=2, width=2)):
         assert differing(native, drafter, Match(), list(OPTIONS.values())) == [], drafter.name
 
 
@@ -223,6 +227,30 @@ def test_laws_of_parts_of_a_real_model(native: NativeModel) -> None:
     skipping, exiting = in_part(native)
     ways = [(skipping, Rejection()), (skipping, Traversal()), (exiting, Rejection())]
     assert law_of_texts(native, ways, sample_size(VOCAB)) > LEVEL
+
+
+@dataclass(frozen=True, eq=False)
+class CalledDrawn(Pruned):
+    """A wrong label: what the target's own layers left is called drawn."""
+
+    @property
+    def draws(self) -> frozenset[Draw]:
+        return self.drafter.draws
+
+    def cut(self, tree: DraftTree, nodes: Sequence[int]) -> DraftTree:
+        return tree.keep(nodes)
+
+
+def test_a_pruned_tree_must_not_be_called_drawn(native: NativeModel) -> None:
+    inner, exits = LayerSkip(frozenset({1, 2}), Widths((2, 1))), Exits.of(native, most=256)
+    values = []
+    for kind, rule in ((Pruned, Match()), (CalledDrawn, Rejection())):
+        drafter, plain = kind(inner, 2, exits, least=0.3), [Sampling(1.0)]
+        texts, stats = written(native, drafter, rule, 3000, LENGTH, plain)
+        assert stats.accepted > 0.02 * stats.tokens
+        assert stats.drafted < 2 * stats.target_runs
+        values.append(p_value(native, texts))
+    assert values[0] > LEVEL > values[1]
 
 
 def test_a_law_that_is_wrong_by_so_much_is_caught() -> None:

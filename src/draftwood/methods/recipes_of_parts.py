@@ -1,9 +1,9 @@
 """Published methods in which parts of the target draft for it."""
 
-from draftwood.drafters import DynamicExit, EarlyExit, FourBitShadow, LayerSearch, Windowed
+from draftwood.drafters import DynamicExit, EarlyExit, FourBitShadow, LayerSearch, Pruned, Windowed
 from draftwood.methods.recipe import Recipe
 from draftwood.shapes import Widths
-from draftwood.verifiers import Rejection
+from draftwood.verifiers import Match, Rejection
 
 OF_PARTS = (
     Recipe(
@@ -53,5 +53,13 @@ OF_PARTS = (
         FourBitShadow,
         Widths((1, 1, 1, 1)),
         Rejection(),
+    ),
+    Recipe(
+        "pruned-recycling",
+        "recycling's tree, which unlikely nodes leave after the first layers of the pass",
+        "Zhong et al. 2024, arXiv:2402.13485",
+        Pruned,
+        None,
+        Match(),
     ),
 )
