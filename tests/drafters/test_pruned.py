@@ -132,10 +132,17 @@ def test_trust_follows_what_came_true(model: NativeModel) -> None:
     request = DraftRequest(Sampling(0.0), Rng(0), session)
     draft = Pruned(TokenRecycling(), 3).start(request)
     assert isinstance(draft, _PrunedSession)
-    for text, places, gained in (([1, 3, 7], 2, 1.98), ([2, 8], 2, 0.98), ([5], 1, 0.0)):
-        (right, _), draft.newest = draft.seen, (TREE, 1, [1.0, 0.5, 0.5, 1.0, 1.0])
+    shares = [1.0, 0.5, 0.25, 1.0, 1.0]
+    # below the root: one that is first among its siblings, then one that is second; then neither
+    for text, gained in (([1, 3, 7], (1.98, 0.0)), ([2, 8], (0.0, 1.0)), ([5], (0.0, 0.0))):
+        before, draft.newest = list(draft.seen), (TREE, 1, shares)
         draft._learn(text[-1], Context([9, 0, *text[:-1]], 1))
-        assert draft.seen[0] == pytest.approx(0.98**places * right + gained)
+        for place, looks in ((0, len(text[:2])), (1, 1)):
+            right = 0.98**looks * before[place][0] + gained[place]
+            assert draft.seen[place][0] == pytest.approx(right)
+    first, second = draft._chances(TREE, shares)[1:3]
+    assert first == pytest.approx(0.5 * draft.seen[0][0] / draft.seen[0][1])
+    assert second == pytest.approx(0.25 * draft.seen[1][0] / draft.seen[1][1])
     session.close()
 
 

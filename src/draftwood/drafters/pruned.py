@@ -8,6 +8,7 @@ from typing import ClassVar
 from draftwood.costs.budget import Budget
 from draftwood.drafters.partial import ExitPasses, require_exits
 from draftwood.drafters.token_recycling import TokenRecycling
+from draftwood.heads.exits import exit_layers
 from draftwood.interfaces.drafter import (
     Drafter,
     DraftRequest,
@@ -25,8 +26,9 @@ from draftwood.shapes import Paths
 from draftwood.tree import DraftTree, Draw
 
 MOST_NODES = 256  # whose costs are known; more are never kept
+RANKS = 8  # places among siblings that are told apart
 DECAY = 0.98  # of what was seen a token ago
-EXPECTED, WEIGHT = 0.6, 8.0  # trust before anything was seen, with the weight of so many tokens
+EXPECTED, WEIGHT = 0.6, 1.0  # trust before anything was seen, with the weight of so many tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +40,10 @@ class Pruned(Drafter):
     leaves with all nodes below it. The pass resumes with the others, whose logits are those of a
     tree that never held more.
 
-    A node's chance is the product of its ancestors' and its own share among all tokens of the tree,
-    times how far shares came true lately. Nodes stay in falling order of their chances, as many as
-    give most tokens per second: the layers below are paid for, those above cost what the curve says
-    of so many nodes.
+    A node's chance is its parent's times its own share among all tokens of the tree, corrected by
+    how far shares of its place among siblings came true lately. Nodes stay in falling order of
+    their chances, as many as give most tokens per second: the layers below are paid for, those
+    above cost what the curve says of so many nodes.
 
     What stays depends on the target's own states, so the tree is ``chosen`` however its siblings
     were drawn, and needs a verifier that is exact for that.
@@ -80,7 +82,7 @@ class Pruned(Drafter):
         target = resources.target
         require_exits(target, cls.name)
         budget = Budget.of(resources.curve)
-        layer = target.layers // 3
+        layer = exit_layers(target.layers)[-1]
         return cls(TokenRecycling.build(resources), layer, resources.exits, budget)
 
     @classmethod
@@ -145,7 +147,8 @@ class _PrunedSession(DraftSession):
         self.config, self.inner = config, config.drafter.start(request)
         self.passes = ExitPasses(request, config.exits, 0)
         self.share = config.share(request.target.model)
-        self.seen = WEIGHT * EXPECTED, WEIGHT  # successors that were drafted, and their shares
+        # by place among siblings: successors that were drafted there, and shares
+        self.seen = [(WEIGHT * EXPECTED, WEIGHT)] * RANKS
         # the tree that was proposed last, before it was cut: tokens before its root, shares
         self.newest: tuple[DraftTree, int, list[float]] | None = None
 
@@ -169,10 +172,7 @@ class _PrunedSession(DraftSession):
             return self.config.cut(tree, [0])
         shares = self._shares(tree)
         self.newest = tree, len(context.tokens), shares
-        trust = min(1.0, self.seen[0] / self.seen[1])
-        chances = [1.0]
-        for node in range(1, len(tree)):
-            chances.append(chances[tree.parent_list[node]] * trust * shares[node])
+        chances = self._chances(tree, shares)
         nodes = self.config.kept(tree, chances, self.share, context)
         session = self.passes.session
         assert isinstance(session, PooledSession)  # as all that can resume
@@ -188,22 +188,34 @@ class _PrunedSession(DraftSession):
         logits = self.passes.logits(layer, states[parents.to(states.device)], part)
         return [1.0, *logits.cpu().softmax(-1)[row, column].tolist()]
 
+    def _chances(self, tree: DraftTree, shares: Sequence[float]) -> list[float]:
+        """Of each node that it is accepted."""
+        trust = [right / max(claimed, 1e-6) for right, claimed in self.seen]
+        chances = [1.0] * len(tree)
+        for node, children in enumerate(tree.children):
+            for place, child in enumerate(children):
+                own = min(1.0, trust[min(place, RANKS - 1)] * shares[child])
+                chances[child] = chances[node] * own
+        return chances
+
     def _learn(self, root: int, context: Context) -> None:
         """How far shares came true along the text, also of nodes that left."""
         if self.newest is None:
             return
         (tree, length, shares), self.newest, node = self.newest, None, 0
         for token in [*context.tokens[length + 1 :], root]:
-            below = tree.children[node]
-            if not below:
+            next_node = None
+            for place, child in enumerate(tree.children[node]):
+                is_next = tree.token_list[child] == token
+                next_node = child if is_next else next_node
+                right, claimed = self.seen[min(place, RANKS - 1)]
+                self.seen[min(place, RANKS - 1)] = (
+                    DECAY * right + is_next,
+                    DECAY * claimed + shares[child],
+                )
+            if next_node is None:
                 return
-            found = [child for child in below if tree.token_list[child] == token]
-            right, claimed = self.seen
-            claimed = DECAY * claimed + sum(shares[child] for child in below)
-            self.seen = DECAY * right + bool(found), claimed
-            if not found:
-                return
-            node = found[0]
+            node = next_node
 
     def update(self, verified: VerifiedTree) -> None:
         self.inner.update(verified)
