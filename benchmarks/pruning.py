@@ -148,7 +148,7 @@ def matched(tree: DraftTree, text: Sequence[int]) -> int:
 def figures(steps: Sequence[Step], whole: Sequence[DraftTree]) -> dict[str, int]:
     """Rows and accepted tokens of a text's trees, as they were proposed and as they were run."""
     tokens = [token for step in steps for token in step.tokens]
-    found = dict.fromkeys(("rows", "left", "offered", "accepted"), 0)
+    found = {"rows": 0, "left": 0, "offered": 0, "accepted": 0}
     place = len(steps[0].tokens)
     for step, tree in zip(steps[1:], whole, strict=True):
         assert step.tree is not None
@@ -258,7 +258,7 @@ def _mean(records: Sequence[Record], name: str) -> float:
 
 
 def _same(records: Sequence[Record], texts: Mapping[str, str]) -> int:
-    return sum(each.stats["text"] == texts[each.prompt] for each in records)
+    return sum(each.stats["text"] == texts.get(each.prompt) for each in records)
 
 
 def _percent(found: Estimate | None) -> str:

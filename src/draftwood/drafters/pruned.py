@@ -91,7 +91,8 @@ class Pruned(Drafter):
 
     @property
     def draws(self) -> frozenset[Draw]:
-        return frozenset(map(_label, self.drafter.draws))
+        labels: set[Draw] = {_label(draw) for draw in self.drafter.draws}
+        return frozenset(labels)
 
     def start(self, request: DraftRequest) -> DraftSession:
         require_exits(request.target.model, self.name, self.layer)
