@@ -29,6 +29,7 @@ from draftwood.drafters import (
     MultiSource,
     Nothing,
     PromptLookup,
+    Pruned,
     Stand,
     SuffixDecoding,
     TokenRecycling,
@@ -337,6 +338,15 @@ DRAFTERS: list[tuple[str, Callable[[Model, Model], Iterator[tuple[Drafter, Verif
         ),
     ),
     ("aded", lambda t, d: iter([(Aded(), Match())])),
+    (
+        "pruned",
+        lambda t, d: iter(
+            [
+                (Pruned(TokenRecycling(), 2, least=0.05), Match()),
+                (Pruned(MultiSource(budget=WIDE), 1, budget=WIDE), Match()),
+            ]
+        ),
+    ),
     ("composed", lambda t, d: iter(composed(d))),
     (
         "guided",

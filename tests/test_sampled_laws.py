@@ -10,6 +10,8 @@ sampling options in turn.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +32,7 @@ from draftwood.drafters import (
     MultiSource,
     Nothing,
     PromptLookup,
+    Pruned,
     Stand,
     SuffixDecoding,
     TokenRecycling,
@@ -38,6 +41,7 @@ from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.heads.exits import Exits
 from draftwood.interfaces.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
@@ -45,7 +49,8 @@ from draftwood.sources import Alike, BigramPrior, Datastore, NGrams, Suffix
 from draftwood.sources.shadow import ShadowSource
 from draftwood.sources.token_index import TokenIndex
 from draftwood.stats import Stats
-from draftwood.testing import ranked_chi_square, tiny_llama
+from draftwood.testing import TableModel, ranked_chi_square, tiny_llama
+from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
 from law_cases import (
     DISTANCE,
@@ -239,6 +244,35 @@ def test_laws_of_parts_of_a_real_model(native: NativeModel) -> None:
     skipping, exiting = in_part(native)
     ways = [(skipping, Rejection()), (skipping, Traversal()), (exiting, Rejection())]
     assert law_of_texts(native, ways, sample_size(VOCAB)) > LEVEL
+
+
+@dataclass(frozen=True, eq=False)
+class CalledDrawn(Pruned):
+    """A wrong label: what the target's own layers left is called drawn."""
+
+    @property
+    def draws(self) -> frozenset[Draw]:
+        return self.drafter.draws
+
+    def cut(self, tree: DraftTree, nodes: Sequence[int]) -> DraftTree:
+        return tree.keep(nodes)
+
+
+def test_a_pruned_tree_must_not_be_called_drawn() -> None:
+    """The last layer adds nothing, so that the pass knows before it what will be said."""
+    network = tiny_llama(3, layers=4, vocab=VOCAB)
+    last: Any = network.model.layers[-1]
+    for matrix in (last.self_attn.o_proj, last.mlp.down_proj):
+        matrix.weight.data.zero_()
+    model = (NativeModel if library.available() else TransformersModel)(network)
+    inner = DraftModel(TableModel(torch.zeros(VOCAB, VOCAB)), Widths((VOCAB,)))
+    values = []
+    for kind, rule in ((Pruned, Match()), (CalledDrawn, Rejection())):
+        drafter = kind(inner, 3, least=0.4)
+        texts, stats = written(model, drafter, rule, 900, SHORT, [Sampling(1.0)])
+        assert 0 < stats.drafted < 2 * stats.target_runs
+        values.append(p_value(model, texts))
+    assert values[0] > LEVEL > values[1]
 
 
 def test_a_law_that_is_wrong_by_so_much_is_caught() -> None:

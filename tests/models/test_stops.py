@@ -150,6 +150,86 @@ def test_nodes_that_did_not_stop_there_are_refused() -> None:
             through(session, tree, wrong)
 
 
+# Nodes that leave
+
+
+LEFT = [0, 1, 2, 4, 7, 8]
+
+
+def closed(tree: DraftTree, nodes: list[int]) -> list[int]:
+    """These nodes and their ancestors."""
+    return sorted({0, *nodes, *(above for node in nodes for above in tree.path_to(node))})
+
+
+@pytest.mark.parametrize("products", TYPES)
+@pytest.mark.parametrize("cache", [None, "int8"])
+def test_native_nodes_that_are_left_have_the_bits_of_a_tree_of_their_own(
+    products: str, cache: str | None
+) -> None:
+    session, tree = native(products, cache).start(), some_tree(40, seed=3)
+    session.extend(some_tokens(50, seed=4))
+    for stop, nodes in ((1, closed(tree, [5, 17, 39])), (2, [0]), (3, closed(tree, LEFT))):
+        few = tree.keep(nodes)
+        own = session.forward(few, hidden=(4,))
+        through(session, tree, Layers(stop=stop))
+        session.go_on_with(nodes)  # type: ignore[attr-defined]
+        given = session.forward(few, hidden=(4,))
+        assert torch.equal(given.logits, own.logits)
+        assert torch.equal(given.hidden[4], own.hidden[4])
+        path = [0, *few.path_to(len(few) - 1)]
+        session.commit(path)
+        alone = session.model.start()
+        alone.extend([*some_tokens(50, seed=4), *(few.token_list[node] for node in path)])
+        assert torch.equal(session.forward(tree).logits, alone.forward(tree).logits)
+        session.rewind(len(path))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nodes_that_are_left_go_on_to_the_models_own_logits(family: str) -> None:
+    session, text, tree = model_of(family).start(), some_tokens(12, seed=1), some_tree(12, seed=2)
+    session.extend(text)
+    through(session, tree, Layers(stop=2))
+    nodes = closed(tree, [6, 9])
+    session.go_on_with(nodes)  # type: ignore[attr-defined]
+    few = tree.keep(nodes)
+    assert_close(session.forward(few).logits, at_nodes(hf_model(family), text, few))
+    session.commit([0])
+
+
+def test_states_of_nodes_that_left_would_be_noticed() -> None:
+    """Negative control: the cache moves, and the states stay."""
+    session: Any = native("float32").start()
+    tree, nodes = some_tree(9, seed=3), [0, 2]
+    session.extend(some_tokens(40, seed=4))
+    tree = DraftTree.of(tree.token_list[:3], [-1, 0, 0])
+    own = session.forward(tree.keep(nodes)).logits
+    through(session, tree, Layers(stop=2))
+    states = session._stopped.states
+    session.go_on_with(nodes)
+    session._stopped = replace(session._stopped, states=states[: len(nodes)])
+    assert (session.forward(tree.keep(nodes)).logits - own).abs().max() > 100 * TOLERANCE
+
+
+def test_only_nodes_that_stopped_can_be_left() -> None:
+    session: Any = model_of("llama/native").start()
+    tree = DraftTree.of([1, 2, 3, 4], [-1, 0, 1, 0])
+    session.extend(some_tokens(9, seed=1))
+    refused = "must grow from 0"
+    with pytest.raises(ValueError, match=refused):
+        session.go_on_with([0])  # nothing has stopped
+    session.forward(tree)
+    with pytest.raises(ValueError, match=refused):
+        session.go_on_with([0])
+    through(session, tree, Layers(stop=2))
+    for nodes in ([], [1], [0, 4], [0, 3, 1], [0, 1, 1]):
+        with pytest.raises(ValueError, match=refused):
+            session.go_on_with(nodes)
+    with pytest.raises(ValueError, match="must come after its parent"):
+        session.go_on_with([0, 2])
+    session.go_on_with([0, 1, 2])  # as if nothing had been asked
+    assert_close(session.forward(tree.keep([0, 1, 2])).logits, session.forward(tree).logits[:3])
+
+
 # Windows
 
 

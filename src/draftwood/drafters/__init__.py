@@ -19,6 +19,7 @@ from draftwood.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood.drafters.multi_source import MultiSource, WithShadow
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.prompt_lookup import PromptLookup
+from draftwood.drafters.pruned import Pruned
 from draftwood.drafters.shadow import FourBitShadow
 from draftwood.drafters.stand import Stand
 from draftwood.drafters.suffix_decoding import SuffixDecoding
@@ -53,6 +54,7 @@ __all__ = [
     "MultiSource",
     "Nothing",
     "PromptLookup",
+    "Pruned",
     "Stand",
     "SuffixDecoding",
     "TokenRecycling",

@@ -28,7 +28,7 @@ PENALTIES = (0.003, 0.03, 0.3)  # of the mean square of the states
 
 def exit_layers(count: int) -> tuple[int, ...]:
     """Layers of a model at which exits are looked at."""
-    return tuple(sorted({max(1, count * part // 12) for part in (2, 3, 4, 6, 8)}))
+    return tuple(sorted({max(1, count * part // 12) for part in (2, 3, 4, 6, 8, 10)}))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from draftwood.drafters import (
     EarlyExit,
     FourBitShadow,
     LayerSearch,
+    Pruned,
     Windowed,
     WithShadow,
 )
@@ -66,6 +67,14 @@ OF_PARTS = (
         "the sources of auto, and the model's weights in 4 bits where a pass over them pays",
         "after Chen et al. 2023, arXiv:2312.11462; Georganas et al. 2025, arXiv:2503.13565",
         WithShadow,
+        None,
+        Match(),
+    ),
+    Recipe(
+        "pruned-recycling",
+        "recycling's tree, which unlikely nodes leave after the first layers of the pass",
+        "Zhong et al. 2024, arXiv:2402.13485",
+        Pruned,
         None,
         Match(),
     ),

@@ -153,3 +153,8 @@ class Stopped:
         pairs = ((self.tree.tokens, tree.tokens), (self.tree.parents, tree.parents))
         alike = all(torch.equal(own[:count].cpu(), other[:count].cpu()) for own, other in pairs)
         return count if alike else 0
+
+    def of(self, nodes: Sequence[int]) -> "Stopped":
+        """Some of them, in growing order; raises ValueError where one lacks its parent."""
+        tree = DraftTree(self.tree.tokens, self.tree.parents).to("cpu")
+        return Stopped(tree.keep(nodes), self.states[list(nodes)])

@@ -163,6 +163,24 @@ class PooledSession(InProcess):
         self._stopped, self._ran = Stopped(tree, states), len(tree)
         self._layers = replace(layers, start=0, stop=layers.start)
 
+    def go_on_with(self, nodes: Sequence[int]) -> None:
+        """Let only these of the nodes that stopped before a layer go on, as a tree of their own.
+
+        Args:
+            nodes: numbers in the tree that stopped, growing, each with its parent.
+        """
+        self._require_open("go_on_with")
+        stopped = self._stopped
+        count = 0 if self._layers.stop is None else self._ran
+        if stopped is None or list(nodes) != sorted({0, *nodes}) or max(nodes) >= count:
+            raise ValueError(
+                f"nodes {list(nodes)} cannot go on: they must grow from 0, and be of those that"
+                f" stopped before a layer since the last commit, which are {count}"
+            )
+        self._stopped = stopped.of(nodes)
+        self.model.pool.keep(self.slot, self._length, nodes)
+        self._ran = len(nodes)
+
     def exit_of(self, given: ForwardInput) -> tuple[int, int] | None:
         """The layer at which the first nodes of a tree that is to run through all layers stopped,
         and how many did; None where it has to run from the beginning.

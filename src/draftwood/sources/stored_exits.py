@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from draftwood.heads.exits import MOST_TOKENS, Exits
+from draftwood.heads.exits import MOST_TOKENS, Exits, exit_layers
 from draftwood.interfaces.model import Model
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.storage.atomic import write_file
@@ -21,7 +21,8 @@ def stored_exits(prior: StoredPrior) -> Exits:
     """
     if prior.folder is None:
         return _fitted(prior.model, prior.before, PASSING_SECONDS)
-    path, digest = kept_for("exits", prior.folder, prior.before, MOST_TOKENS)
+    layers = exit_layers(prior.model.layers)
+    path, digest = kept_for("exits", prior.folder, prior.before, MOST_TOKENS, layers)
     if path.exists():
         with suppress(ValueError, OSError):
             return Exits.load(path, digest)
