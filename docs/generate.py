@@ -254,12 +254,34 @@ def experiment_tables(name: str) -> str:
     return "\n\n".join(found)
 
 
+def overlap_table() -> str:
+    """Drafts made while the target runs, beside drafts in turn."""
+    import overlap
+    from json_lines import read
+
+    rows = overlap.rows(read(overlap.RECORDS))
+    return markdown(list(rows[0]), [tuple(row.values()) for row in rows])
+
+
+def pruning_tables() -> str:
+    """Trees that nodes leave in the midst of a pass."""
+    import pruning
+
+    found = []
+    for temperature, rows in pruning.tables(pruning.RECORDS):
+        table = markdown(list(rows[0]), [tuple(row.values()) for row in rows])
+        found += [f"**T = {temperature:g}**", table]
+    return "\n\n".join(found)
+
+
 EXPERIMENTS = ("layers", "exits", "shadow", "windowed", "merged", "memory", "hybrids")
 PARTS = {
     "figures": headlines,
     "table of methods": table_of_methods,
     "tables of drafters": drafter_tables,
     "tables of servers": server_tables,
+    "table of overlap": overlap_table,
+    "tables of pruning": pruning_tables,
     **{f"tables of {name}": partial(experiment_tables, name) for name in EXPERIMENTS},
 }
 
