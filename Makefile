@@ -4,8 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# processes of tests: one more than there are cores, as many tests wait for a server or a compiler
-WORKERS := $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 
 .PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
 
@@ -26,10 +24,10 @@ test: $(READY)  ## style, types and the whole test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 20
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 20
 
 test-core: $(READY)  ## the tests of the core alone, in under 90 seconds
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not slow and not model"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not slow and not model"
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

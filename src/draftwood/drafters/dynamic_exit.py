@@ -23,7 +23,7 @@ from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw
 
 DECAY = 0.95  # of what was seen a token ago
-EXPECTED = 0.6  # share of matches before anything was seen, with the weight of so many tokens
+EXPECTED = 0.2  # share of matches before anything was seen, with the weight of so many tokens
 WEIGHT = 4.0
 LONGEST = 8  # draft tokens
 RANKS = 8  # the target's likeliest tokens, among which layers are compared

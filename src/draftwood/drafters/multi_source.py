@@ -108,7 +108,7 @@ class WithShadow(MultiSource):
     lengths of the stages.
     """
 
-    name: ClassVar[str] = "combined-with-shadow"
+    name: ClassVar[str] = "with-shadow"
     needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
 
     @classmethod

@@ -71,7 +71,7 @@ OF_PARTS = (
         Match(),
     ),
     Recipe(
-        "pruned-recycling",
+        "propd",
         "recycling's tree, which unlikely nodes leave after the first layers of the pass",
         "Zhong et al. 2024, arXiv:2402.13485",
         Pruned,

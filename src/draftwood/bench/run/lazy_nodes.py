@@ -110,6 +110,9 @@ class RowsOnDemand:
         self.session, self.tree = session, tree
         self.path: list[int] = []  # nodes in the cache after the committed tokens
 
+    def __len__(self) -> int:
+        return len(self.tree)
+
     def cpu(self) -> "RowsOnDemand":
         return self
 
