@@ -3,6 +3,7 @@ of the text.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,9 @@ def test_auto_with_the_shadow(target: NativeModel) -> None:
         return [source.name for source in drafter.sources]
 
     assert sources("auto-shadow", target) == [*sources("auto", target), "shadow"]
+    for name in ("auto-shadow", "propd"):  # which weigh what passes cost
+        drafter: Any = methods.build(name, target, curve=lambda nodes: 0.01 * nodes).drafter
+        assert drafter.budget.seconds(3) == 0.03
     found = methods.build("auto-shadow", target)
     for prompt in PROMPTS:
         plain = steps_of(target, methods.build("plain", target), prompt, 1.0)
