@@ -106,7 +106,7 @@ def _mixed(kinds: Mapping[str, tuple[float, list[str]]], seed: int) -> list[Coll
     """Each set shuffled, and all sets merged by their weights as long as they last."""
     keyed: list[tuple[float, str, str]] = []
     for name, (weight, texts) in kinds.items():
-        rng = random.Random(number_of(seed, "order", name))
+        rng = random.Random(number_of(seed, "order", Path(name).name))  # wherever a file lies
         rng.shuffle(texts)
         keyed += [((place + rng.random()) / weight, name, text) for place, text in enumerate(texts)]
     return [CollectedPrompt(text, name) for _, name, text in sorted(keyed)]
