@@ -111,24 +111,24 @@ bench-gguf: $(READY)  ## draftwood, llama.cpp and OpenVINO on the same GGUF file
 		--prompts spec-bench --rounds 1 --max-new-tokens 32 --output benchmarks/results/gguf-tinyllama
 
 bench-serving: $(READY)  ## draftwood's server beside llama.cpp's, vLLM's and Transformers' (an hour; resumable)
-	$(BIN)/python benchmarks/serving.py prepare
-	$(BIN)/python benchmarks/serving.py run
-	$(BIN)/python benchmarks/serving.py further
-	$(BIN)/python benchmarks/serving.py show
+	$(BIN)/python -m benchmarks.serving prepare
+	$(BIN)/python -m benchmarks.serving run
+	$(BIN)/python -m benchmarks.serving further
+	$(BIN)/python -m benchmarks.serving show
 
 bench-replicas: $(READY)  ## one server with all threads beside replicas that share them
-	$(BIN)/python benchmarks/replicas.py --output benchmarks/results/replicas.json
+	$(BIN)/python -m benchmarks.serving.replicas --output benchmarks/results/replicas.json
 
 bench-self-speculation: $(READY)  ## what drafting with the target itself and several drafters is worth (an hour; resumable)
 	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b stories-15m
-	$(BIN)/python benchmarks/self_speculation.py run
+	$(BIN)/python -m benchmarks.self_speculation run
 
 bench-vllm: $(READY)  ## draftwood's proposers in vLLM, beside vLLM's own
-	$(BIN)/python benchmarks/serving.py prepare
-	$(BIN)/python benchmarks/vllm_proposer.py
+	$(BIN)/python -m benchmarks.serving prepare
+	$(BIN)/python -m benchmarks.vllm_proposer
 
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
-	$(BIN)/python benchmarks/busy.py run --output benchmarks/results/busy.json
+	$(BIN)/python -m benchmarks.busy run --output benchmarks/results/busy.json
 
 audit: $(READY)  ## look up known vulnerabilities of all pinned packages (needs an index that tells of them)
 	$(PYTHON) -m venv $(VENV)/audit

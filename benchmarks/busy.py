@@ -2,8 +2,8 @@
 quota of CPU time.
 
     make bench-busy
-    python benchmarks/busy.py run --old ../other-checkout     # both in turns; are texts equal?
-    python benchmarks/busy.py report benchmarks/results/busy.json
+    python -m benchmarks.busy run --old ../other-checkout     # both in turns; are texts equal?
+    python -m benchmarks.busy report benchmarks/results/busy.json
 
 Every process loads its model once and answers when it is asked, so that all cases and both versions
 take turns. The processes and the loops are of one session: else Linux would share out time by
@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from benchmarks.common.processes import ROOT, Answer, Process, checkout, in_turns, print_table
 from draftwood.bench.plan.prompts import BUILT_IN, load_prompts
 from draftwood.bench.records.machine import processor
-from processes import ROOT, Answer, Process, checkout, in_turns, print_table
 
 METHODS = ("plain", "auto")
 LOOP = (sys.executable, "-S", "-c", "while True: pass")

@@ -1,7 +1,7 @@
 """Time of the hook beside Transformers' own `generate`, by the number of rows in a batch.
 
-    python benchmarks/hook.py
-    python benchmarks/hook.py --model tiny --methods lookup --rows 16,64
+    python -m benchmarks.hook
+    python -m benchmarks.hook --model tiny --methods lookup --rows 16,64
 
 Prompts are random tokens, of which nothing can be predicted: what is told is what the hook costs
 where drafts bring nothing. Both take turns; each figure is a median over rounds.

@@ -1,8 +1,8 @@
 """Whether ``draftwood plan`` says what was measured: curves of this machine, speed-ups of papers.
 
-    python benchmarks/plan.py            # tables; the exit code is 1 where a check fails
-    python benchmarks/plan.py --bandwidth 10   # with every bandwidth ten times too large
-    python benchmarks/plan.py --write    # puts the tables into docs/scaling.md
+    python -m benchmarks.plan            # tables; the exit code is 1 where a check fails
+    python -m benchmarks.plan --bandwidth 10   # with every bandwidth ten times too large
+    python -m benchmarks.plan --write    # puts the tables into docs/scaling.md
 
 Both draw on figures that are stored; nothing is timed.
 """

@@ -1,7 +1,7 @@
 """Two versions of draftwood in turns: speed of methods on a real model, time of steps outside it.
 
-    python benchmarks/versions.py --old ../other-checkout
-    python benchmarks/versions.py --old ../other-checkout --cases "plain 0,auto 1" --rounds 9
+    python -m benchmarks.versions --old ../other-checkout
+    python -m benchmarks.versions --old ../other-checkout --cases "plain 0,auto 1" --rounds 9
 
 Each version has one process that loads the model once and answers when it is asked, and both take
 turns, so that a machine that slows down slows both. Every case tells the median over rounds of new
@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+from benchmarks.common.processes import ROOT, Process, checkout, environment, in_turns, print_table
 from draftwood.bench.plan.prompts import load_prompts
-from processes import ROOT, Process, checkout, environment, in_turns, print_table
 
 CASES = ("plain 0", "plain 1", "auto 0", "auto 1", "suffix 0", "suffix 1")
 COMMAND = "from draftwood.cli.main import main; main()"

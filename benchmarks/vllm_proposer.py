@@ -1,11 +1,11 @@
 """draftwood's proposers in vLLM, beside vLLM's own n-gram proposer.
 
-    python benchmarks/vllm_proposer.py          # about twenty minutes
+    python -m benchmarks.vllm_proposer          # about twenty minutes
 
-vLLM runs on the CPU in an environment of its own, which `serving.py prepare` makes too, greedily in
-float32, with the same prompts for every arm. Acceptance is what vLLM counts: its mean acceptance
-length counts steps that drafted, so a proposer that seldom speaks looks long there; tokens per pass
-count all steps.
+vLLM runs on the CPU in an environment of its own, which `benchmarks.serving prepare` makes too,
+greedily in float32, with the same prompts for every arm. Acceptance is what vLLM counts: its mean
+acceptance length counts steps that drafted, so a proposer that seldom speaks looks long there;
+tokens per pass count all steps.
 """
 
 import argparse
@@ -78,9 +78,9 @@ def exported(model: str, folder: Path) -> Path:
 
 def run(arm: str, job: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """What an arm's own process found. Raises SystemExit, with its last words, where it failed."""
+    from benchmarks.common.processes import environment
+    from benchmarks.serving.servers import OFFLINE, last_error
     from draftwood.bench.peers import environments
-    from processes import environment
-    from servers import OFFLINE, last_error
 
     speculation = ARMS[arm]
     if speculation is not None:
@@ -132,11 +132,11 @@ def summary(arm: str, found: dict[str, Any], plain: dict[str, Any] | None) -> di
 
 def measure(arguments: argparse.Namespace) -> None:
     """All arms, one after the other."""
+    from benchmarks.common.processes import print_table
+    from benchmarks.serving.load import spread_prompts
+    from benchmarks.serving.servers import Weights
     from draftwood.bench.records.machine import processor
     from draftwood.bench.run.describe import commit
-    from processes import print_table
-    from servers import Weights
-    from serving import spread_prompts
 
     names = arguments.arms.split(",")
     if unknown := [name for name in names if name not in ARMS]:
@@ -151,7 +151,7 @@ def measure(arguments: argparse.Namespace) -> None:
     }
     plain, rows = None, list[dict[str, Any]]()
     record = {
-        "command": "python benchmarks/vllm_proposer.py " + " ".join(sys.argv[1:]),
+        "command": "python -m benchmarks.vllm_proposer " + " ".join(sys.argv[1:]),
         "model": weights.name,
         "prompts": f"{arguments.prompts}, {len(prompts)}",
         "num_speculative_tokens": arguments.length,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))  # scripts whose tables are shown
+sys.path.insert(0, str(ROOT))  # scripts whose tables are shown
 
 if TYPE_CHECKING:
     from draftwood.bench.report.reading import MeasuredRun
@@ -215,15 +215,14 @@ def filled(path: Path) -> str:
 
 def drafter_tables() -> str:
     """Trained drafters at equal data, by question."""
-    import drafter_growth
-    import drafter_speed
-    from drafters import TITLES, tables
+    from benchmarks.training import growth, speed
+    from benchmarks.training.drafters import TITLES, tables
 
     found = []
     for question, rows in tables():
         head = [name.replace("_", " ") for name in rows[0]]
         found += [f"**{TITLES[question]}**", markdown(head, [tuple(row.values()) for row in rows])]
-    for page in (drafter_growth, drafter_speed):
+    for page in (growth, speed):
         rows = page.rows()
         table = markdown(list(rows[0]), [tuple(row.values()) for row in rows])
         found += [f"**{page.TITLE}**", table]
@@ -232,9 +231,9 @@ def drafter_tables() -> str:
 
 def server_tables() -> str:
     """The server beside other servers."""
-    import neighbours
-    from json_lines import read
-    from serving_show import shown, tables
+    from benchmarks.common.json_lines import read
+    from benchmarks.serving import neighbours
+    from benchmarks.serving.show import shown, tables
 
     folder = BENCHMARKS / "results" / "serving"
     beside = [shown(table) for table in neighbours.tables(read(neighbours.RECORDS))]
@@ -245,10 +244,10 @@ def server_tables() -> str:
 
 def experiment_tables(name: str) -> str:
     """What an experiment on self-speculation gave; all of its tables."""
-    import self_speculation
+    from benchmarks.self_speculation.experiments import tables
 
     found = []
-    for title, rows in self_speculation.tables(name):
+    for title, rows in tables(name):
         table = markdown(list(rows[0]), [tuple(row.values()) for row in rows])
         found += [f"**{title}**", table]
     return "\n\n".join(found)
@@ -256,8 +255,8 @@ def experiment_tables(name: str) -> str:
 
 def overlap_table() -> str:
     """Drafts made while the target runs, beside drafts in turn."""
-    import overlap
-    from json_lines import read
+    from benchmarks.common.json_lines import read
+    from benchmarks.self_speculation import overlap
 
     rows = overlap.rows(read(overlap.RECORDS))
     return markdown(list(rows[0]), [tuple(row.values()) for row in rows])
@@ -265,7 +264,7 @@ def overlap_table() -> str:
 
 def pruning_tables() -> str:
     """Trees that nodes leave in the midst of a pass."""
-    import pruning
+    from benchmarks.self_speculation import pruning
 
     found = []
     for temperature, rows in pruning.tables(pruning.RECORDS):

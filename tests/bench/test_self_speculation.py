@@ -1,40 +1,20 @@
 """The arithmetic of the experiments on self-speculation, and the controls they rest on."""
 
-import importlib
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
+from benchmarks.self_speculation import paired_counts as counts
+from benchmarks.self_speculation import partial_targets, reduced_targets
+from benchmarks.self_speculation import recorded_texts as text
 from draftwood.drafters import PromptLookup
 from draftwood.engine import Options, generate
 from draftwood.sampling import Sampling
 from draftwood.verifiers import Match
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
-
-@pytest.fixture(scope="module")
-def scripts() -> Iterator[Callable[[str], ModuleType]]:
-    """Imports a script of the folder, and those that it takes from there."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if (BENCHMARKS / f"{name}.py").is_file():
-            del sys.modules[name]
-
-
-@pytest.fixture
-def counts(scripts: Callable[[str], ModuleType]) -> ModuleType:
-    return scripts("paired_counts")
-
-
-def test_figures_are_of_sums_and_comparisons_of_the_same_prompts(counts: ModuleType) -> None:
+def test_figures_are_of_sums_and_comparisons_of_the_same_prompts() -> None:
     base = {"a": (2.0, 1.0), "b": (4.0, 4.0), "only here": (9.0, 1.0)}
     own = {"a": (3.0, 1.0), "b": (6.0, 4.0)}
     assert counts.figure(own).value == 9.0 / 5.0
@@ -46,7 +26,7 @@ def test_figures_are_of_sums_and_comparisons_of_the_same_prompts(counts: ModuleT
     assert str(counts.figure({})) == "nan [nan, nan]"
 
 
-def test_who_is_chosen_on_other_prompts_gains_nothing_by_chance(counts: ModuleType) -> None:
+def test_who_is_chosen_on_other_prompts_gains_nothing_by_chance() -> None:
     first = {str(n): (float(n % 2), 1.0) for n in range(8)}  # good on every other prompt
     other = {str(n): (float(1 - n % 2), 1.0) for n in range(8)}
     steady = {str(n): (0.4, 1.0) for n in range(8)}
@@ -57,7 +37,7 @@ def test_who_is_chosen_on_other_prompts_gains_nothing_by_chance(counts: ModuleTy
     assert counts.best({"steady": steady, "first": first}) == "first"
 
 
-def test_records_are_not_made_twice_but_for_quiet_ones(counts: ModuleType, tmp_path: Path) -> None:
+def test_records_are_not_made_twice_but_for_quiet_ones(tmp_path: Path) -> None:
     records = counts.Records("some", folder=tmp_path)
     records.add("arm", "prompt", text=1, seconds=2.0)
     again = counts.Records("some", folder=tmp_path)
@@ -74,7 +54,7 @@ def test_records_are_not_made_twice_but_for_quiet_ones(counts: ModuleType, tmp_p
     records.add("other", "prompt", 1.0, text=2)  # a drawn one may differ
 
 
-def test_acceptance_counts_what_was_tested(counts: ModuleType) -> None:
+def test_acceptance_counts_what_was_tested() -> None:
     """Chains of 4: 5 passes, of which 3 kept the first token, 2 the second, 1 the third."""
     row = {"passes": 5, "kept": [3, 2, 1]}
     assert counts.kept_tokens(row) == 6
@@ -82,8 +62,8 @@ def test_acceptance_counts_what_was_tested(counts: ModuleType) -> None:
     assert counts.tested_tokens(1)(row) == 5
 
 
-def test_shuffled_scales_keep_the_steps_alone(scripts: Callable[[str], ModuleType]) -> None:
-    shuffled = scripts("reduced_targets").shuffled_scales
+def test_shuffled_scales_keep_the_steps_alone() -> None:
+    shuffled = reduced_targets.shuffled_scales
     weights = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
     mixed = shuffled(weights)
     own, other = weights.view(-1, 32), mixed.view(-1, 32)
@@ -99,9 +79,8 @@ def test_shuffled_scales_keep_the_steps_alone(scripts: Callable[[str], ModuleTyp
     assert torch.allclose(steps(own), steps(other), atol=1e-5)
 
 
-def test_a_recorded_text_is_said_again(scripts: Callable[[str], ModuleType]) -> None:
+def test_a_recorded_text_is_said_again() -> None:
     prompt, answer = [1, 2, 3], [1, 2, 4, 1, 2, 4]
-    text = scripts("recorded_texts")
     target = text.TextModel(torch.zeros(1, 8), (*prompt, *answer))
     options = Options(Sampling(), len(answer), seed=0)
     steps = list(generate(target, PromptLookup(2, 3), Match(), prompt, options))
@@ -111,6 +90,6 @@ def test_a_recorded_text_is_said_again(scripts: Callable[[str], ModuleType]) -> 
     assert rows.argmax(-1).tolist() == [2, 3, 0]  # off the text it says token 0
 
 
-def test_what_a_single_draft_token_must_bring(scripts: Callable[[str], ModuleType]) -> None:
+def test_what_a_single_draft_token_must_bring() -> None:
     """A draft pass of 0.7 plain ones and a second node of 0.05: 1 + a tokens in 1.75 passes."""
-    assert scripts("partial_targets").break_even(0.7, 1.05) == pytest.approx(0.75)
+    assert partial_targets.break_even(0.7, 1.05) == pytest.approx(0.75)

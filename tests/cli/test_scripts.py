@@ -1,43 +1,30 @@
 """The scripts that compare checkouts: processes answer in turns, tables tell what they took."""
 
-import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
+
+from benchmarks import busy, versions
+from benchmarks.common import processes
+from benchmarks.self_speculation import overlap
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def scripts() -> Iterator[Callable[[str], ModuleType]]:
-    """Imports a script of the folder, and those that it takes from there."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if (ROOT / "benchmarks" / f"{name}.py").is_file():
-            del sys.modules[name]
-
-
-@pytest.fixture
-def processes(scripts: Callable[[str], ModuleType]) -> ModuleType:
-    return scripts("processes")
-
-
 def script(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "benchmarks" / name), *arguments]
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
     inherited = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=inherited)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=inherited, cwd=ROOT
+    )
 
 
-def test_a_process_answers_every_line(processes: ModuleType, target: str) -> None:
+def test_a_process_answers_every_line(target: str) -> None:
     asked = [("plain", 0.0), ("lookup", 0.0), ("plain", 1.0)]
     said: list[str] = []
     requests = [json.dumps([method, heat, "abcabc", 6]) for method, heat in asked]
@@ -49,7 +36,7 @@ def test_a_process_answers_every_line(processes: ModuleType, target: str) -> Non
     assert all(answer["seconds"] > 0 for answer in answers)
 
 
-def test_turns_change_and_other_folders_are_refused(processes: ModuleType, tmp_path: Path) -> None:
+def test_turns_change_and_other_folders_are_refused(tmp_path: Path) -> None:
     assert processes.in_turns({"old": 1, "new": 2}, 0) == ["old", "new"]
     assert processes.in_turns({"old": 1, "new": 2}, 1) == ["new", "old"]
     assert processes.checkout(str(ROOT)) == ROOT
@@ -65,7 +52,7 @@ def test_two_versions_in_turns(target: str, tmp_path: Path) -> None:
     (tmp_path / "spec_bench" / "question.jsonl").write_text(questions)
     asked = ("--model", target, "--cases", "plain 0,lookup 1", "--rounds", "1", "--tokens", "4")
     more = ("--overhead-rounds", "0", "--json")
-    done = script("versions.py", "--old", str(ROOT), *asked, *more, DRAFTWOOD_DATA=str(tmp_path))
+    done = script("versions", "--old", str(ROOT), *asked, *more, DRAFTWOOD_DATA=str(tmp_path))
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [row["case"] for row in rows] == ["plain 0 tok/s", "lookup 1 tok/s"]
@@ -74,10 +61,7 @@ def test_two_versions_in_turns(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_overhead_of_two_versions_in_turns(
-    scripts: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    versions = scripts("versions")
+def test_overhead_of_two_versions_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = versions.overhead(ROOT, 1)  # by the command of that checkout
     assert measured.keys() >= {"recycling 0"}
     assert all(milliseconds > 0 for milliseconds in measured.values())
@@ -97,14 +81,11 @@ def test_overhead_of_two_versions_in_turns(
 
 @pytest.mark.slow
 def test_speed_beside_busy_loops(
-    target: str,
-    tmp_path: Path,
-    scripts: Callable[[str], ModuleType],
-    capsys: pytest.CaptureFixture[str],
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "busy.json"
     asked = ("--model", target, "--cases", "nice loops", "--rounds", "1", "--tokens", "4")
-    done = script("busy.py", "run", *asked, "--output", str(output))
+    done = script("busy", "run", *asked, "--output", str(output))
     assert done.returncode == 0, done.stderr
     assert "all texts equal: yes" in done.stdout
     record = json.loads(output.read_text())
@@ -112,15 +93,11 @@ def test_speed_beside_busy_loops(
         *(("idle", "plain"), ("idle", "auto")),
         *(("nice loops", "plain"), ("nice loops", "auto")),
     ]
-    scripts("busy").report(SimpleNamespace(file=str(output)))
+    busy.report(SimpleNamespace(file=str(output)))
     assert capsys.readouterr().out == done.stdout
 
 
-def test_overlap_tells_what_was_hidden_and_refuses_other_texts(
-    scripts: Callable[[str], ModuleType],
-) -> None:
-    overlap = scripts("overlap")
-
+def test_overlap_tells_what_was_hidden_and_refuses_other_texts() -> None:
     def record(arm: str, speed: float, **more: object) -> dict[str, object]:
         stats = {"tokens": 9, "target_runs": 4, "tokens_per_second": speed, **more}
         facts = {"pair": "tiny", "widths": "1-1", "temperature": 0.0, "prompt": "a", "round": 0}

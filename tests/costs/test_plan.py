@@ -1,14 +1,12 @@
 """Plans agree with curves and papers; wrong machines do not."""
 
-import importlib.util
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from benchmarks import plan
 from draftwood.costs.curve import LENGTH, Curve
 from draftwood.costs.machine import MACHINES, NATIVE_ATTENTION, Machine, machine_of
 from draftwood.costs.plan import (
@@ -29,55 +27,44 @@ ROOT = Path(__file__).resolve().parents[2]
 SEVEN = ModelSize(6.6e9)
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_plan", ROOT / "benchmarks" / "plan.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["check_plan"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("run", ["tune", "cost"])
 @pytest.mark.parametrize("source", ["smollm2-135m", "tinyllama-1.1b"])
-def test_one_models_curve_predicts_the_others_within_ten_percent(script, run, source) -> None:
-    curves = script.stored_curves()[run]
-    assert script.check_curve(run, curves, source).worst <= 0.10
+def test_one_models_curve_predicts_the_others_within_ten_percent(run, source) -> None:
+    curves = plan.stored_curves()[run]
+    assert plan.check_curve(run, curves, source).worst <= 0.10
 
 
-def test_attention_is_as_slow_as_long_texts_show(script) -> None:
-    assert script.attention_share() == pytest.approx(NATIVE_ATTENTION, rel=0.15)
+def test_attention_is_as_slow_as_long_texts_show() -> None:
+    assert plan.attention_share() == pytest.approx(NATIVE_ATTENTION, rel=0.15)
 
 
-def test_without_attention_a_small_models_curve_says_too_much(script, monkeypatch) -> None:
-    blind = {name: replace(size, attention=0.0) for name, size in script.SIZES.items()}
-    monkeypatch.setattr(script, "SIZES", blind)
-    curves = script.stored_curves()["cost"]
-    assert not script.check_curve("cost", curves, "smollm2-135m").passes
+def test_without_attention_a_small_models_curve_says_too_much(monkeypatch) -> None:
+    blind = {name: replace(size, attention=0.0) for name, size in plan.SIZES.items()}
+    monkeypatch.setattr(plan, "SIZES", blind)
+    curves = plan.stored_curves()["cost"]
+    assert not plan.check_curve("cost", curves, "smollm2-135m").passes
 
 
-def test_published_speed_ups_are_predicted_within_their_spread(script) -> None:
-    foreign = [row for row in script.PUBLISHED if row not in script.CALIBRATED]
+def test_published_speed_ups_are_predicted_within_their_spread() -> None:
+    foreign = [row for row in plan.PUBLISHED if row not in plan.CALIBRATED]
     assert len(foreign) == 7
-    outside = [row for row in foreign if not script.within(row, script.predicted(row))]
+    outside = [row for row in foreign if not plan.within(row, plan.predicted(row))]
     assert not outside
 
 
 @pytest.mark.parametrize("scale", [0.25, 10.0])
-def test_a_wrong_bandwidth_fails_both_checks(script, scale) -> None:
-    for source in script.SIZES:
-        curves = script.stored_curves()["tune"]
-        assert not script.check_curve("tune", curves, source, scale).passes
-    assert not all(script.within(row, script.predicted(row, scale)) for row in script.PUBLISHED)
-    assert script.main([]) == 0
-    assert script.main(["--bandwidth", str(scale)]) == 1
+def test_a_wrong_bandwidth_fails_both_checks(scale) -> None:
+    for source in plan.SIZES:
+        curves = plan.stored_curves()["tune"]
+        assert not plan.check_curve("tune", curves, source, scale).passes
+    assert not all(plan.within(row, plan.predicted(row, scale)) for row in plan.PUBLISHED)
+    assert plan.main([]) == 0
+    assert plan.main(["--bandwidth", str(scale)]) == 1
 
 
-def test_the_page_shows_the_checks_as_they_come_out(script) -> None:
+def test_the_page_shows_the_checks_as_they_come_out() -> None:
     page = (ROOT / "docs" / "scaling.md").read_text()
-    for line in script.tables()[0]:
+    for line in plan.tables()[0]:
         assert line in page
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models.test_attention import BLOCK, CHAIN, TREE, hf_model, some
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -19,6 +18,7 @@ from draftwood.models import native
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.testing import tiny_llama
+from tests.models.test_attention import BLOCK, CHAIN, TREE, hf_model, some
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 LENGTHS = (2, BLOCK - 3, BLOCK + 37)

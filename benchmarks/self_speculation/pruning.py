@@ -1,7 +1,7 @@
 """Whether nodes that leave a tree in the midst of the target's pass pay, and what they lose.
 
-    python benchmarks/pruning.py             # measures, and appends what came of it; resumable
-    python benchmarks/pruning.py --show      # the tables, in Markdown
+    python -m benchmarks.self_speculation.pruning            # measures, and appends what came of it
+    python -m benchmarks.self_speculation.pruning --show     # the tables, in Markdown
 
 Token recycling drafts its published tree of 80 nodes for SmolLM2-135M on prompts of Spec-Bench.
 The pass stops after some layers and goes on with the nodes that are likely there, chosen by price
@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.processes import CURVE, in_turns, print_table
 from draftwood.bench.records.files import Record
 from draftwood.bench.records.statistics import Estimate, estimate, paired, pooled_ratio
 from draftwood.bench.run.blank import blank
@@ -33,10 +35,8 @@ from draftwood.sampling import Context
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
-from json_lines import append, read
-from processes import CURVE, in_turns, print_table
 
-RECORDS = Path(__file__).parent / "results" / "pruning.jsonl"
+RECORDS = RESULTS / "pruning.jsonl"
 NEW_TOKENS = 64
 WHOLE = "whole tree"
 Terms = Callable[[Record], tuple[float, float]]

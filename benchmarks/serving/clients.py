@@ -1,6 +1,6 @@
 """Clients that people use, against a server: llm, LangChain and lm-eval.
 
-    python benchmarks/clients.py          # prepares an environment for them, serves, asks, tells
+    python -m benchmarks.serving.clients     # prepares an environment for them, serves, asks, tells
 
 Greedy texts must be those that the server gives a plain request; log-likelihoods of lm-eval's
 `local-completions` those of its own `hf` model on the same float32 weights, within 1e-4.
@@ -19,11 +19,11 @@ from typing import Any
 
 import httpx
 
+from benchmarks.common.processes import ROOT, environment
+from benchmarks.serving.servers import OFFLINE, Server, System
 from draftwood.bench.peers import environments
 from draftwood.bench.plan.prompts import BUILT_IN, WIKITEXT, load_prompts, load_text
 from draftwood.loading.hub import blocks_of, folder_of
-from processes import ROOT, environment
-from servers import OFFLINE, Server, System
 
 MODEL, NAME = "smollm2-135m", "served"
 TOLERANCE = 1e-4  # nats of a continuation

@@ -1,7 +1,7 @@
 """Speculation beside neighbours: tokens per second of 1 to 16 texts in one batch, in process.
 
-    python benchmarks/neighbours.py run               # decodes, round by round; resumable
-    python benchmarks/neighbours.py show              # the tables, in Markdown
+    python -m benchmarks.serving.neighbours run               # decodes, round by round; resumable
+    python -m benchmarks.serving.neighbours show              # the tables, in Markdown
 
 `auto` knows what its neighbours do and drafts what pays beside them. It stands beside plain
 decoding and beside itself where it is told of no neighbour, so that its trees are as large as
@@ -12,11 +12,12 @@ import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import draftwood
+from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.serving.show import shown, spread
 from draftwood.bench.plan.prompts import load_prompts
 from draftwood.bench.records.machine import processor
 from draftwood.bench.report.table import Table
@@ -24,10 +25,8 @@ from draftwood.engine import Batch, Limits
 from draftwood.engine.task import Event, Turn
 from draftwood.sampling import NOTHING_SHARED
 from draftwood.text.language_model import LanguageModel
-from json_lines import append, read
-from serving_show import shown, spread
 
-RECORDS = Path(__file__).parent / "results" / "serving" / "neighbours.jsonl"
+RECORDS = RESULTS / "serving" / "neighbours.jsonl"
 NEW_TOKENS = 128
 SHORT = 1200  # characters of a prompt
 

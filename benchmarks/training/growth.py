@@ -1,6 +1,6 @@
 """How block efficiency grows with a drafter's data and size: lines over logarithms.
 
-    python benchmarks/drafter_growth.py
+    python -m benchmarks.training.growth
 
 Reads what `drafters.py train` measured: EAGLE heads of one layer trained on three amounts of data,
 and heads of three sizes trained on the same data. Intervals come from drawing prompts again.
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from drafters import RECORDS
-from json_lines import read
-from processes import print_table
+from benchmarks.common.json_lines import read
+from benchmarks.common.processes import print_table
+from benchmarks.training.drafters import RECORDS
 
 DATA = ("eagle, 20k data", "eagle, kl", "eagle, 180k data")
 SIZE = ("eagle, kl", "eagle, 2 layers", "eagle, 4 layers")

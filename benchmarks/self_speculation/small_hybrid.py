@@ -1,10 +1,13 @@
 """Trees and chains on a small hybrid of state-space layers and attention, trained on stories.
 
 The target has six state-space layers and two of attention, its draft model one of each. Both are
-trained here from the beginning, which takes minutes, and kept in draftwood's folder.
+trained here from the beginning on stories that stories-15m writes, which takes most of an hour, and
+kept in draftwood's folder. Drafts are judged on stories that people collected.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,17 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from torch.nn import functional
 
+import draftwood
+from benchmarks.self_speculation.paired_counts import (
+    Records,
+    Row,
+    Table,
+    figure,
+    numbers_of,
+    over,
+    side,
+    speed,
+)
 from draftwood.drafters import Drafter, DraftModel, Nothing
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import Model
@@ -22,12 +36,15 @@ from draftwood.models.general import general_model
 from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, StochasticBeam, Widths
 from draftwood.stats import Stats
+from draftwood.storage.atomic import write_text
 from draftwood.storage.data_sets import data_folder, read_text
 from draftwood.storage.home import home
+from draftwood.text.prompts import encode_text
+from draftwood.training.data.write import BatchWriter, Request, Written
 from draftwood.verifiers import Match, Rejection
-from paired_counts import Records, Row, Table, figure, numbers_of, over, side, speed
 
 VOCAB, ROWS, LENGTH = 1024, 8, 128  # tokens known, and rows and tokens of a batch
+STORIES, STORY_TOKENS, AT_ONCE = 6000, 256, 16  # written by stories-15m
 PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 12, 16, 48
 PLAIN, CHAIN = "plain", "chain of 6"
 
@@ -42,12 +59,35 @@ class Size:
     steps: int
 
 
-SIZES = {"target": Size(192, 8, (3, 7), 100), "draft": Size(96, 2, (1,), 150)}
+SIZES = {"target": Size(192, 8, (3, 7), 4000), "draft": Size(96, 2, (1,), 4000)}
 
 
-def stories() -> list[str]:
+def collected() -> list[str]:
+    """Stories of the sample, which the models are judged on."""
     text = read_text(data_folder("") / "tinystories_sample" / "tiny_stories.txt")
     return [line.strip() for line in text.splitlines() if len(line) > 200]
+
+
+def written(folder: Path) -> list[str]:
+    """Stories that stories-15m writes at temperature 1; from the folder if they are there."""
+    file = folder / f"stories-{STORIES}.json"
+    if not file.is_file():
+        lm = draftwood.load("stories-15m")
+
+        def story(seed: int) -> Generator[Request, Written, str]:
+            begin = tuple(encode_text(lm.tokenizer, ""))  # what begins every text
+            text = yield Request(begin, STORY_TOKENS, lm.end_tokens, seed, keeps_states=False)
+            return str(lm.tokenizer.decode(list(text.tokens), skip_special_tokens=True)).strip()
+
+        found = {}
+        writer = BatchWriter(lm.model, AT_ONCE, STORY_TOKENS + 1, None)
+        with closing(writer.run((seed, story(seed)) for seed in range(STORIES))) as running:
+            for seed, text in running:
+                found[seed] = text
+                if len(found) % 500 == 0:
+                    print("stories", len(found), flush=True)
+        write_text(file, json.dumps([found[seed] for seed in sorted(found)]))
+    return json.loads(file.read_text())
 
 
 def tokenizer(texts: Sequence[str]) -> Tokenizer:
@@ -132,17 +172,16 @@ def arms(draft: Model) -> dict[str, tuple[Drafter, Verifier]]:
 
 
 def run(records: Records) -> None:
-    texts = stories()
-    held = texts[len(texts) * 9 // 10 :]
-    known = tokenizer(texts[: -len(held)])
-    ids = torch.tensor([token for text in texts[: -len(held)] for token in known.encode(text).ids])
     folder = home() / "hybrids"
+    texts = written(folder)
+    known = tokenizer(texts)
+    ids = torch.tensor([token for text in texts for token in known.encode(text).ids])
     target, draft = (
         general_model(trained(name, size, ids, folder)) for name, size in SIZES.items()
     )
     ways = arms(draft)
     for temperature in (0.0, 1.0):
-        for number, text in enumerate(held[:PROMPTS]):
+        for number, text in enumerate(collected()[:PROMPTS]):
             prompt = known.encode(text).ids[:PROMPT_TOKENS]
             for name, (drafter, verifier) in ways.items():
                 if temperature == 0.0 and name.startswith("rsd"):

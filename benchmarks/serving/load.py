@@ -8,20 +8,29 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from httptools import HttpResponseParser
 
+from benchmarks.serving.event_reader import EventReader
+from benchmarks.serving.servers import OFFLINE, System
 from draftwood.bench.peers import environments
-from draftwood.bench.plan.prompts import Prompt
-from event_reader import EventReader
-from servers import OFFLINE, System
+from draftwood.bench.plan.prompts import Prompt, load_prompts
 
 CELL_SECONDS = 1800.0
 TOLD = 0.75  # least share of a cell's requests
+
+
+def spread_prompts(source: str) -> list[Prompt]:
+    """All prompts of a set, categories in turns."""
+    by_category: dict[str, list[Prompt]] = {}
+    for prompt in load_prompts(source).prompts:
+        by_category.setdefault(prompt.category, []).append(prompt)
+    rows = zip_longest(*by_category.values())
+    return [prompt for row in rows for prompt in row if prompt is not None]
 
 
 @dataclass(frozen=True)

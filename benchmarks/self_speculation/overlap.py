@@ -1,8 +1,8 @@
 """What drafting while the target runs brings, and what sharing the cores costs.
 
-    python benchmarks/overlap.py run --pair tinyllama      # appends to --output
-    python benchmarks/overlap.py run --pair smollm2 --arms plain,turns,1+1
-    python benchmarks/overlap.py --show                    # the tables, in Markdown
+    python -m benchmarks.self_speculation.overlap run --pair tinyllama    # appends to --output
+    python -m benchmarks.self_speculation.overlap run --pair smollm2 --arms plain,turns,1+1
+    python -m benchmarks.self_speculation.overlap --show                   # the tables, in Markdown
 
 Every way decodes a prompt before the next prompt comes, in another order in each round. `turns`
 drafts and runs in turns, each with all threads; `1+1` overlaps both with a thread for each, and
@@ -21,6 +21,8 @@ from typing import Any
 import torch
 
 import draftwood
+from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.processes import print_table
 from draftwood import methods
 from draftwood.bench.plan.prompts import Prompt, load_prompts
 from draftwood.bench.records.files import Record
@@ -39,10 +41,8 @@ from draftwood.interfaces.model import Model
 from draftwood.shapes import Shape, Widths
 from draftwood.text.language_model import LanguageModel, load_draft_model
 from draftwood.verifiers import Match, Rejection
-from json_lines import append, read
-from processes import print_table
 
-RECORDS = Path(__file__).parent / "results" / "overlap.jsonl"
+RECORDS = RESULTS / "overlap.jsonl"
 PAIRS = {
     "tinyllama": ("tinyllama-1.1b", "stories-15m", "speculative", "stories"),
     "smollm2": ("smollm2-135m", "smollm2-135m-lm", "lm-rsd", "spec-bench"),
@@ -217,7 +217,10 @@ def main() -> None:
     elif table:
         print_table(table, "Drafting while the target runs")
     else:
-        print(f"{asked.output} holds nothing yet; measure with: python benchmarks/overlap.py run")
+        print(
+            f"{asked.output} holds nothing yet; measure with:"
+            " python -m benchmarks.self_speculation.overlap run"
+        )
 
 
 if __name__ == "__main__":

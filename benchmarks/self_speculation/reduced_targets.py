@@ -7,19 +7,8 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from draftwood.costs.budget import Budget
-from draftwood.costs.curve import Curve
-from draftwood.drafters import FourBitShadow, MergedDrafters, SuffixDecoding, Windowed
-from draftwood.engine.method import Method
-from draftwood.interfaces.model import Model
-from draftwood.models.native import NativeModel
-from draftwood.models.shadow import Shadow
-from draftwood.native.matrix import Matrix
-from draftwood.shapes import Widths
-from draftwood.storage.data_sets import data_folder, read_text
-from draftwood.text.language_model import LanguageModel
-from draftwood.verifiers import Match, Rejection
-from paired_counts import (
+from benchmarks.common.processes import CURVE
+from benchmarks.self_speculation.paired_counts import (
     Decoder,
     Records,
     Row,
@@ -35,7 +24,18 @@ from paired_counts import (
     stories,
     tested_tokens,
 )
-from processes import CURVE
+from draftwood.costs.budget import Budget
+from draftwood.costs.curve import Curve
+from draftwood.drafters import FourBitShadow, MergedDrafters, SuffixDecoding, Windowed
+from draftwood.engine.method import Method
+from draftwood.interfaces.model import Model
+from draftwood.models.native import NativeModel
+from draftwood.models.shadow import Shadow
+from draftwood.native.matrix import Matrix
+from draftwood.shapes import Widths
+from draftwood.storage.data_sets import data_folder, read_text
+from draftwood.text.language_model import LanguageModel
+from draftwood.verifiers import Match, Rejection
 
 LENGTH = 4  # draft tokens in a row
 

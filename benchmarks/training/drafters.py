@@ -1,7 +1,7 @@
 """Trained drafters compared at equal data: what helps, and what does not.
 
-python benchmarks/drafters.py train DATA --work FOLDER     # trains and measures; resumable
-python benchmarks/drafters.py show                         # the tables, in Markdown
+python -m benchmarks.training.drafters train DATA --work FOLDER     # trains and measures; resumable
+python -m benchmarks.training.drafters show                         # the tables, in Markdown
 
 DATA is what `draftwood train data DATA --tokens 1200k --self-written 0.5` writes with the public
 sets. Drafters that are compared see as many tokens of it, but where the amount is what is asked.
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.common.json_lines import RESULTS, append, read
 from draftwood.bench.records.files import Record
 from draftwood.bench.records.statistics import block_efficiency, block_efficiency_ratio
 from draftwood.bench.run.blank import blank
@@ -36,9 +37,8 @@ from draftwood.training.recipes.hydra import HydraRecipe
 from draftwood.training.recipes.medusa import MedusaRecipe
 from draftwood.training.run import Training
 from draftwood.training.unrolled import shifted
-from json_lines import append, read
 
-RECORDS = Path(__file__).parent / "results" / "drafters" / "records.jsonl"
+RECORDS = RESULTS / "drafters" / "records.jsonl"
 TOKENS = 300_000
 FEWER_TOKENS = 60_000  # where EAGLE heads are compared with each other
 NEW_TOKENS = 64
@@ -202,7 +202,7 @@ def train(data: Path, work: Path, only: str | None) -> None:
                 settings,
                 arm.vocabulary,
                 resume=True,
-                command="python benchmarks/drafters.py train",
+                command="python -m benchmarks.training.drafters train",
                 part=arm.part,
             )
             outcome = training.run()
@@ -309,7 +309,7 @@ def statistical(records: Sequence[Mapping[str, Any]]) -> list[Record]:
 
 def show() -> None:
     """The tables, in Markdown."""
-    from processes import print_table
+    from benchmarks.common.processes import print_table
 
     for question, rows in tables():
         print_table(rows, f"### {TITLES[question]}")

@@ -1,7 +1,7 @@
 """A server with all threads beside replicas that share them.
 
     make bench-replicas
-    python benchmarks/replicas.py --rounds 3 --output benchmarks/results/replicas.json
+    python -m benchmarks.serving.replicas --rounds 3 --output benchmarks/results/replicas.json
 
 Both are started in turns, warmed, and asked for texts of one length by one and by several streams
 at once. Nobody is asked for a prompt twice. What is told is medians, with the lowest and highest.
@@ -18,13 +18,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.common.processes import in_turns, print_table
+from benchmarks.serving.load import at_once, body_of, spread_prompts
+from benchmarks.serving.soak import start
 from draftwood.bench.plan.prompts import BUILT_IN, Prompt, load_prompts
 from draftwood.bench.records.machine import processor
 from draftwood.bench.run.describe import commit
-from processes import in_turns, print_table
-from serving import spread_prompts
-from serving_load import at_once, body_of
-from soak import start
 
 SHORT = 400  # characters of a prompt: it is decoding that is measured
 Figures = dict[str, list[float]]
@@ -82,7 +81,7 @@ def compare(given: argparse.Namespace) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 2),
         "commit": commit(),
-        "command": " ".join(["python benchmarks/replicas.py", *sys.argv[1:]]),
+        "command": " ".join(["python -m benchmarks.serving.replicas", *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d"),
         "tokens_per_second": found,
     }

@@ -1,6 +1,6 @@
 """A server under more load than it can take, with clients of every bad habit.
 
-    python benchmarks/soak.py --minutes 15 --output soak.json
+    python -m benchmarks.serving.soak --minutes 15 --output soak.json
 
 Starts `draftwood serve` as a process, asks for each of some requests alone, and from then on twice
 as many clients as it writes texts at once ask for them in any order, streamed or not. Some leave in
@@ -27,7 +27,7 @@ from typing import Any
 
 import httpx
 
-from event_reader import EventReader
+from benchmarks.serving.event_reader import EventReader
 
 BAD_BODIES = (
     b"",

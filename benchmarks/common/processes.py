@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 CURVE = ((1, 8, 16, 64), (0.0030, 0.0045, 0.0073, 0.026))
 
 

@@ -8,23 +8,8 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from draftwood.drafters import Drafter, DynamicExit, EarlyExit
-from draftwood.drafters.layer_search import BAYESIAN, WINDOW
-from draftwood.drafters.layer_sets import Units, agreement, found_alone, likely_better, programme
-from draftwood.drafters.layer_skip import middle_layers
-from draftwood.engine.method import Method
-from draftwood.heads import exits as exit_maps
-from draftwood.interfaces.model import ForwardInput, Layers, Model
-from draftwood.models.native import NativeModel
-from draftwood.models.session import PooledSession
-from draftwood.models.shadow import MATRICES
-from draftwood.shapes import Widths
-from draftwood.text.language_model import LanguageModel
-from draftwood.tree import DraftTree
-from draftwood.verifiers import Rejection
-from json_lines import read
-from paired_counts import (
-    RESULTS,
+from benchmarks.common.json_lines import RESULTS, read
+from benchmarks.self_speculation.paired_counts import (
     Decoder,
     Records,
     Row,
@@ -40,6 +25,20 @@ from paired_counts import (
     side,
     spec_bench,
 )
+from draftwood.drafters import Drafter, DynamicExit, EarlyExit
+from draftwood.drafters.layer_search import BAYESIAN, WINDOW
+from draftwood.drafters.layer_sets import Units, agreement, found_alone, likely_better, programme
+from draftwood.drafters.layer_skip import middle_layers
+from draftwood.engine.method import Method
+from draftwood.heads import exits as exit_maps
+from draftwood.interfaces.model import ForwardInput, Layers, Model
+from draftwood.models.native import NativeModel
+from draftwood.models.session import PooledSession
+from draftwood.models.shadow import MATRICES
+from draftwood.shapes import Widths
+from draftwood.text.language_model import LanguageModel
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Rejection
 
 # Layers left out
 
@@ -173,7 +172,7 @@ def break_even(cost: float, second: float) -> float:
 
 def second_node() -> float:
     """A pass over two nodes in passes over one, as measured."""
-    rows = read(RESULTS.parent / "cost" / "records.jsonl")
+    rows = read(RESULTS / "cost" / "records.jsonl")
     times = {row["cell"]: row["stats"].get("milliseconds") for row in rows}
     one, two = (times[f"smollm2-135m | int8 | {count} nodes"] for count in (1, 2))
     return two / one

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 
 import draftwood
+from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.processes import CURVE
 from draftwood.bench.plan.prompts import load_prompts
 from draftwood.bench.records.statistics import DRAWS, Estimate
 from draftwood.costs.curve import Curve
@@ -22,10 +24,8 @@ from draftwood.models.native import NativeModel
 from draftwood.models.prefixes import Prefixes
 from draftwood.stats import Stats
 from draftwood.text.language_model import LanguageModel
-from json_lines import append, read
-from processes import CURVE
 
-RESULTS = Path(__file__).parent / "results" / "self-speculation"
+FOLDER = RESULTS / "self-speculation"
 
 Row = Mapping[str, Any]
 Side = dict[str, tuple[float, float]]
@@ -47,7 +47,7 @@ class Records:
             then recorded again.
     """
 
-    def __init__(self, name: str, quiet: bool = False, folder: Path = RESULTS) -> None:
+    def __init__(self, name: str, quiet: bool = False, folder: Path = FOLDER) -> None:
         self.path, self.quiet = folder / f"{name}.jsonl", quiet
         self.rows = {key_of(row): row for row in read(self.path)}
 

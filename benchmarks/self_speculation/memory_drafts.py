@@ -4,20 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from draftwood.bench.plan.prompts import load_prompts
-from draftwood.costs.budget import Budget
-from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree
-from draftwood.engine.method import Method
-from draftwood.rng import Rng
-from draftwood.sampling import Sampling
-from draftwood.sources import Alike, EarlierTexts, Suffix
-from draftwood.sources.acceptance import Estimator
-from draftwood.sources.native_merger import NativeMerger
-from draftwood.storage.data_sets import data_folder, read_rows
-from draftwood.text.language_model import LanguageModel
-from draftwood.tree import DraftTree
-from draftwood.verifiers import Match
-from paired_counts import (
+from benchmarks.self_speculation.paired_counts import (
     Decoder,
     Records,
     Row,
@@ -31,6 +18,19 @@ from paired_counts import (
     spec_bench,
     speed,
 )
+from draftwood.bench.plan.prompts import load_prompts
+from draftwood.costs.budget import Budget
+from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree
+from draftwood.engine.method import Method
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.sources import Alike, EarlierTexts, Suffix
+from draftwood.sources.acceptance import Estimator
+from draftwood.sources.native_merger import NativeMerger
+from draftwood.storage.data_sets import data_folder, read_rows
+from draftwood.text.language_model import LanguageModel
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Match
 
 CATEGORIES = ("math_reasoning", "translation", "qa", "summarization", "rag")
 BEFORE, AFTER = 16, 8  # prompts of a category that are remembered, and that are counted

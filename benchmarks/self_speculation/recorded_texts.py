@@ -15,20 +15,9 @@ import torch
 from torch import Tensor
 
 import draftwood
-from draftwood.bench.plan.prompts import load_prompts
-from draftwood.drafters import Cascade, Drafter, DraftModel, MergedDrafters, PromptLookup
-from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Keep, Output
-from draftwood.models.native import NativeModel
-from draftwood.sampling import Sampling
-from draftwood.shapes import BestFirst, MergedGraph, Until, Widths
-from draftwood.stats import Stats
-from draftwood.testing.models import TableModel, TableSession
-from draftwood.tree import DraftTree
-from draftwood.verifiers import Match
-from json_lines import append, read
-from paired_counts import (
-    RESULTS,
+from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.self_speculation.paired_counts import (
+    FOLDER,
     Records,
     Row,
     Side,
@@ -40,9 +29,20 @@ from paired_counts import (
     over,
     side,
 )
+from draftwood.bench.plan.prompts import load_prompts
+from draftwood.drafters import Cascade, Drafter, DraftModel, MergedDrafters, PromptLookup
+from draftwood.engine import Options, generate
+from draftwood.interfaces.model import Keep, Output
+from draftwood.models.native import NativeModel
+from draftwood.sampling import Sampling
+from draftwood.shapes import BestFirst, MergedGraph, Until, Widths
+from draftwood.stats import Stats
+from draftwood.testing.models import TableModel, TableSession
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Match
 
 TARGET, SMALL = "tinyllama-1.1b", "stories-15m"
-TEXTS = RESULTS / "texts.jsonl"
+TEXTS = FOLDER / "texts.jsonl"
 STORIES, NEW_TOKENS, LONGEST = 12, 64, 900
 SURE = 60.0  # logit of the token that a recorded text goes on with
 
@@ -66,7 +66,7 @@ def recorded() -> list[Recorded]:
         for each, prompt, answer in zip(stories, prompts, answers, strict=True):
             _store(each.id, prompt, answer.token_ids)
         known = {prompt.id: prompt for prompt in load_prompts("spec-bench").prompts}
-        for row in read(RESULTS.parent / "tinyllama" / "records.jsonl"):
+        for row in read(RESULTS / "tinyllama" / "records.jsonl"):
             if (row["method"], row["temperature"], row["turn"]) == ("plain", 0.0, 0):
                 prompt = target.encode(known[row["prompt"]].messages([]))
                 if len(prompt) == row["prompt_tokens"] < LONGEST:
@@ -231,12 +231,12 @@ def run(records: Records) -> None:
 @cache
 def node_costs() -> tuple[np.ndarray, np.ndarray, float]:
     """Nodes, what a pass over so many takes in plain passes, and bytes of the larger model."""
-    rows = read(RESULTS.parent / "cost" / "records.jsonl")
+    rows = read(RESULTS / "cost" / "records.jsonl")
     known = {row["cell"]: row["stats"] for row in rows}
     nodes = np.array([1, 2, 4, 8, 16, 32, 64])
     stats = [known[f"{TARGET} | int8 | {count} nodes"] for count in nodes]
     times = np.array([each["milliseconds"] for each in stats])
-    run = json.loads((RESULTS.parent / "tinyllama" / "run.json").read_text())
+    run = json.loads((RESULTS / "tinyllama" / "run.json").read_text())
     return nodes, times / times[0], float(run["weight_bytes"])
 
 
