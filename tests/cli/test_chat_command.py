@@ -53,6 +53,16 @@ def test_method_with_a_draft_model(target, draft):
     assert "tokens per model run, rsd-s" in said
 
 
+def test_methods_that_can_draft_ahead_do_so(target, draft, monkeypatch):
+    monkeypatch.setattr("draftwood.engine.overlap.cpus", lambda: 2)
+    monkeypatch.setattr("draftwood.engine.overlap.of_quota", lambda: 2)
+    typed = "hello\n/stats\n/method rsd-s\nhello\n/stats\n"
+    said = talk(target, typed, "--draft-model", draft, "--overlap").stderr
+    first, _, second = said.partition("method: rsd-s")
+    assert "while the model ran" not in first
+    assert "while the model ran" in second
+
+
 def test_trees_of_the_newest_answer(target):
     said = talk(target, "/tree\nabcabc\n/tree\n/tree 1\n/tree 99\n/tree x\n").stderr
     assert "there is no answer yet" in said

@@ -29,6 +29,19 @@ def test_json(target, draft):
     assert report["results"]["plain"]["block_efficiency"] == 1.0
 
 
+def test_methods_that_draft_ahead_write_the_same(target, draft, monkeypatch):
+    monkeypatch.setattr("draftwood.engine.overlap.cpus", lambda: 2)
+    monkeypatch.setattr("draftwood.engine.overlap.of_quota", lambda: 2)
+    chosen = ("hello", "--draft-model", draft, *options(target), "--overlap")
+    found = json.loads(run("compare", *chosen, "--methods", "rsd-c", "--json").stdout)["results"]
+    assert found["rsd-c"]["identical_to_plain"] is True
+    assert found["rsd-c"]["drafting"]["ahead"] > 0
+    assert "drafting" not in found["plain"]
+    assert "method 'recycling' has drafts" in refused(
+        "compare", *chosen, "--methods", "recycling,rsd-c"
+    )
+
+
 def test_drawn_texts_are_not_compared(target):
     arguments = ("hello", "--methods", "lookup", "--temperature", "1", *options(target))
     result = run("compare", *arguments, "--json")

@@ -32,6 +32,7 @@ HELP = {
 @click.command(short_help="Talk with a model.")
 @options.model_options
 @options.datastore
+@options.overlap
 @click.option(
     "--method",
     default=options.DEFAULT_METHOD,
@@ -52,6 +53,7 @@ def chat(
     draft_model: str | None,
     drafter: str | None,
     datastore: str | None,
+    overlap: bool,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -78,7 +80,7 @@ def chat(
     texts = datastore if methods.uses_datastore(method) else None
     options.check_methods([method], needed, inexact, learnt, texts)
     weights = (model, draft_model, dtype, device, cache, drafter)
-    loaded = options.LoadedModels(*weights, datastore=datastore)
+    loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
     interactive = sys.stdin.isatty()
     options_of_texts = {"exact": not inexact, **decoding}
     conversation = Conversation(loaded, method, options_of_texts, interactive, show_tree)

@@ -59,6 +59,7 @@ class Result:
 )
 @options.model_options
 @options.datastore
+@options.overlap
 @options.max_new_tokens(64)
 @options.temperature
 @click.option(
@@ -79,6 +80,7 @@ def compare(
     draft_model: str | None,
     drafter: str | None,
     datastore: str | None,
+    overlap: bool,
     dtype: str | None,
     cache: str | None,
     device: str | None,
@@ -97,9 +99,9 @@ def compare(
       draftwood compare --prompts-file prompts.txt --methods rsd-s --draft-model SMALLER --json
     """
     wanted = _prompts(prompts, prompts_file)
-    options.check_methods(methods, draft_model, inexact, drafter, datastore)
+    options.check_methods(methods, draft_model, inexact, drafter, datastore, overlap)
     weights = (model, draft_model, dtype, device, cache, drafter)
-    loaded = options.LoadedModels(*weights, datastore=datastore)
+    loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
     models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}
     results = run(models, wanted, {"exact": not inexact, **decoding})
     if as_json:

@@ -229,7 +229,7 @@ class LoadedModels:
         drafter: folder of a trained drafter; likewise.
         tp: processes that hold the target in parts.
         datastore: a file of texts, for the methods that copy from one.
-        overlap: whether methods draft while the target runs.
+        overlap: whether methods that can draft while the target runs do so.
     """
 
     def __init__(
@@ -267,4 +267,5 @@ class LoadedModels:
         draft = self.draft if methods.uses_draft_model(method) else None
         trained = self.trained if methods.uses_drafter(method) else None
         texts = self.datastore if methods.uses_datastore(method) else None
-        return self.plain.with_method(method, draft, measure, trained, texts, self.overlap)
+        overlap = self.overlap and methods.drafts_ahead(method)
+        return self.plain.with_method(method, draft, measure, trained, texts, overlap)

@@ -5,6 +5,7 @@ from draftwood.methods.parts import Parts, PartsWarning, known_parts
 from draftwood.methods.recipes import Recipe
 from draftwood.methods.registry import (
     build,
+    drafts_ahead,
     known,
     lacking,
     needs_draft_model,
@@ -24,6 +25,7 @@ __all__ = [
     "Promise",
     "Recipe",
     "build",
+    "drafts_ahead",
     "known",
     "known_parts",
     "lacking",

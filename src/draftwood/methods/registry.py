@@ -71,6 +71,11 @@ def uses_datastore(method: str | Recipe) -> bool:
     return "datastore" in recipe(method).drafter.uses
 
 
+def drafts_ahead(method: str | Recipe) -> bool:
+    """Whether a method can draft while the target runs."""
+    return recipe(method).drafter.drafts_ahead
+
+
 def lacking(method: str | Recipe, draft_model: bool, drafter: bool) -> Need | None:
     """What a method cannot do without and does not get, under its option's name; None if nothing.
 
