@@ -28,13 +28,14 @@ from benchmarks.self_speculation.paired_counts import (
     side,
     speed,
 )
-from draftwood.drafters import Drafter, DraftModel, Nothing
+from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
+from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.verifier import Verifier
 from draftwood.models.general import general_model
 from draftwood.sampling import Sampling
-from draftwood.shapes import BestFirst, StochasticBeam, Widths
+from draftwood.shapes import BestFirst, Paths, StochasticBeam, Widths
 from draftwood.stats import Stats
 from draftwood.storage.atomic import write_text
 from draftwood.storage.data_sets import data_folder, read_text
@@ -45,8 +46,9 @@ from draftwood.verifiers import Match, Rejection
 
 VOCAB, ROWS, LENGTH = 1024, 8, 128  # tokens known, and rows and tokens of a batch
 STORIES, STORY_TOKENS, AT_ONCE = 6000, 256, 16  # written by stories-15m
-PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 12, 16, 48
-PLAIN, CHAIN = "plain", "chain of 6"
+PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 16, 16, 96
+PLAIN, CHAIN, RECYCLED = "plain", "chain of 6", "recycling, chain of 6"
+TREE = ((0,), (1,), (2,), (0, 0), (0, 1), (0, 0, 0))  # of ranks
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def trained(name: str, size: Size, tokens: Tensor, folder: Path) -> Any:
 
 
 def arms(draft: Model) -> dict[str, tuple[Drafter, Verifier]]:
-    """Six draft tokens each."""
+    """Three or six draft tokens each, of the draft model or of a table that costs no pass."""
     shapes = {
         CHAIN: Widths((1,) * 6),
         "chain of 3": Widths((1,) * 3),
@@ -167,7 +169,13 @@ def arms(draft: Model) -> dict[str, tuple[Drafter, Verifier]]:
     }
     found: dict[str, tuple[Drafter, Verifier]] = {PLAIN: (Nothing(), Match())}
     found |= {name: (DraftModel(draft, shape), Rejection()) for name, shape in shapes.items()}
-    found["best first, 6 nodes"] = (DraftModel(draft, BestFirst(4, 3, 6)), Match())
+    for depth in (3, 4, 6):
+        tree = BestFirst(depth, 3, 6)
+        found[f"best first, 6 nodes, {depth} deep"] = (DraftModel(draft, tree), Match())
+    chain = Paths(tuple((0,) * length for length in range(1, 7)))
+    found[RECYCLED] = (TokenRecycling(chain), Match())
+    found["recycling, 6 nodes"] = (TokenRecycling(Paths(TREE)), Match())
+    found["recycling, 80 nodes"] = (TokenRecycling(published_tree()), Match())
     return found
 
 
@@ -200,16 +208,17 @@ def tables(rows: Sequence[Row]) -> Iterator[Table]:
     lines = []
     for temperature in (0.0, 1.0):
         own = [row for row in rows if row["temperature"] == temperature]
-        base = side(own, CHAIN, "tokens", "passes", temperature)
         for arm in dict.fromkeys(row["arm"] for row in own if row["arm"] != PLAIN):
             passes = side(own, arm, "tokens", "passes", temperature)
+            chain = RECYCLED if arm.startswith("recycling") else CHAIN
+            base = side(own, chain, "tokens", "passes", temperature)
             lines.append(
                 {
                     "T": f"{temperature:g}",
                     "drafts": arm,
                     "draft tokens": str(figure(side(own, arm, "drafted", "passes", temperature))),
                     "tokens per pass": str(figure(passes)),
-                    "over a chain of 6": "" if arm == CHAIN else str(over(passes, base)),
+                    "over a chain of 6": "" if arm == chain else str(over(passes, base)),
                     "speed over plain": speed(own, arm, PLAIN, temperature),
                 }
             )
