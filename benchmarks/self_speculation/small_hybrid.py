@@ -35,7 +35,7 @@ from draftwood.interfaces.model import Model
 from draftwood.interfaces.verifier import Verifier
 from draftwood.models.general import general_model
 from draftwood.sampling import Sampling
-from draftwood.shapes import BestFirst, Paths, StochasticBeam, Widths
+from draftwood.shapes import BestFirst, Paths, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats
 from draftwood.storage.atomic import write_text
 from draftwood.storage.data_sets import data_folder, read_text
@@ -47,8 +47,37 @@ from draftwood.verifiers import Match, Rejection
 VOCAB, ROWS, LENGTH = 1024, 8, 128  # tokens known, and rows and tokens of a batch
 STORIES, STORY_TOKENS, AT_ONCE = 6000, 256, 16  # written by stories-15m
 PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 16, 16, 96
-PLAIN, CHAIN, RECYCLED = "plain", "chain of 6", "recycling, chain of 6"
-TREE = ((0,), (1,), (2,), (0, 0), (0, 1), (0, 0, 0))  # of ranks
+PLAIN = "plain"
+
+SHAPES: dict[str, dict[str, Shape]] = {
+    "chain of 6": {
+        "chain of 6": Widths((1,) * 6),
+        "chain of 3": Widths((1,) * 3),
+        "rsd-c (2, 1, 1)": Widths((2, 1, 1)),
+        "rsd-c (3, 1)": Widths((3, 1)),
+        "rsd-s, 2 beams of 3": StochasticBeam(2, 3),
+        "best first, 6 nodes, 3 deep": BestFirst(3, 3, 6),
+        "best first, 6 nodes, 6 deep": BestFirst(6, 3, 6),
+    },
+    "chain of 12": {
+        "chain of 12": Widths((1,) * 12),
+        "rsd-c (3, 1, 1, 1)": Widths((3, 1, 1, 1)),
+        "rsd-s, 3 beams of 4": StochasticBeam(3, 4),
+        "best first, 12 nodes, 4 deep": BestFirst(4, 4, 12),
+        "best first, 12 nodes, 6 deep": BestFirst(6, 4, 12),
+    },
+}
+"""Of a draft model, by the chain of as many draft tokens that they are compared with."""
+
+RECYCLED = {
+    "recycling, chain of 6": Paths(tuple((0,) * length for length in range(1, 7))),
+    "recycling, 6 nodes": Paths(((0,), (1,), (2,), (0, 0), (0, 1), (0, 0, 0))),
+    "recycling, 80 nodes": published_tree(),
+}
+
+CHAINS = {name: chain for chain, group in SHAPES.items() for name in group} | dict.fromkeys(
+    RECYCLED, "recycling, chain of 6"
+)
 
 
 @dataclass(frozen=True)
@@ -159,24 +188,13 @@ def trained(name: str, size: Size, tokens: Tensor, folder: Path) -> Any:
 
 
 def arms(draft: Model) -> dict[str, tuple[Drafter, Verifier]]:
-    """Three or six draft tokens each, of the draft model or of a table that costs no pass."""
-    shapes = {
-        CHAIN: Widths((1,) * 6),
-        "chain of 3": Widths((1,) * 3),
-        "rsd-c (2, 1, 1)": Widths((2, 1, 1)),
-        "rsd-c (3, 1)": Widths((3, 1)),
-        "rsd-s, 2 beams of 3": StochasticBeam(2, 3),
-    }
+    """Drafts of the draft model, and of a table that costs no pass."""
     found: dict[str, tuple[Drafter, Verifier]] = {PLAIN: (Nothing(), Match())}
-    found |= {name: (DraftModel(draft, shape), Rejection()) for name, shape in shapes.items()}
-    for depth in (3, 4, 6):
-        tree = BestFirst(depth, 3, 6)
-        found[f"best first, 6 nodes, {depth} deep"] = (DraftModel(draft, tree), Match())
-    chain = Paths(tuple((0,) * length for length in range(1, 7)))
-    found[RECYCLED] = (TokenRecycling(chain), Match())
-    found["recycling, 6 nodes"] = (TokenRecycling(Paths(TREE)), Match())
-    found["recycling, 80 nodes"] = (TokenRecycling(published_tree()), Match())
-    return found
+    for group in SHAPES.values():
+        for name, shape in group.items():
+            rule = Match() if shape.draw == "chosen" else Rejection()
+            found[name] = (DraftModel(draft, shape), rule)
+    return found | {name: (TokenRecycling(paths), Match()) for name, paths in RECYCLED.items()}
 
 
 def run(records: Records) -> None:
@@ -210,7 +228,7 @@ def tables(rows: Sequence[Row]) -> Iterator[Table]:
         own = [row for row in rows if row["temperature"] == temperature]
         for arm in dict.fromkeys(row["arm"] for row in own if row["arm"] != PLAIN):
             passes = side(own, arm, "tokens", "passes", temperature)
-            chain = RECYCLED if arm.startswith("recycling") else CHAIN
+            chain = CHAINS[arm]
             base = side(own, chain, "tokens", "passes", temperature)
             lines.append(
                 {
@@ -218,7 +236,7 @@ def tables(rows: Sequence[Row]) -> Iterator[Table]:
                     "drafts": arm,
                     "draft tokens": str(figure(side(own, arm, "drafted", "passes", temperature))),
                     "tokens per pass": str(figure(passes)),
-                    "over a chain of 6": "" if arm == chain else str(over(passes, base)),
+                    "over the chain": "" if arm == chain else str(over(passes, base)),
                     "speed over plain": speed(own, arm, PLAIN, temperature),
                 }
             )

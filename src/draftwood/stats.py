@@ -78,7 +78,8 @@ class Step:
         accepted: draft tokens among ``tokens``.
         seconds: by phase: draft (proposing and learning), target (its pass), verify (probabilities,
             verdict, cache).
-        tree: what was run; None for the prompt's pass.
+        tree: what was verified; None for the prompt's pass. Where its root was run by itself and
+            decided alone, the target never ran the rest.
         path: accepted nodes of the tree.
         bound: greatest acceptance any rule could reach at the root, where the engine was asked to
             compute it.
@@ -138,7 +139,7 @@ class Stats:
     Attributes:
         tokens: emitted.
         target_runs: passes of the target after the prompt's.
-        drafted: draft tokens run by the target.
+        drafted: draft tokens in the trees that were verified.
         accepted: draft tokens kept.
         accepted_by_depth: entry d counts the passes that accepted at least d + 1 draft tokens.
         seconds: by phase; ``prefill`` is the prompt's pass.

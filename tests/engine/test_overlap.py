@@ -24,9 +24,11 @@ from draftwood.engine import (
     generate,
     likely,
     run_all,
+    side_thread,
 )
 from draftwood.engine.overlap import OverlappedSession, overlap_of, require_places
-from draftwood.interfaces.drafter import Drafter
+from draftwood.engine.side_thread import SideThread
+from draftwood.interfaces.drafter import Drafter, DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Model, Output
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.verifier import Verifier
@@ -34,7 +36,8 @@ from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.models.transformers import TransformersModel
 from draftwood.native.threads import lift_limit, limit_others, threads, usable
-from draftwood.sampling import Sampling
+from draftwood.rng import Rng
+from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
 from draftwood.stats import DraftingTime, Stats, Step
 from draftwood.testing import TableModel, tiny_llama
@@ -185,6 +188,7 @@ def control(tables: tuple[TableModel, TableModel], shape: Shape, verifier: Verif
     return different
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("verifier", [Match(), Rejection()], ids=lambda each: each.name)
 def test_a_tree_for_another_outcome_changes_texts(
     tables: tuple[TableModel, TableModel], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
@@ -207,6 +211,7 @@ def test_a_tree_for_another_outcome_changes_texts(
     assert control(tables, Widths((1, 1)), verifier) > 0
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_tree_of_other_numbers_changes_texts(
     tables: tuple[TableModel, TableModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,7 +251,7 @@ class Breaking(TableModel):
         if threading.current_thread() is not threading.main_thread():
             time.sleep(self.seconds)
             if self.raises is not None:
-                raise self.raises("no more drafts")
+                raise self.raises("no memory for drafts")
         return super().after(tails)
 
 
@@ -256,15 +261,16 @@ def test_an_error_of_the_thread_is_the_drafters_own(
 ) -> None:
     target, draft = tables
     drafter = DraftModel(Breaking(draft.logits, BrokenError), Widths((1, 1)))
-    with pytest.raises(BrokenError, match="no more drafts"):
+    with pytest.raises(BrokenError, match="no memory for drafts"):
         write(target, drafter, Rejection(), Options(max_new_tokens=TOKENS), overlap)
 
 
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError, RuntimeError])
 def test_without_memory_for_trees_ahead_drafts_come_in_turn(
-    tables: tuple[TableModel, TableModel],
+    tables: tuple[TableModel, TableModel], error: type[Exception]
 ) -> None:
     target, draft = tables
-    drafter = DraftModel(Breaking(draft.logits, MemoryError), Widths((1, 1)))
+    drafter = DraftModel(Breaking(draft.logits, error), Widths((1, 1)))
     options = Options(Sampling(1.0), TOKENS, seed=2)
     wanted, _ = write(target, drafter, Rejection(), options)
     text, stats = write(target, drafter, Rejection(), options, NEVER)
@@ -276,7 +282,7 @@ def test_without_memory_for_trees_ahead_drafts_come_in_turn(
 @pytest.mark.parametrize("overlap", [NEVER, ALWAYS], ids=lambda each: each.pre_verify)
 def test_a_text_that_is_left_ends_at_once_and_frees_its_caches_later(overlap: Overlap) -> None:
     target, draft = NativeModel(tiny_llama(0)), NativeModel(tiny_llama(0))
-    closed_at_work, compute, run = [], draft.compute, target.compute
+    begun, closed_at_work, compute, run = [], [], draft.compute, target.compute
 
     def not_at_once(parts: Any, hidden: Any) -> list[Output]:
         time.sleep(0.03)  # drafts have begun when it ends
@@ -284,12 +290,13 @@ def test_a_text_that_is_left_ends_at_once_and_frees_its_caches_later(overlap: Ov
 
     def slowly(parts: Any, hidden: Any) -> list[Output]:
         if threading.current_thread() is not threading.main_thread():
+            begun.append(parts)
             time.sleep(0.1)
             closed_at_work.append(not draft.pool.used)
         return compute(parts, hidden)
 
     draft.compute, target.compute = slowly, not_at_once  # type: ignore[method-assign]
-    drafter = Overlapped(DraftModel(draft, Widths((1, 1))), Rejection(), overlap)
+    drafter = Overlapped(DraftModel(draft, Widths((1,) * 6)), Rejection(), overlap)
     steps = generate(target, drafter, Rejection(), PROMPT, Options(max_new_tokens=TOKENS))
     next(steps)
     next(steps)
@@ -297,12 +304,117 @@ def test_a_text_that_is_left_ends_at_once_and_frees_its_caches_later(overlap: Ov
     steps.close()  # type: ignore[attr-defined]
     assert time.monotonic() - since < 0.08
     assert not target.pool.used
+    passes = len(begun)
     until = time.monotonic() + 10
     while draft.pool.used and time.monotonic() < until:
         time.sleep(0.005)
     assert not draft.pool.used
+    assert len(begun) == passes  # none began after that
     assert closed_at_work
     assert not any(closed_at_work)
+
+
+@pytest.mark.parametrize("overlap", [NEVER, ALWAYS], ids=lambda each: each.pre_verify)
+def test_a_wait_that_is_broken_off_frees_no_cache_in_mid_pass(
+    overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, draft = NativeModel(tiny_llama(0)), NativeModel(tiny_llama(0))
+    closed_at_work, compute = [], draft.compute
+
+    def slowly(parts: Any, hidden: Any) -> list[Output]:
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.1)
+            closed_at_work.append(not draft.pool.used)
+        return compute(parts, hidden)
+
+    def broken_off(self: ahead.SideDraft) -> None:
+        until = time.monotonic() + 10
+        while not (self._since or self._future.cancelled()) and time.monotonic() < until:
+            time.sleep(0.001)
+        raise KeyboardInterrupt
+
+    draft.compute = slowly  # type: ignore[method-assign]
+    monkeypatch.setattr(ahead.SideDraft, "wait", broken_off)
+    drafter = Overlapped(DraftModel(draft, Widths((1, 1))), Rejection(), overlap)
+    with pytest.raises(KeyboardInterrupt):
+        list(generate(target, drafter, Rejection(), PROMPT, Options(max_new_tokens=TOKENS)))
+    until = time.monotonic() + 10
+    while draft.pool.used and time.monotonic() < until:
+        time.sleep(0.005)
+    assert not draft.pool.used
+    assert not any(closed_at_work)
+
+
+class Far(torch.Tensor):
+    """Of another device, in a way: subtracting what is not is an error."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("sub", "__sub__", "__rsub__", "rsub"):
+            given = [each for each in args if isinstance(each, torch.Tensor) and each.dim()]
+            if not all(isinstance(each, Far) for each in given):
+                raise RuntimeError("expected all tensors to be on the same device")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@dataclass(frozen=True)
+class FarAway(Widths):
+    """Trees with their rows on another device."""
+
+    def grow(self, *given: Any) -> DraftTree:
+        tree = super().grow(*given)
+        assert tree.probs is not None
+        return replace(tree, probs=tree.probs.as_subclass(Far))
+
+
+def test_a_draft_model_may_have_a_device_of_its_own(
+    tables: tuple[TableModel, TableModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def to(self: DraftTree, device: Any) -> DraftTree:
+        here = honest(self, device)
+        return replace(
+            here, probs=None if here.probs is None else here.probs.as_subclass(torch.Tensor)
+        )
+
+    honest = DraftTree.to
+    monkeypatch.setattr(DraftTree, "to", to)
+    target, draft = tables
+    options = Options(Sampling(1.0), TOKENS, seed=1)
+    wanted, _ = write(target, DraftModel(draft, Widths((2, 1))), Rejection(), options)
+    for overlap in (None, NEVER):
+        found, _ = write(target, DraftModel(draft, FarAway((2, 1))), Rejection(), options, overlap)
+        assert found == wanted
+
+
+def test_a_prompt_is_taken_over_without_the_root_of_a_pass_under_way() -> None:
+    draft = NativeModel(tiny_llama(0))
+    drafter, context = DraftModel(draft, Widths((1, 1))), Context(PROMPT, len(PROMPT))
+
+    def started() -> Any:
+        session = drafter.start(DraftRequest(Sampling(), Rng(0), draft.start()))
+        session.update(VerifiedTree(DraftTree.chain(PROMPT), range(len(PROMPT))))
+        return session
+
+    first, second = started(), started()
+    first.session.extend([*PROMPT, 7])  # as in the midst of its own draft
+    second.follow(first)
+    assert second.propose(7, context).token_list == started().propose(7, context).token_list
+    assert second.session.length == len(PROMPT)
+
+
+def test_a_thread_that_could_not_start_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(count: int) -> None:
+        raise OSError("no thread")
+
+    thread = SideThread(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(side_thread, "work_beside", broken)
+        with pytest.raises(OSError, match="no thread"):
+            thread.enter()
+    process = thread.enter()
+    thread.leave(process + 1)  # a copy of a text, in a fork
+    thread.call(lambda: None).result()
+    thread.leave(process)
 
 
 def test_several_texts_and_answers_are_those_alone() -> None:

@@ -95,15 +95,15 @@ class _DraftModelSession(DraftSession):
         self.session.close()
 
     def follow(self, first: DraftSession) -> None:
-        assert isinstance(first, _DraftModelSession)
-        if "fork" in self.session.model.abilities:
+        if isinstance(first, _DraftModelSession) and "fork" in self.session.model.abilities:
             self.first = first
 
     def _copy_prompt(self) -> None:
         """Take over what was run for another request with the same prompt."""
         first, self.first = self.first, None
         if first is not None and first.session.length > 0:
-            first.session.fork(self.session)
+            # beside another thread's pass there may be a root behind the prompt
+            first.session.fork(self.session, min(first.session.length, len(self.late)))
             self.late = self.late[self.session.length :]
 
     def propose(self, root: int, context: Context) -> DraftTree:

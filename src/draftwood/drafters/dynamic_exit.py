@@ -92,7 +92,7 @@ def best_length(share: float, drafting: float, whole: float, longest: int) -> tu
 
 class _DynamicExitSession(DraftSession):
     def __init__(self, config: DynamicExit, request: DraftRequest) -> None:
-        self.layers, self.longest = tuple(sorted(config.layers)), config.longest
+        self.layers, self.longest = tuple(sorted(set(config.layers))), config.longest
         self.passes = ExitPasses(request, config.exits, config.longest)
         model = request.target.model
         self.depth = model.layers

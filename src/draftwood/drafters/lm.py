@@ -91,8 +91,8 @@ class _LmSession(DraftSession):
         return vocabulary.widened(vocabulary.logits(torch.cat([self.newest, below]))).cpu()
 
     def follow(self, first: DraftSession) -> None:
-        assert isinstance(first, _LmSession)
-        self.first = first
+        if isinstance(first, _LmSession):
+            self.first = first
 
     def update(self, verified: VerifiedTree) -> None:
         self.late += verified.tokens[len(self.ahead) :]

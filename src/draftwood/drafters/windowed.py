@@ -50,8 +50,10 @@ class Windowed(Drafter):
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
         require_ability(resources.target, "window", cls.name)
-        limit = resources.target.context_length or WINDOW
-        return cls(window=min(WINDOW, limit), shape=resources.shape or Widths())
+        limit = resources.target.context_length or 2 * WINDOW
+        # of a short context half, as there is nothing to draft before the window is full
+        window = max(LEAST_WINDOW, min(WINDOW, limit // 2))
+        return cls(window=window, shape=resources.shape or Widths())
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
@@ -59,10 +61,10 @@ class Windowed(Drafter):
 
     def start(self, request: DraftRequest) -> DraftSession:
         limit = request.target.model.context_length
-        if limit is not None and self.window > limit:
+        if limit is not None and self.sinks + self.window > limit:
             raise ValueError(
-                f"a window of {self.window} places is longer than the model's context of {limit};"
-                " take a smaller one"
+                f"a window of {self.sinks} + {self.window} places is longer than the model's"
+                f" context of {limit}; take a smaller one"
             )
         layers = Layers(window=(self.sinks, self.window))
         return _WindowedSession(request, self.shape, layers, self.name)

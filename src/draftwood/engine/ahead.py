@@ -15,6 +15,7 @@ from draftwood.interfaces.ahead import BranchingSession
 from draftwood.interfaces.drafter import VerifiedTree
 from draftwood.native.threads import lift_limit, limit_others
 from draftwood.sampling import Context
+from draftwood.storage.memory import is_lack_of_memory
 from draftwood.together import raise_first, run_together
 from draftwood.tree import DraftTree
 
@@ -122,7 +123,11 @@ class TurnDraft(SideDraft):
         self.tree: DraftTree | None = None
 
     def draft(self) -> None:
-        self.tree = self.session.propose(self.root, self.context)
+        before, self.session.go_on = self.session.go_on, self.wanted.go_on
+        try:
+            self.tree = self.session.propose(self.root, self.context)
+        finally:
+            self.session.go_on = before
 
     def result(self) -> DraftTree | None:
         """The tree; None where the thread was busy with other texts and did not begin."""
@@ -170,11 +175,14 @@ class DraftedAhead(SideDraft):
         self._found: dict[tuple[int, ...], PreparedTree] = {}
 
     def draft(self) -> None:
-        with suppress(MemoryError):  # there is room for the text, if not for trees ahead
+        try:
             self.wanted.go_on()
             outcomes = self.likely.first(self.session, self.most)
             self.outcomes = frozenset(each.tokens for each in outcomes)
             raise_first(run_together([partial(self._one, each) for each in outcomes]))
+        except Exception as error:  # there is room for the text, if not for trees ahead
+            if not is_lack_of_memory(error):
+                raise
 
     def _one(self, outcome: ForeseenOutcome) -> None:
         self.wanted.go_on()
@@ -207,16 +215,15 @@ class DraftedAhead(SideDraft):
         """
         if self.outcomes is None or tokens not in self.outcomes:
             self.drop()
-        try:
-            self.wait()
-            found = self._found.pop(tokens, None)
-            # drawn from other numbers, or for another length, it would be another tree
-            if found is None or (found.start, found.room) != (state, context.room):
-                return None
+        self.wait()  # whatever breaks this off leaves the branches to the end of the text
+        found = None if self.wanted.dropped else self._found.pop(tokens, None)
+        # drawn from other numbers, or for another length, it would be another tree
+        if found is not None and (found.start, found.room) != (state, context.room):
+            found = None
+        if found is not None:
             self._branches = [each for each in self._branches if each is not found.session]
-            return found
-        finally:
-            self.close()
+        self.close()
+        return found
 
     def close(self) -> None:
         branches, self._branches = self._branches, []

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from math import log
 
@@ -74,8 +74,7 @@ class LikelyOutcomes:
         logits = session.logits_after(self.tree)
         if logits is None:
             return []
-        search = _Search(self, logits)
-        return search.first(most)
+        return _Search(replace(self, tree=self.tree.to("cpu")), logits).first(most)
 
 
 @dataclass(frozen=True, eq=False)

@@ -154,14 +154,14 @@ class OverlappedSession(DraftSession):
     """
 
     def __init__(self, config: Overlapped, request: DraftRequest) -> None:
-        config.thread.enter()
+        self.entered_in = config.thread.enter()
         self.config, self.sampler, self.rng = config, request.sampler, request.rng
         self.own = request.rng.copy()  # of the session that drafts in turn
         self.started: list[ModelSession] = []  # closed once nothing drafts any more
         try:
             self.inner = self._start(replace(request, rng=self.own, started=self.started))
         except BaseException:
-            config.thread.leave()
+            config.thread.leave(self.entered_in)
             raise
         self.side: DraftedAhead | None = None  # for outcomes of the pass under way
         self.turn: TurnDraft | None = None  # below a root that is run by itself
@@ -264,7 +264,7 @@ class OverlappedSession(DraftSession):
         self.inner.close()
         for session in self.started:
             session.close()
-        self.config.thread.leave()
+        self.config.thread.leave(self.entered_in)
 
     def _send(self, draft: SideDraft) -> None:
         self.left_at = time.perf_counter()
@@ -272,8 +272,9 @@ class OverlappedSession(DraftSession):
 
     def _of_turn(self, turn: TurnDraft) -> DraftTree | None:
         """What was drafted while the target ran the root; None where that was given up."""
-        now, self.turn = time.perf_counter(), None
+        now = time.perf_counter()
         tree = turn.result()
+        self.turn = None  # not before: what breaks off the waiting leaves it to `close`
         if tree is not None:
             self._count(*turn.seconds(now))
         self.pace.ran(now - self.left_at)
@@ -283,18 +284,20 @@ class OverlappedSession(DraftSession):
         """The tree that was drafted for what has come of the last pass; otherwise the session that
         drafts in turn learns of it.
         """
-        side, self.side = self.side, None
+        side = self.side
         verified, self.verified = self.verified, None
         if verified is None:  # of the prompt, or of a tree that nobody verified
             if side is not None:
                 side.drop()
                 side.wait()
                 side.close()
+            self.side = None
             return None
         found = None
         if side is not None:
             tokens = (*verified.tokens[1:], root)
             found = side.result(tokens, context, self.rng.state)
+            self.side = None  # not before, as above
             self._count(*side.seconds(self.entered_at), ahead=1, kept=int(found is not None))
         if found is None:
             self.inner.update(verified)

@@ -27,17 +27,20 @@ class SideThread:
         self._pool: ThreadPoolExecutor | None = None
         self._process = os.getpid()
 
-    def enter(self) -> None:
-        """A text begins; the first one starts the thread."""
+    def enter(self) -> int:
+        """A text begins; the first one starts the thread. Gives the process that it began in."""
         with self._lock:
             if self._process != os.getpid():  # of a fork, which has none of its parent's threads
                 self._process, self._texts, self._pool = os.getpid(), 0, None
-            self._texts += 1
             if self._pool is None:
                 self._pool = self._started()
+            self._texts += 1
+            return self._process
 
-    def leave(self) -> None:
-        """A text has ended; with the last one the thread ends."""
+    def leave(self, process: int) -> None:
+        """A text that began in this process has ended; with the last one the thread ends."""
+        if process != os.getpid():  # a fork's copy of its parent's text
+            return
         with self._lock:
             self._texts -= 1
             if self._texts == 0 and self._pool is not None:
@@ -51,6 +54,10 @@ class SideThread:
 
     def _started(self) -> ThreadPoolExecutor:
         pool, before = ThreadPoolExecutor(1, "draftwood-drafts"), torch.get_num_threads()
-        pool.submit(work_beside, self.threads).result()
+        try:
+            pool.submit(work_beside, self.threads).result()
+        except BaseException:
+            pool.shutdown(wait=False)
+            raise
         torch.set_num_threads(before)  # of threads to come, which would take over the last number
         return pool

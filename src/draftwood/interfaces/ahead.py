@@ -19,7 +19,12 @@ class BranchingSession(Protocol):
     It reads nothing of the target's passes, and draws with an ``Rng`` of its own. What it drafts
     depends on the text and this ``Rng`` alone, so that drafting ahead and drafting later give the
     same trees.
+
+    Attributes:
+        go_on: called before each of its passes; what it raises ends the pass.
     """
+
+    go_on: Callable[[], None]
 
     def propose(self, root: int, context: Context) -> DraftTree: ...
 
@@ -30,7 +35,7 @@ class BranchingSession(Protocol):
 
         Args:
             rng: with which it draws.
-            go_on: called before each of its passes; what it raises ends the pass.
+            go_on: of that session.
         """
         ...
 

@@ -145,6 +145,7 @@ class NativeSource:
         shared: a ``native.drafting.SharedState`` of several requests, or anything that has to stay
             in memory with the source.
         hidden: layers whose hidden states it reads, of every forward pass.
+        width: numbers of such a state.
     """
 
     kind: str
@@ -152,6 +153,7 @@ class NativeSource:
     evidence: tuple[Evidence, ...]
     shared: object = None
     hidden: tuple[int, ...] = ()
+    width: int | None = None
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from draftwood.native.pages import prefer_large_pages
+from draftwood.storage.memory import is_lack_of_memory
 
 Shape = tuple[int, int]  # heads, dim
 
@@ -194,9 +195,8 @@ class CachePool:
         for slots, capacity in sizes:
             try:
                 return self._resize(slots, capacity)
-            # on a CPU PyTorch raises no error of its own for this
             except (RuntimeError, MemoryError) as error:
-                if "memory" not in str(error) and not isinstance(error, MemoryError):
+                if not is_lack_of_memory(error):
                     raise
         slots, capacity = sizes[-1]
         raise MemoryError(

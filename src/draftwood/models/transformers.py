@@ -16,6 +16,9 @@ from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.submodules import GoingOn, going_on, list_of_layers, without_layers
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
 
+MOST_SMALLER = 32
+"""Sets of layers left out whose models are kept; a search for layers tries hundreds."""
+
 
 class TransformersModel(PoolOfSequences[CachePool]):
     """A causal language model of Transformers behind the ``Model`` protocol.
@@ -179,9 +182,11 @@ class TransformersModel(PoolOfSequences[CachePool]):
 
     def _without(self, skipped: frozenset[int]) -> PreTrainedModel:
         """The model without some layers; the pool's lock is held."""
-        if skipped not in self._smaller:
-            self._smaller[skipped] = without_layers(self.hf_model, skipped)
-        return self._smaller[skipped]
+        found = self._smaller.pop(skipped, None) or without_layers(self.hf_model, skipped)
+        self._smaller[skipped] = found  # the newest
+        if len(self._smaller) > MOST_SMALLER:
+            del self._smaller[next(iter(self._smaller))]
+        return found
 
     def _masks(self, parts: Sequence[PackedInput], width: int) -> Tensor | dict[str, Tensor]:
         masks = {}

@@ -298,7 +298,7 @@ class Drafting:
             hidden: states of the target's layers that sources read; none where nothing was
                 computed.
         """
-        states = {layer: each.float().contiguous() for layer, each in hidden.items()}
+        states = {layer: each.float().cpu().contiguous() for layer, each in hidden.items()}
         addresses = library.integers(
             [states[layer].data_ptr() if layer in states else 0 for layer in range(1 + max(states))]
             if states

@@ -260,11 +260,6 @@ _STEPS = 4096  # of a table that is looked up a hundred times per step of decodi
 BUCKET_OF = [_computed_bucket((step + 0.5) / _STEPS) for step in range(_STEPS)]
 
 
-def middle_of(bucket: int) -> float:
-    """The mean in the middle of a bucket."""
-    return 1.0 / (1.0 + 2.0 ** (5.0 - bucket / FINE))
-
-
 def coupled(mixed: Mapping[int, float], noise: Noise) -> dict[int, float]:
     """Each token's share of all race scores: its probability over its exponential number.
 

@@ -16,6 +16,7 @@ from draftwood.interfaces.source import (
     SourceSession,
     TargetUpdate,
 )
+from draftwood.sources.base import require_width
 from draftwood.sources.suffix import UNSEEN, WIDEST
 from draftwood.validation import positive
 
@@ -77,6 +78,7 @@ class Alike:
             raise ValueError(f"layer must be at least 0, got {self.layer}")
 
     def start(self, request: DraftRequest) -> SourceSession:
+        require_width(self.name, self.width, request.target.model)
         return _AlikeSession(self)
 
     def native(self) -> NativeSource:
@@ -92,7 +94,9 @@ class Alike:
             least=LEAST,
             widest=WIDEST,
         )
-        return NativeSource(self.name, settings, tuple(_kinds()), hidden=(self.layer,))
+        return NativeSource(
+            self.name, settings, tuple(_kinds()), hidden=(self.layer,), width=self.width
+        )
 
 
 def _kinds() -> list[Evidence]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from draftwood.interfaces.constraint import MaskedSampler
+from draftwood.interfaces.model import Model
 from draftwood.interfaces.source import CompiledSource, Evidence, NativeSource, Source
 from draftwood.sampling import Sampler, Sampling
 
@@ -25,6 +26,15 @@ def sampling_of_rows(sampler: Sampler) -> Sampling:
     return replace(
         drafting, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, logit_bias={}
     )
+
+
+def require_width(name: str, width: int, target: Model) -> None:
+    """Raise ValueError unless a source reads hidden states as wide as the target's."""
+    if target.hidden_size and width != target.hidden_size:
+        raise ValueError(
+            f"{name} reads hidden states of {width} numbers, and the model's have"
+            f" {target.hidden_size}; make it for this model"
+        )
 
 
 def native_of(source: Source) -> NativeSource | None:

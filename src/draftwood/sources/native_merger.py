@@ -31,7 +31,7 @@ from draftwood.sources.acceptance import (
     Line,
     before_evidence,
 )
-from draftwood.sources.base import native_of, sampling_of_rows
+from draftwood.sources.base import native_of, require_width, sampling_of_rows
 from draftwood.sources.foreign import ForeignSession
 from draftwood.sources.python_merger import LIKELIEST_CHILD, Grown
 from draftwood.tree import UNBOUNDED
@@ -49,6 +49,7 @@ class NativeMerger:
     ) -> None:
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
+        self.target = request.target.model
         members = [native_of(source) or source.start(request) for source in sources]
         named = list(zip(sources, members, strict=True))
         slow = [source.name for source, each in named if isinstance(each, SlowSession)]
@@ -69,6 +70,8 @@ class NativeMerger:
         if not isinstance(member, NativeSource):
             self._add_foreign(member)
             return
+        if member.width is not None:
+            require_width(source.name, member.width, self.target)
         self._read(member.hidden)
         numbers = [self.evidence[kind] for kind in member.evidence]
         self.drafting.add_source(member.kind, member.settings, member.shared, numbers)

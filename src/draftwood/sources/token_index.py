@@ -174,7 +174,7 @@ def _sorted(
     order = np.zeros(0, dtype=np.int64)
     while length < DEEPEST:
         base = np.int64(max(len(tokens), int(ranks[0].max()) + 1))
-        keys = ranks[-1] * base + np.roll(ranks[-1], length)
+        keys = ranks[-1].astype(np.int64) * base + np.roll(ranks[-1], length)
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         rank = np.empty(len(tokens), dtype=np.int32)

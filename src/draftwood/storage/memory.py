@@ -20,6 +20,13 @@ def available_memory(root: Path = ROOT) -> int | None:
     return min((each for each in found if each is not None), default=None)
 
 
+def is_lack_of_memory(error: Exception) -> bool:
+    """Whether there was no memory; on a CPU PyTorch raises no error of its own for this."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and "memory" in str(error)
+    )
+
+
 def require_memory(size: int, what: str) -> None:
     """Raise MemoryError where so many bytes, and a little more, certainly do not fit."""
     left, needed = available_memory(), int(size * MARGIN)

@@ -79,10 +79,13 @@ class RecurrentCache(RunCache):
         memory, part = self.memories[number], self.parts[number]
         begin = self.before + self.old - self.loose[number]
         end = self.before + self.old + part.place.count
+        rows = [self._scanned[each][number] for each in range(len(self.recurrences))]
+        if len(self.parts) > 1:  # a view would keep those of all sequences
+            rows = [each.clone() for each in rows]
         return RecurrentMemory(
             memory.states,
             memory.base,
-            tuple(self._scanned[each][number] for each in range(len(self.recurrences))),
+            tuple(rows),
             (*range(self.before), *range(begin, end)),
             (part.before, self._seen(number)),
         )

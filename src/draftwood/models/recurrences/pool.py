@@ -54,6 +54,12 @@ class RecurrentPool(CachePool):
         self._memories[slot], self._tokens[slot] = self._empty, []
         return slot
 
+    def _tidy(self) -> None:
+        super()._tidy()
+        used = self.used
+        for slot in [slot for slot in self._memories if slot not in used]:
+            del self._memories[slot], self._tokens[slot]
+
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         return super().layer(self._numbers[index])
 
