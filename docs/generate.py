@@ -29,6 +29,7 @@ END = "<!-- end -->\n"
 
 
 def methods_page() -> str:
+    from draftwood.methods import needs_draft_model, needs_drafter
     from draftwood.methods.recipes import RECIPES
 
     rows = [
@@ -43,15 +44,19 @@ def methods_page() -> str:
         )
         for recipe in RECIPES
     ]
+    second, learnt = (
+        ", ".join(f"`{recipe.name}`" for recipe in RECIPES if needs(recipe))
+        for needs in (needs_draft_model, needs_drafter)
+    )
     head = ("method", "what it does", "drafter", "shape", "verifier", "promise", "source")
     return (
         "# Methods\n\nWritten by `make docs` from `src/draftwood/methods/recipes.py`. The shapes"
         " are defaults; any shape goes\nwith any drafter that takes one, any verifier with any"
         " shape for which it is exact.\n\n"
         + markdown(head, rows)
-        + "\n\n`draft-model` methods need a second, smaller model of the same vocabulary:"
-        " `--draft-model`. `eagle`\nmethods need a trained drafter of the model:"
-        " `--drafter FOLDER`.\n`draft-model` and `lm` methods draft while the target runs where"
+        + f"\n\nA second, smaller model of the same vocabulary, `--draft-model`, need:\n{second}."
+        f"\nA trained drafter of the model, `--drafter FOLDER`, need:\n{learnt}."
+        "\n`draft-model` and `lm` methods draft while the target runs where"
         " `--overlap` asks for it, as in PEARL (Liu et\nal. 2024, arXiv:2408.11850):"
         " [how it works](how-it-works.md#drafting-while-the-target-runs).\n\nTwo published methods"
         " are missing because they ask for models of"

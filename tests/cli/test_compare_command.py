@@ -37,9 +37,10 @@ def test_methods_that_draft_ahead_write_the_same(target, draft, monkeypatch):
     assert found["rsd-c"]["identical_to_plain"] is True
     assert found["rsd-c"]["drafting"]["ahead"] > 0
     assert "drafting" not in found["plain"]
-    assert "method 'recycling' has drafts" in refused(
-        "compare", *chosen, "--methods", "recycling,rsd-c"
-    )
+    alone = ("hello", *options(target), "--overlap", "--methods", "recycling")
+    assert "method 'recycling' has drafts" in refused("compare", *alone)
+    beside = json.loads(run("compare", *chosen, "--methods", "lookup,rsd-c", "--json").stdout)
+    assert beside["results"]["rsd-c"]["drafting"]["ahead"] > 0
 
 
 def test_drawn_texts_are_not_compared(target):

@@ -76,6 +76,11 @@ def test_a_conversation_copies_from_it(target: str, store: Path) -> None:
         "chat", "--model", target, "--max-new-tokens", "8", "--method", "plain", given="hello\n"
     )
     assert said.stdout == plain.stdout
+    assert "does without" not in said.stderr
+    chosen = ("--method", "lookup", "--datastore", str(store), "--overlap")
+    idle = run("chat", "--model", target, "--max-new-tokens", "8", *chosen, given="hello\n")
+    assert idle.stdout == plain.stdout
+    assert "lookup does without --datastore, --overlap; a /method may use it" in idle.stderr
 
 
 def test_methods_that_copy_from_none_refuse_it(target: str, store: Path) -> None:

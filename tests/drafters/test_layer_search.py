@@ -205,8 +205,16 @@ def test_searches_take_no_more_than_their_part(model: NativeModel) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
 def test_shares_that_are_none_are_refused(share: float) -> None:
-    with pytest.raises(ValueError, match="more than 0 and at most"):
+    with pytest.raises(ValueError, match="share is above 0 and at most"):
         LayerSearch(share=share)
+
+
+def test_searches_that_there_are_not_and_sets_of_other_models() -> None:
+    with pytest.raises(ValueError, match=r"search is programme, as in CLaSp .*, got 'clasp'"):
+        LayerSearch("clasp")  # type: ignore[arg-type]
+    drafter = LayerSearch(first=(True, False))
+    with pytest.raises(ValueError, match=r"first says of each of \d+ parts .*, got 2"):
+        list(generate(uneven(), drafter, Match(), [1], Options()))
 
 
 def test_models_of_few_layers_are_refused() -> None:

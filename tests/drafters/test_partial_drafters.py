@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood import methods
 from draftwood.drafters import DynamicExit, EarlyExit, FourBitShadow, Windowed
 from draftwood.drafters.dynamic_exit import best_length
 from draftwood.drafters.resources import LazyResources
@@ -209,6 +210,21 @@ def test_a_window_reads_all_of_what_it_drafts_from(model: NativeModel) -> None:
     assert written(model, Windowed(4, 508), Match(), 40)[0] == text
 
 
+def test_a_short_context_has_a_window_that_fills_up() -> None:
+    target = NativeModel(tiny_llama(5, layers=4, context=96))
+    drafter = methods.build("windowed", target).drafter
+    assert isinstance(drafter, Windowed)
+    assert drafter.window == 48
+    assert written(target, drafter, Match(), 60)[1].drafted > 0
+
+
+def test_an_exit_that_is_named_twice_is_one(model: NativeModel) -> None:
+    wanted = written(model, DynamicExit((1, 2)), Match())
+    found = written(model, DynamicExit((1, 1, 2)), Match())
+    assert found[0] == wanted[0]
+    assert found[1].drafted == wanted[1].drafted
+
+
 @pytest.mark.parametrize(("sinks", "window"), [(4, 15), (-1, 64), (4, 0)])
 def test_windows_that_are_too_small_are_refused(sinks: int, window: int) -> None:
     with pytest.raises(ValueError, match="at least 16 places"):
@@ -248,7 +264,7 @@ def test_a_shadow_says_nearly_what_the_model_says(products: Any) -> None:
 def test_models_of_4_bits_have_no_shadow() -> None:
     in_4_bits = NativeModel(tiny_llama(5, layers=4), "int4")
     for model in (in_4_bits, TransformersModel(tiny_llama(5, layers=4))):
-        with pytest.raises(ValueError, match=r"weights of more than 4 bits.*'shadow'"):
+        with pytest.raises(ValueError, match=r"keeps its weights in more than 4 bits.*'shadow'"):
             written(model, FourBitShadow(), Match())
         with pytest.raises(ValueError, match="'shadow'"):
             FourBitShadow.build(LazyResources(model))

@@ -157,6 +157,25 @@ def test_forks_go_on_by_themselves(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", SOME)
+def test_states_go_back_with_their_sequences_and_hold_no_others(family: str) -> None:
+    model = general_model(hf_model(family))
+    sessions = [model.start() for _ in range(8)]
+    for number, session in enumerate(sessions):
+        session.extend(some_tokens(6 + number, seed=number))
+    tree = DraftTree.chain([1, 2, 3])
+    model.forward([ForwardInput(session, tree) for session in sessions])
+    assert isinstance(model, HybridModel)
+    rows = [each for memory in model.states._memories.values() for each in memory.rows]
+    for each in rows:
+        assert each.untyped_storage().nbytes() == each.numel() * each.element_size()
+    for session in sessions:
+        session.close()
+    assert model.states.used == set()
+    assert not model.states._memories
+    assert not model.states._tokens
+
+
+@pytest.mark.parametrize("family", SOME)
 def test_sequences_run_together_equal_each_alone(family: str) -> None:
     model, lengths = model_of(family), (3, 50, 1, 20)
     shared = [model.start() for _ in lengths]

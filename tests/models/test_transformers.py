@@ -17,9 +17,10 @@ from draftwood.engine import Decoding, Options, generate, generate_batch
 from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.methods import Method, build
 from draftwood.models.lean import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.models.transformers import MOST_SMALLER, TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
+from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
 from families import (
@@ -48,6 +49,18 @@ from families import (
 OTHERS = ("gemma2/lean", "mixtral/lean", "gemma2/native", "qwen3-experts/native")
 
 # One sequence
+
+
+def test_of_many_sets_of_layers_the_newest_are_kept() -> None:
+    model = TransformersModel(tiny_llama(0, layers=8))
+    with model.pool.lock:
+        first, *_ = made = [
+            model._without(frozenset(layer for layer in range(8) if bits >> layer & 1))
+            for bits in range(1, 100)
+        ]
+        assert len(model._smaller) == MOST_SMALLER
+        assert model._without(frozenset({0})) is not first
+        assert model._without(frozenset({0, 1, 5, 6})) is made[-1]
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *LEAN_PATHS])

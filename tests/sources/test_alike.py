@@ -142,6 +142,15 @@ def test_texts_are_those_of_plain_decoding(temperature: float) -> None:
     assert {"alike", "datastore"} <= Stats.of(steps).sources.keys()
 
 
+@pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+@pytest.mark.parametrize("way", [PythonMerger, NativeMerger])
+def test_states_of_another_width_are_refused(way: Any) -> None:
+    target = NativeModel(tiny_llama(0, layers=4))
+    request = DraftRequest(Sampling(), Rng(0), target.start())
+    with pytest.raises(ValueError, match=r"states of 6400 numbers, and the model's have \d+; make"):
+        way((Alike(2, 6400),), Estimator(), request)
+
+
 @pytest.mark.parametrize("settings", [{"layer": -1, "width": 8}, {"layer": 0, "width": 0}])
 def test_impossible_settings(settings: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be"):

@@ -145,8 +145,12 @@ def test_a_file_that_was_cut_short(path: Path) -> None:
 
 def test_a_file_that_was_changed(path: Path) -> None:
     whole = path.read_bytes()
-    for place in (len(whole) - 1, len(whole) - 60):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    changed = [
+        whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+        for place in (len(whole) - 1, len(whole) - 60)
+    ]
+    for each in (*changed, whole + b"??", whole.replace(b'"data_offsets"', b'"data_offsett"', 1)):
+        path.write_bytes(each)
         with pytest.raises(ValueError, match=r"was changed since it was built; build it again"):
             read_index(path)
     path.write_bytes(whole.replace(b"digest", b"digerr", 1))
@@ -157,6 +161,8 @@ def test_a_file_that_was_changed(path: Path) -> None:
 def test_files_that_are_none(path: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no datastore .* name another"):
         read_index(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="is a folder; name a datastore's file"):
+        read_index(tmp_path)
     other = tmp_path / "other.safetensors"
     save_file(load_file(path), other)
     text = tmp_path / "text"

@@ -79,6 +79,15 @@ def chat(
     learnt = drafter if methods.uses_drafter(method) else None
     texts = datastore if methods.uses_datastore(method) else None
     options.check_methods([method], needed, inexact, learnt, texts)
+    idle = {
+        "--draft-model": draft_model is not None and needed is None,
+        "--drafter": drafter is not None and learnt is None,
+        "--datastore": datastore is not None and texts is None,
+        "--overlap": overlap and not methods.drafts_ahead(method),
+    }
+    if any(idle.values()):
+        options_given = ", ".join(name for name, is_idle in idle.items() if is_idle)
+        notes().print(f"{method} does without {options_given}; a /method may use it", style="dim")
     weights = (model, draft_model, dtype, device, cache, drafter)
     loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
     interactive = sys.stdin.isatty()

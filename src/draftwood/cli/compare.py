@@ -160,6 +160,8 @@ def run(
 
 def _prompts(given: Sequence[str], file: Path | None) -> list[str]:
     prompts = [*given, *(_from_file(file) if file else [])]
+    if file is not None and not prompts:
+        raise ValueError(f"{file} holds no prompts; write one on each line")
     if not prompts:
         raise ValueError("there is nothing to compare; give at least one prompt, or --prompts-file")
     if any(not prompt.strip() for prompt in prompts):

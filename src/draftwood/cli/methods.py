@@ -75,6 +75,7 @@ def _print_table(rows: list[dict[str, object]]) -> None:
     console.print(parts)
     console.print()
     console.print(about)
-    console.print("Methods whose drafter is draft-model need --draft-model.", style="dim")
+    second = ", ".join(str(row["name"]) for row in rows if row["needs_draft_model"])
+    console.print(f"A second model, --draft-model, need: {second}.", style="dim")
     learnt = ", ".join(str(row["name"]) for row in rows if row["needs_drafter"])
     console.print(f"A trained drafter, --drafter, need: {learnt}.", style="dim")

@@ -72,12 +72,16 @@ class LayerSearch(Drafter):
     first: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.search not in PRICES:
+            raise ValueError(
+                "search is programme, as in CLaSp and KnapSpec, or swift, as in SWIFT, got"
+                f" {self.search!r}"
+            )
         known = self.ratio is None or 1 <= self.ratio <= MOST_RATIO
         if not 0.0 < self.share <= 0.9 or self.most < 0.0 or not known:
             raise ValueError(
-                "a set saves more than 0 and at most 0.9 of the layers, searches take no negative"
-                f" part, and an MLP costs 1 to 8 attentions, got {self.share}, {self.most} and"
-                f" {self.ratio}"
+                "share is above 0 and at most 0.9, most at least 0 and ratio from 1 to"
+                f" {MOST_RATIO}, got {self.share}, {self.most} and {self.ratio}"
             )
 
     @classmethod
@@ -117,6 +121,11 @@ class _LayerSearchSession(PartialSession):
         self.config, self.units = config, units
         self.left_out = units.evenly(config.share)
         if config.first is not None:
+            if len(config.first) != len(self.left_out):
+                raise ValueError(
+                    f"first says of each of {len(self.left_out)} parts of this model whether it is"
+                    f" left out, got {len(config.first)}"
+                )
             self.left_out = np.array(config.first)
         super().__init__(request, config.shape, units.layers(self.left_out), config.name)
         self.newest: list[int] = []

@@ -39,6 +39,9 @@ class LayerSkip(Drafter):
     skipped: frozenset[int]
     shape: Shape = field(default_factory=Widths)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "skipped", frozenset(self.skipped))
+
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
         require_depth(resources.target, cls.name)

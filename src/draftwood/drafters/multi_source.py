@@ -113,7 +113,7 @@ class WithShadow(MultiSource):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        require_ability(resources.target, "shadow", cls.name)
+        require_ability(resources.target, "shadow", "auto-shadow")
         plain = MultiSource.build(resources)
         assert isinstance(plain, MultiSource)
         shadow = ShadowSource.of(resources.target, plain.budget.seconds(1))

@@ -23,12 +23,15 @@ _DOING: dict[Ability, str] = {
     "halves": "can leave out attention and MLP of a layer apart from each other",
     "resume": "can stop a pass between two layers and go on later",
     "window": "can read only a part of the prefix",
-    "shadow": "runs natively with weights of more than 4 bits, which 4 bits can stand in for",
+    "shadow": "runs natively and keeps its weights in more than 4 bits",
     "ends": "gives its embedding and output head",
     "fork": "can fork a session",
 }
 _OTHERWISE = "use another model or method"
-_CURES: dict[Ability, str] = {"shadow": "load it with dtype bfloat16, or use another method"}
+_CURES: dict[Ability, str] = {
+    "shadow": "load it with dtype bfloat16, as other types may keep the 4 bits of its file, or use"
+    " another method"
+}
 
 
 @dataclass(frozen=True)

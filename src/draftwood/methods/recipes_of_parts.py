@@ -17,7 +17,7 @@ OF_PARTS = (
     Recipe(
         "layer-search",
         "the model without the parts of its layers that a search finds it misses least",
-        "Chen et al. 2025, arXiv:2505.24196; Xia et al. 2025, arXiv:2410.06916",
+        "CLaSp: Chen et al. 2025, arXiv:2505.24196; SWIFT: Xia et al. 2025, arXiv:2410.06916",
         LayerSearch,
         Widths((1, 1, 1)),
         Rejection(),

@@ -36,7 +36,10 @@ def recipe(method: str | Recipe) -> Recipe:
     recipes = known_parts().recipes
     if method in recipes:
         return recipes[method]
-    near = get_close_matches(method, recipes, n=3, cutoff=0.4)
+    near = [
+        *(name for name, each in recipes.items() if f"{method}:".lower() in each.source.lower()),
+        *get_close_matches(method, recipes, n=3, cutoff=0.75),
+    ] or get_close_matches(method, recipes, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(recipes)}"
     raise ValueError(f"there is no method {method!r}; {hint}")
 
@@ -97,7 +100,7 @@ def require(
     """Refuse methods that lack a part, and parts that none of them uses. Costs no weights.
 
     Args:
-        overlap: whether all are to draft while the target runs.
+        overlap: whether those that can are to draft while the target runs.
 
     Raises:
         ValueError: with what is wrong and how to mend it.
@@ -112,8 +115,8 @@ def require(
     if wanted:
         drafters = {each.name: each.drafter for each in wanted}
         resources.require(drafters, draft_model, shape, drafter, datastore)
-    for each in wanted if overlap else ():
-        resources.require_ahead(each.name, each.drafter)
+    if overlap and not any(each.drafter.drafts_ahead for each in wanted):
+        resources.require_ahead(wanted[0].name, wanted[0].drafter)
 
 
 def build(

@@ -29,7 +29,9 @@ class HybridModel(TransformersModel):
     multipliers stay the model's own.
 
     Tokens may be taken back one by one; where that reaches into the state, what is left of the text
-    is run again.
+    is run again, as Transformers runs a prompt. Where it clamps the time steps of prompts alone
+    (``time_step_limit`` of Zamba2 and Nemotron-H), tokens that were decoded then say something
+    slightly else.
 
     Args:
         hf_model: the model, in eval mode; it is not changed.

@@ -79,8 +79,13 @@ def read_index(path: Path) -> StoredIndex:
         FileNotFoundError: where there is none.
         ValueError: for a file that is none, of another version, cut short or changed.
     """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a datastore's file")
     if not path.is_file():
-        raise FileNotFoundError(f"there is no datastore {path}; {AGAIN}, or name another one")
+        raise FileNotFoundError(
+            f"there is no datastore {path}; make it with 'draftwood datastore build', or name"
+            " another one"
+        )
     try:
         read_header(path)
         with safe_open(path, "pt") as file:
@@ -88,7 +93,8 @@ def read_index(path: Path) -> StoredIndex:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError):
         if is_datastore(path):
-            raise ValueError(f"the datastore {path} was cut short; {AGAIN}") from None
+            what = "cut short" if _is_short(path) else "changed since it was built"
+            raise ValueError(f"the datastore {path} was {what}; {AGAIN}") from None
         raise ValueError(f"{path} is no datastore of draftwood; {AGAIN}") from None
     says = _said(path, metadata)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
@@ -102,6 +108,18 @@ def is_datastore(path: Path) -> bool:
     """Whether a file begins as datastores do, whole or not."""
     with path.open("rb") as file:
         return FORMAT.encode() in file.read(4096)
+
+
+def _is_short(path: Path) -> bool:
+    """Whether there is less of the file than its header says."""
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    try:
+        told = json.loads(whole[8 : 8 + length])
+        ends = [each["data_offsets"][1] for name, each in told.items() if name != "__metadata__"]
+    except (ValueError, TypeError, KeyError):
+        return len(whole) < 8 + length
+    return len(whole) < 8 + length + max(ends, default=0)
 
 
 def _said(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
