@@ -37,7 +37,7 @@ def recipe(method: str | Recipe) -> Recipe:
     if method in recipes:
         return recipes[method]
     near = [
-        *(name for name, each in recipes.items() if f"{method}:".lower() in each.source.lower()),
+        *(name for name, each in recipes.items() if f"{method}: ".lower() in each.source.lower()),
         *get_close_matches(method, recipes, n=3, cutoff=0.75),
     ] or get_close_matches(method, recipes, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(recipes)}"

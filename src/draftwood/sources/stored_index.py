@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from draftwood.sources.token_index import TokenIndex
 from draftwood.storage.atomic import explain_write_errors, write_file
-from draftwood.storage.safetensors import read_header
+from draftwood.storage.safetensors import is_cut_short, read_header
 
 FORMAT, VERSION = "draftwood-datastore", 1
 AGAIN = "build it again with 'draftwood datastore build'"
@@ -93,7 +93,7 @@ def read_index(path: Path) -> StoredIndex:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError):
         if is_datastore(path):
-            what = "cut short" if _is_short(path) else "changed since it was built"
+            what = "cut short" if is_cut_short(path) else "changed since it was built"
             raise ValueError(f"the datastore {path} was {what}; {AGAIN}") from None
         raise ValueError(f"{path} is no datastore of draftwood; {AGAIN}") from None
     says = _said(path, metadata)
@@ -108,18 +108,6 @@ def is_datastore(path: Path) -> bool:
     """Whether a file begins as datastores do, whole or not."""
     with path.open("rb") as file:
         return FORMAT.encode() in file.read(4096)
-
-
-def _is_short(path: Path) -> bool:
-    """Whether there is less of the file than its header says."""
-    whole = path.read_bytes()
-    length = int.from_bytes(whole[:8], "little")
-    try:
-        told = json.loads(whole[8 : 8 + length])
-        ends = [each["data_offsets"][1] for name, each in told.items() if name != "__metadata__"]
-    except (ValueError, TypeError, KeyError):
-        return len(whole) < 8 + length
-    return len(whole) < 8 + length + max(ends, default=0)
 
 
 def _said(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -13,19 +13,38 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
     """
     size = path.stat().st_size
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= size - 8:
-                raise ValueError("the header is longer than the file")
-            header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        promised = (
-            8 + length + max((each["data_offsets"][1] for each in header.values()), default=0)
-        )
+        header, promised = _told(path)
         if promised != size:
             raise ValueError(f"{size} bytes came, {promised} were promised")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _UNREADABLE as error:
         raise ValueError(
             f"{path} is not a whole safetensors file ({error}); fetch the file again"
         ) from None
     return header
+
+
+def is_cut_short(path: Path) -> bool:
+    """Whether there is less of a file than it promises; False where it promises nothing."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if int.from_bytes(file.read(8), "little") > size - 8:
+            return True
+    try:
+        return size < _told(path)[1]
+    except _UNREADABLE:
+        return False
+
+
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
+
+
+def _told(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
+    """The header, and how many bytes the file has by it."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length <= path.stat().st_size - 8:
+            raise ValueError("the header is longer than the file")
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    end = max((each["data_offsets"][1] for each in header.values()), default=0)
+    return header, 8 + length + end

@@ -57,8 +57,10 @@ class RecurrentPool(CachePool):
     def _tidy(self) -> None:
         super()._tidy()
         used = self.used
-        for slot in [slot for slot in self._memories if slot not in used]:
-            del self._memories[slot], self._tokens[slot]
+        for slot in list(self._memories):  # the collector may come in the midst of it
+            if slot not in used:
+                self._memories.pop(slot, None)
+                self._tokens.pop(slot, None)
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         return super().layer(self._numbers[index])
