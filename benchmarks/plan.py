@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.common.json_lines import RESULTS, read
 from draftwood.costs.curve import LENGTH, Curve
 from draftwood.costs.machine import NATIVE_ATTENTION, Machine, machine_of
 from draftwood.costs.plan import DraftSource, Planner, Traffic, head_of
 from draftwood.interfaces.size import ModelSize
 
-RESULTS = Path(__file__).with_name("results")
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 BEGIN, END = "<!-- checks -->\n", "<!-- end -->\n"
 TOLERANCE = 0.10  # of predicted T(n)/T(1)
@@ -71,8 +71,7 @@ def stored_curves() -> dict[str, dict[str, Curve]]:
     for model, found in json.loads((RESULTS / "int8-curves.json").read_text()).items():
         runs["tune"][model] = Curve(tuple(found["nodes"]), tuple(found["seconds"]))
     times: dict[str, dict[int, float]] = {}
-    for line in (RESULTS / "cost" / "records.jsonl").read_text().splitlines():
-        record = json.loads(line)
+    for record in read(RESULTS / "cost" / "records.jsonl"):
         if record["method"] == "int8" and record["prompt"] == "128 tokens":
             by_nodes = times.setdefault(record["model"], {})
             by_nodes[record["nodes"]] = record["stats"]["milliseconds"] / 1e3
@@ -85,8 +84,7 @@ def attention_share() -> float:
     what one of eight rows takes longer than one row alone.
     """
     times: dict[tuple[int, int], float] = {}
-    for line in (RESULTS / "growth" / "records.jsonl").read_text().splitlines():
-        record = json.loads(line)
+    for record in read(RESULTS / "growth" / "records.jsonl"):
         if record["method"] == "int8":
             tokens = int(record["prompt"].split()[0])
             times[tokens, record["nodes"]] = record["stats"]["milliseconds"] / 1e3

@@ -1,4 +1,4 @@
-"""Records as lines of JSON."""
+"""Records as lines of JSON, and the folder they lie in."""
 
 import json
 from collections.abc import Mapping

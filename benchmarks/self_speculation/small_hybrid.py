@@ -1,7 +1,7 @@
 """Trees and chains on a small hybrid of state-space layers and attention, trained on stories.
 
 The target has six state-space layers and two of attention, its draft model one of each. Both are
-trained here from the beginning on stories that stories-15m writes, which takes most of an hour, and
+trained here from the beginning on stories that stories-15m writes, which takes an hour, and
 kept in draftwood's folder. Drafts are judged on stories that people collected.
 """
 
