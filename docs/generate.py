@@ -300,7 +300,17 @@ def pages() -> dict[Path, str]:
         docs / "results.md": results_page(),
     }
     parts = (ROOT / "README.md", docs / "findings.md", docs / "self-speculation.md")
-    return found | {path: filled(path) for path in parts}
+    listings = ROOT / "src" / "draftwood" / "methods" / "listings.json"
+    return found | {path: filled(path) for path in parts} | {listings: method_listings()}
+
+
+def method_listings() -> str:
+    """What draftwood's own methods say of themselves, for those who do without their parts."""
+    from draftwood.methods import Listing
+    from draftwood.methods.recipes import RECIPES
+
+    rows = [json.dumps(Listing.of(recipe).as_json()) for recipe in RECIPES]
+    return "[\n" + ",\n".join(rows) + "\n]\n"
 
 
 def _printed(command: list[str]) -> str:
