@@ -222,7 +222,7 @@ def files_without_a_part(folder: Path, protocol: str) -> list[str]:
 
 # what the methods of an axis have in common
 HELPERS = {
-    *("__init__", "base", "resources", "lazy_resources", "resting", "optimal"),
+    *("__init__", "base", "resources", "lazy_resources", "resting", "optimal", "best_tree"),
     *("draft_vocabulary", "head_rows", "partial", "layer_sets"),
 }
 

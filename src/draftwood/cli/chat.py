@@ -88,6 +88,7 @@ def chat(
     if any(idle.values()):
         options_given = ", ".join(name for name, is_idle in idle.items() if is_idle)
         notes().print(f"{method} does without {options_given}; a /method may use it", style="dim")
+    options.check_decoding(decoding)
     weights = (model, draft_model, dtype, device, cache, drafter)
     loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
     interactive = sys.stdin.isatty()

@@ -100,6 +100,7 @@ def compare(
     """
     wanted = _prompts(prompts, prompts_file)
     options.check_methods(methods, draft_model, inexact, drafter, datastore, overlap)
+    options.check_decoding(decoding)
     weights = (model, draft_model, dtype, device, cache, drafter)
     loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
     models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}

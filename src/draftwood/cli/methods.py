@@ -9,7 +9,7 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output
 
 if TYPE_CHECKING:
-    from draftwood.methods import Recipe
+    from draftwood.methods.listings import Named
 
 
 @click.command(short_help="List the methods and where they come from.")
@@ -25,29 +25,30 @@ def methods(as_json: bool) -> None:
     """
     from draftwood import methods as all_methods
 
-    described = [describe(recipe) for recipe in all_methods.known().values()]
+    described = [describe(method) for method in all_methods.listings().values()]
     if as_json:
         click.echo(json.dumps(described))
     else:
         _print_table(described)
 
 
-def describe(recipe: "Recipe") -> dict[str, object]:
-    """A recipe in the form that ``--json`` prints."""
+def describe(method: "Named") -> dict[str, object]:
+    """A method in the form that ``--json`` prints."""
     from draftwood import methods
 
+    found = methods.listing(method)
     return {
-        "name": recipe.name,
-        "drafter": recipe.drafter.name,
-        "shape": None if recipe.shape is None else recipe.shape.name,
-        "nodes": None if recipe.shape is None else recipe.shape.nodes,
-        "verifier": recipe.verifier.name,
-        "lossless": recipe.lossless,
-        "promise": recipe.promise,
-        "needs_draft_model": methods.needs_draft_model(recipe),
-        "needs_drafter": methods.needs_drafter(recipe),
-        "summary": recipe.summary,
-        "source": recipe.source,
+        "name": found.name,
+        "drafter": found.drafter,
+        "shape": found.shape,
+        "nodes": found.nodes,
+        "verifier": found.verifier,
+        "lossless": found.lossless,
+        "promise": found.promise,
+        "needs_draft_model": methods.needs_draft_model(found),
+        "needs_drafter": methods.needs_drafter(found),
+        "summary": found.summary,
+        "source": found.source,
     }
 
 

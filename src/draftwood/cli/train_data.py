@@ -170,13 +170,14 @@ def data(
       draftwood train data my-data --tokens 1m
       draftwood train data my-data --prompts mine.jsonl --sets "" --states recomputed
     """
+    _refuse_early(chosen)
+    options.check_weights(model, dtype=dtype, device=device)
     import torch
 
     import draftwood
 
     if threads is not None:
         torch.set_num_threads(threads)
-    _refuse_early(chosen)
     lm = draftwood.load(model, method="plain", dtype=dtype, device=device)
     maker = _maker(folder, lm, chosen)
     if not as_json:

@@ -7,28 +7,39 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from draftwood.heads.kinds import KINDS, config_of, described
+from draftwood.heads.places import (
+    CONFIG,
+    WEIGHTS,
+    folder_of,
+    named,
+    require_folder,
+    shipped,
+)
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 
-__all__ = ["StoredHead", "TargetMark", "TrainedHead", "load", "open_folder", "save"]
+__all__ = [
+    "StoredHead",
+    "TargetMark",
+    "TrainedHead",
+    "folder_of",
+    "load",
+    "named",
+    "open_folder",
+    "save",
+    "shipped",
+]
 
 FORMAT, VERSION = "draftwood-drafter", 1
-CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
-SHIPPED = Path(__file__).parents[1] / "shipped"
-"""Drafters that come with draftwood, a folder each."""
-
-Named = TypeVar("Named")
-
-LEFT_OUT = "none"
-"""In the place of a drafter's name: there shall be none, not even one that comes with draftwood."""
+CARD = "card.md"
 
 DRAFT_TOKENS = "draft_tokens"
 """Name among the weights of the tokens that are drafted."""
@@ -116,16 +127,6 @@ def load(folder: str | Path) -> TrainedHead:
     return open_folder(folder).read()
 
 
-def shipped() -> list[str]:
-    """Names of the drafters that come with draftwood."""
-    return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))
-
-
-def named(drafter: Named) -> Named | None:
-    """A drafter as it is given; None for ``LEFT_OUT``."""
-    return None if drafter == LEFT_OUT else drafter
-
-
 def shipped_for(model: Model, kind: str) -> TrainedHead | None:
     """The drafter of this kind that comes with draftwood for a model, however its weights are
     stored; None where there is none.
@@ -134,7 +135,7 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
     """
     sizes = (model.vocab_size, model.hidden_size, model.layers)
     for name in shipped():
-        says = _says(SHIPPED / name / CONFIG)
+        says = _says(folder_of(name) / CONFIG)
         mark = _mark(says["target"])
         if says["kind"] != kind or (mark.vocab_size, mark.hidden_size, mark.layers) != sizes:
             continue
@@ -146,12 +147,6 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
     return None
 
 
-def folder_of(name: str | Path) -> Path:
-    """A path as it is, or the folder of a drafter that comes with draftwood."""
-    path = Path(name)
-    return SHIPPED / path if not path.exists() and str(name) in shipped() else path
-
-
 def open_folder(folder: str | Path) -> StoredHead:
     """What a folder says of its drafter; reads no weights.
 
@@ -161,15 +156,7 @@ def open_folder(folder: str | Path) -> StoredHead:
     Raises:
         ValueError: as ``load``, as far as can be seen without weights.
     """
-    folder = folder_of(folder)
-    if not folder.is_dir():
-        raise ValueError(
-            f"there is no drafter's folder {folder}; name one with {CONFIG} in it, or one of"
-            f" draftwood's own: {', '.join(shipped())}"
-        )
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder} has no {name}, so it is no whole drafter; copy it again")
+    folder = require_folder(folder)
     says = _says(folder / CONFIG)
     try:
         config = config_of(says["kind"], says["head"])

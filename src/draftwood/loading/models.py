@@ -13,12 +13,13 @@ from transformers import PreTrainedTokenizerBase
 from draftwood.interfaces.model import Model
 from draftwood.loading import hub, mxfp4, packed
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
+from draftwood.loading.names import require_cache
 from draftwood.loading.origin import quantisation
 from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.decoder import why_not_lean
 from draftwood.models.lean import LeanModel
-from draftwood.models.native import NativeModel, Products, has_int8, require_int8
-from draftwood.native.cache_types import CACHES, CacheType
+from draftwood.models.native import NativeModel, has_int8, require_int8
+from draftwood.native.formats import CacheType, Products
 from draftwood.native.library import CompilerError, available, library
 from draftwood.storage.progress import progress, quiet_transformers
 
@@ -143,11 +144,7 @@ def load_format(name: str, format: str, device: str | torch.device | None = None
 def _cache_of(cache: str | None, place: torch.device) -> CacheType | None:
     if cache is None:
         return None
-    if cache not in CACHES:
-        raise ValueError(
-            f"cache is {' or '.join(CACHES)}, or left out for keys and values in floats, not"
-            f" {cache!r}"
-        )
+    require_cache(cache)
     found = cast(CacheType, cache)
     if place.type != "cpu":
         raise ValueError(_cache_on_native_path(found, f"that runs on CPUs, not on {place.type}"))

@@ -23,8 +23,8 @@ from transformers import PreTrainedTokenizerBase
 from draftwood.loading import mxfp4, skeleton
 from draftwood.loading.folders import check_folder, understood
 from draftwood.models.decoder import Projection, why_other_shape
-from draftwood.models.native import NativeModel, Products
-from draftwood.native.cache_types import CacheType
+from draftwood.models.native import NativeModel
+from draftwood.native.formats import CacheType, Products
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home

@@ -6,7 +6,7 @@ What they say of themselves costs nothing; their parts are imported when they ar
 from typing import TYPE_CHECKING
 
 from draftwood.lazy import importer
-from draftwood.methods.listings import Listing, listing, listings
+from draftwood.methods.listings import Listing, listing, listings, lossless_names
 from draftwood.methods.needs import (
     drafts_ahead,
     lacking,
@@ -46,6 +46,7 @@ __all__ = [
     "lacking",
     "listing",
     "listings",
+    "lossless_names",
     "needs_draft_model",
     "needs_drafter",
     "needs_layers",

@@ -90,6 +90,11 @@ def listings() -> dict[str, Listing]:
     return {name: Listing.of(recipe) for name, recipe in known_parts().recipes.items()}
 
 
+def lossless_names() -> list[str]:
+    """Every method that claims to leave the text alone, plain decoding left out."""
+    return [each.name for each in listings().values() if each.lossless and each.name != "plain"]
+
+
 def listing(method: Named) -> Listing:
     """What a method says of itself; draftwood's own are not imported for it.
 

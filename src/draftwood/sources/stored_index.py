@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 
 from draftwood.sources.token_index import TokenIndex
 from draftwood.storage.atomic import explain_write_errors, write_file
+from draftwood.storage.datastores import require_datastore
 from draftwood.storage.safetensors import is_cut_short, read_header
 
 FORMAT, VERSION = "draftwood-datastore", 1
@@ -79,13 +80,7 @@ def read_index(path: Path) -> StoredIndex:
         FileNotFoundError: where there is none.
         ValueError: for a file that is none, of another version, cut short or changed.
     """
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; name a datastore's file")
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no datastore {path}; make it with 'draftwood datastore build', or name"
-            " another one"
-        )
+    require_datastore(path)
     try:
         read_header(path)
         with safe_open(path, "pt") as file:

@@ -34,6 +34,7 @@ from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_index import StoredIndex
 from draftwood.sources.stored_prior import StoredPrior
+from draftwood.text.arguments import require_weights
 from draftwood.text.builder import StopStrings
 from draftwood.text.datastore import datastore_for, open_datastore
 from draftwood.text.prompts import (
@@ -47,7 +48,7 @@ from draftwood.text.prompts import (
     usual_text,
 )
 from draftwood.text.stream import Generation, Stream
-from draftwood.validation import require_flag, require_whole, stop_strings
+from draftwood.validation import require_flag, require_one_grammar, require_whole, stop_strings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -260,10 +261,9 @@ class LanguageModel(InProcess):
     def _constraint(
         self, json_schema: Mapping[str, Any] | str | None, grammar: Constraint | str | None
     ) -> Constraint | None:
+        require_one_grammar(json_schema, grammar)
         if json_schema is None:
             return self.grammars.lark(grammar) if isinstance(grammar, str) else grammar
-        if grammar is not None:
-            raise ValueError("a text has a json_schema or a grammar, not both; leave one out")
         return self.grammars.json_schema(json_schema)
 
     @overload
@@ -377,6 +377,7 @@ def load(
     given = named(drafter)
     parts = given is not None, datastore is not None, overlap_of(overlap) is not None
     methods.require([method], draft_model is not None, None, *parts)
+    require_weights((model, draft_model), drafter, datastore, dtype, device, cache)
     stored = None if given is None else _opened(given)
     texts = open_datastore(datastore)
     plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
