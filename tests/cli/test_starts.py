@@ -1,4 +1,4 @@
-"""Refusals, help and arithmetic come before PyTorch does, and Ctrl-C is heard from the first moment."""
+"""Refusals, help and arithmetic come before PyTorch; Ctrl-C is heard from the first moment on."""
 
 import os
 import re
