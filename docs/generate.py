@@ -12,7 +12,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import cache, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from draftwood.bench.report.reading import MeasuredRun
 
 END = "<!-- end -->\n"
+STATED = "head"  # the run whose figures of `auto` stand in front and in the table of methods
 
 
 def methods_page() -> str:
@@ -166,17 +167,15 @@ def identity() -> str:
 
 
 def headlines() -> str:
-    """What stands in front: figures of the runs in ``benchmarks/results``, decoding alone and end
-    to end.
+    """What stands in front: figures of the runs in ``benchmarks/results`` at clean commits, whole
+    requests and decoding alone.
     """
     from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
 
-    runs = {name: measured(name) for name in ("head", "tinyllama", "peers")}
     sentences = [
-        *speed_sentences(runs["head"], "auto"),
-        *speed_sentences(runs["tinyllama"], "auto"),
-        peer_sentence(runs["peers"], "auto"),
-        quality_sentence(measured("quality")),
+        *(each for name in (STATED, "tinyllama") for each in told(name, speed_sentences, "auto")),
+        *told("peers", lambda run: [peer_sentence(run, "auto")]),
+        *told("quality", lambda run: [quality_sentence(run)]),
         (
             "**Nothing here has run on a GPU.** The CUDA path is tested on CPUs, except for"
             " recording its graphs."
@@ -185,8 +184,16 @@ def headlines() -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
+def told(name: str, sentences: Callable[..., list[str]], *more: str) -> list[str]:
+    """Sentences about a run in ``benchmarks/results``, none where no clean commit measured it."""
+    run = measured(name)
+    return [] if run is None else sentences(run, *more)
+
+
 def table_of_methods() -> str:
-    """Methods that a run in ``benchmarks/results`` measured, and the names of the others."""
+    """Methods that a run in ``benchmarks/results`` measured at a clean commit, and the names of the
+    others.
+    """
     from draftwood.bench.plan.protocols import PROTOCOLS
     from draftwood.bench.records.files import RUN
     from draftwood.bench.report.methods_table import methods_table, unmeasured
@@ -194,17 +201,24 @@ def table_of_methods() -> str:
     found = [
         measured(path.parent.name) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))
     ]
-    runs = [each for each in found if each.run.protocol in PROTOCOLS]
+    runs = [each for each in found if each is not None and each.run.protocol in PROTOCOLS]
+    stated = measured(STATED)
+    table = methods_table(runs, {} if stated is None else {"auto": stated})
     others = ", ".join(f"`{name}`" for name in unmeasured(runs))
-    return f"{methods_table(runs).markdown()}\n\nNot measured yet: {others}."
+    return f"{table.markdown()}\n\nWithout a record of a clean commit: {others}."
 
 
 @cache
-def measured(name: str) -> "MeasuredRun":
-    """A run in ``benchmarks/results``."""
-    from draftwood.bench.report.reading import read
+def measured(name: str) -> "MeasuredRun | None":
+    """A run in ``benchmarks/results`` as far as its commits hold what was measured."""
+    from draftwood.bench.records.files import RUN, read_clean
+    from draftwood.bench.report.reading import MeasuredRun
 
-    return read(BENCHMARKS / "results" / name)
+    folder = BENCHMARKS / "results" / name
+    if not (folder / RUN).is_file():
+        return None
+    run, records = read_clean(folder)
+    return MeasuredRun(folder, run, records, {}) if records else None
 
 
 def filled(path: Path) -> str:
