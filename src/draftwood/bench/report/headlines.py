@@ -3,6 +3,7 @@
 Whole requests and decoding alone, beside peers, and what 8 bits cost.
 """
 
+from draftwood.bench.plan.protocols import listed
 from draftwood.bench.records.figures import figures
 from draftwood.bench.records.statistics import Summary, summaries
 from draftwood.bench.report.reading import MeasuredRun
@@ -35,6 +36,33 @@ def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
             f" {each.speed_up_end_to_end} times as fast as plain decoding; decoding alone is"
             f" {each.speed_up} times as fast{same}."
         )
+    return sentences
+
+
+def method_sentences(measured: MeasuredRun) -> list[str]:
+    """Which methods of a run gain over whole requests, and that tokens per run are not speed."""
+    sentences = []
+    for temperature in temperatures(measured.records):
+        found = [each for each in _summaries(measured, temperature) if each.speed_up_end_to_end]
+        gains = {each.method: each.speed_up_end_to_end for each in found}
+        groups = {
+            "faster than plain decoding": [n for n, gain in gains.items() if gain and gain.low > 1],
+            "slower": [n for n, gain in gains.items() if gain and gain.high < 1],
+        }
+        groups["level"] = [n for n in gains if not any(n in group for group in groups.values())]
+        told = [
+            f"{word} {listed([f'`{name}` ({gains[name]})' for name in names])}"
+            for word, names in groups.items()
+            if names
+        ]
+        sentences.append(f"**Whole requests, {_sampled(temperature)}:** {'; '.join(told)}.")
+        if known := [each for each in found if each.block_efficiency]:
+            most = max(known, key=lambda each: each.block_efficiency.value)
+            sentences.append(
+                f"**Most tokens per run, {_sampled(temperature)}:** `{most.method}`,"
+                f" {most.block_efficiency}, at {gains[most.method]} times the speed of plain"
+                " decoding."
+            )
     return sentences
 
 
