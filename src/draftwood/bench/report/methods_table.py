@@ -29,16 +29,26 @@ def methods_table(
 
     rows = []
     for name, recipe in methods.known().items():
-        measured = [run for run in runs if any(record.method == name for record in run.records)]
-        if name == "plain" or not measured:
+        measured = None if name == "plain" else representative(name, runs, stated)
+        if measured is None:
             continue
-        most = max(measured, key=lambda run: len({record.method for record in run.records}))
-        found = _rows(name, (stated or {}).get(name, most))
+        found = _rows(name, measured)
         summaries = [recipe.summary, *[""] * (len(found) - 1)]
         rows += [
             (f"`{name}`", summary, *row) for summary, row in zip(summaries, found, strict=True)
         ]
     return Table("methods", HEAD, tuple(rows))
+
+
+def representative(
+    name: str, runs: Sequence[MeasuredRun], stated: Mapping[str, MeasuredRun] | None = None
+) -> MeasuredRun | None:
+    """The run that a method is shown with; None where no run measured it."""
+    measured = [run for run in runs if any(record.method == name for record in run.records)]
+    if not measured:
+        return None
+    most = max(measured, key=lambda run: len({record.method for record in run.records}))
+    return (stated or {}).get(name, most)
 
 
 def unmeasured(runs: Sequence[MeasuredRun]) -> list[str]:
