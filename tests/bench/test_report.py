@@ -11,7 +11,12 @@ from draftwood.bench.records.notes import notes
 from draftwood.bench.records.statistics import pooled
 from draftwood.bench.report import trees
 from draftwood.bench.report.findings import accepted, findings, per_token
-from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
+from draftwood.bench.report.headlines import (
+    method_sentences,
+    peer_sentence,
+    quality_sentence,
+    speed_sentences,
+)
 from draftwood.bench.report.methods_table import methods_table, unmeasured
 from draftwood.bench.report.overview import chosen, facts, overview
 from draftwood.bench.report.page import headline, page
@@ -210,6 +215,18 @@ def test_a_method_stands_with_the_run_that_is_stated_for_it() -> None:
         ("`auto`", "stated"),
         ("`lookup`", "tiny"),
     ]
+
+
+def test_sentences_on_methods_tell_gains_from_losses_and_tokens_from_speed() -> None:
+    """Whole requests take `runs / 10 + 0.5` seconds here, whatever they emit."""
+    many = [record("recycling", prompt, runs=2, seconds_end_to_end=9.0) for prompt in "123"]
+    level = [record("lookup", prompt, runs=10) for prompt in "123"]
+    gains, most = method_sentences(measured([*PLAIN, *AUTO, *many, *level]))
+    faster, slower, same = gains.removeprefix("**Whole requests, greedy:** ").split("; ")
+    assert faster.startswith("faster than plain decoding `auto` (1.67 [")
+    assert slower.startswith("slower `recycling` (0.17 [")
+    assert same == "level `lookup` (1.00 [1.00, 1.00])."
+    assert "greedy:** `recycling`, 5.00 [5.00, 5.00], at 0.17 [" in most
 
 
 def test_figures_in_front_tell_whole_requests_too() -> None:

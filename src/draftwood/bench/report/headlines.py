@@ -56,12 +56,11 @@ def method_sentences(measured: MeasuredRun) -> list[str]:
             if names
         ]
         sentences.append(f"**Whole requests, {_sampled(temperature)}:** {'; '.join(told)}.")
-        if known := [each for each in found if each.block_efficiency]:
-            most = max(known, key=lambda each: each.block_efficiency.value)
+        if known := [(each, each.block_efficiency) for each in found if each.block_efficiency]:
+            most, tokens = max(known, key=lambda pair: pair[1].value)
             sentences.append(
-                f"**Most tokens per run, {_sampled(temperature)}:** `{most.method}`,"
-                f" {most.block_efficiency}, at {gains[most.method]} times the speed of plain"
-                " decoding."
+                f"**Most tokens per run, {_sampled(temperature)}:** `{most.method}`, {tokens}, at"
+                f" {gains[most.method]} times the speed of plain decoding."
             )
     return sentences
 
