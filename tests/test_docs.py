@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -114,3 +115,19 @@ def test_readme_commands_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for name in re.findall(r"^make ([\w-]+)", (ROOT / "README.md").read_text(), flags=re.M):
         assert f"\n{name}:" in makefile
+
+
+def test_pages_tell_figures_of_clean_commits_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for commit, told in (("abc", True), ("abc-dirty", False), (None, False)):
+        folder = tmp_path / str(commit) / "results" / "head"
+        shutil.copytree(ROOT / "benchmarks" / "results" / "head", folder)
+        description = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**description, "commit": commit}))
+        module = generator()
+        monkeypatch.setattr(module, "BENCHMARKS", tmp_path / str(commit))
+        assert ("`auto` answers whole requests" in module.headlines()) == told
+        assert ("| `auto` |" in module.table_of_methods()) == told
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    assert not [path.name for path in pages if re.search(r"[0-9a-f]{7,}-dirty", path.read_text())]

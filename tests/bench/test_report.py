@@ -11,7 +11,12 @@ from draftwood.bench.records.notes import notes
 from draftwood.bench.records.statistics import pooled
 from draftwood.bench.report import trees
 from draftwood.bench.report.findings import accepted, findings, per_token
-from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
+from draftwood.bench.report.headlines import (
+    method_sentences,
+    peer_sentence,
+    quality_sentence,
+    speed_sentences,
+)
 from draftwood.bench.report.methods_table import methods_table, unmeasured
 from draftwood.bench.report.overview import chosen, facts, overview
 from draftwood.bench.report.page import headline, page
@@ -180,7 +185,7 @@ def test_the_table_of_methods_names_every_method_and_where_it_was_measured() -> 
     table = methods_table([measured([*PLAIN, *AUTO])])
     (row,) = table.rows  # plain decoding has none
     assert (row[0], row[2], row[6]) == ("`auto`", "0", "3/3")
-    assert (row[4][:4], row[5][:4]) == ("2.50", "1.67")
+    assert (row[4][:4], row[5][:4]) == ("1.67", "2.50")
     assert row[7] == "tiny, float32, 3 prompts of built-in"
     assert "rsd-s" in unmeasured([measured([*PLAIN, *AUTO])])
 
@@ -201,6 +206,29 @@ def test_a_method_stands_once_for_each_setting() -> None:
     ]
 
 
+def test_a_method_stands_with_the_run_that_is_stated_for_it() -> None:
+    """The table and the sentences above it would else tell two figures of one method."""
+    lookup = [record("lookup", prompt, runs=6) for prompt in "123"]
+    stated, most = measured([*PLAIN, *AUTO], model="stated"), measured([*PLAIN, *AUTO, *lookup])
+    rows = methods_table([most, stated], {"auto": stated}).rows
+    assert [(row[0], row[7].split(",")[0]) for row in rows] == [
+        ("`auto`", "stated"),
+        ("`lookup`", "tiny"),
+    ]
+
+
+def test_sentences_on_methods_tell_gains_from_losses_and_tokens_from_speed() -> None:
+    """Whole requests take `runs / 10 + 0.5` seconds here, whatever they emit."""
+    many = [record("recycling", prompt, runs=2, seconds_end_to_end=9.0) for prompt in "123"]
+    level = [record("lookup", prompt, runs=10) for prompt in "123"]
+    gains, most = method_sentences(measured([*PLAIN, *AUTO, *many, *level]))
+    faster, slower, same = gains.removeprefix("**Whole requests, greedy:** ").split("; ")
+    assert faster.startswith("faster than plain decoding `auto` (1.67 [")
+    assert slower.startswith("slower `recycling` (0.17 [")
+    assert same == "level `lookup` (1.00 [1.00, 1.00])."
+    assert "greedy:** `recycling`, 5.00 [5.00, 5.00], at 0.17 [" in most
+
+
 def test_figures_in_front_tell_whole_requests_too() -> None:
     speeds = {"peer:slow": (4, 0.1), "peer:quick": (2, 3.0)}
     peers = [
@@ -212,14 +240,14 @@ def test_figures_in_front_tell_whole_requests_too() -> None:
     ]
     found = measured([*PLAIN, *AUTO, *peers], hardware={"device": "fake", "cores": 2})
     (speed,) = speed_sentences(found, "auto")
-    assert "`auto` decodes 2.50 [" in speed
-    assert "run 1.67 [" in speed
+    assert "`auto` answers whole requests, prompt included, 1.67 [" in speed
+    assert speed.index("decoding alone is 2.50 [") > speed.index("1.67 [")
     beside = peer_sentence(found, "auto")  # who decodes fastest is not who answers fastest
     assert (
-        "0.5 times the tokens per second of the fastest peer, quick with plain (27 against 50)"
+        "0.1 times the tokens per second of the fastest peer, slow with plain (13 against 110)"
         in beside
     )
-    assert "end to end 0.1 times (13 against 110) (slow with plain)" in beside
+    assert "decoding alone 0.5 times (27 against 50, quick with plain)" in beside
     with pytest.raises(ValueError, match="no speeds of peers"):
         peer_sentence(measured([*PLAIN, *AUTO]), "auto")
     shares = {"int8": 0.9646, "bfloat16": 0.993}

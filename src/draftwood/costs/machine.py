@@ -20,7 +20,7 @@ PEAK_BANDWIDTH, PEAK_COMPUTE = 0.8, 0.7
 NATIVE_ATTENTION = 0.25
 """Share of the compute of integer products that attention, in bfloat16, reaches on CPUs in C++.
 
-From passes behind 128 and 8,000 tokens, benchmarks/results/growth.
+From passes behind 128 and 8,000 tokens, benchmarks/results/int8-curves.json.
 """
 
 
@@ -209,7 +209,7 @@ GPUS = {
 }
 MACHINES = {
     **{name: _gpu(name, *sheet) for name, sheet in GPUS.items()},
-    # fitted to TinyLlama-1.1B's curve in int8, benchmarks/results/tinyllama
+    # fitted to TinyLlama-1.1B's curve in int8, benchmarks/results/int8-curves.json
     "epyc-2-cores": Machine("epyc-2-cores", 31.2e9, 582e9, 1.73, attention=NATIVE_ATTENTION),
 }
 """Hardware by name."""

@@ -117,8 +117,12 @@ def category_table(records: Sequence[Record], run: RunInfo, temperature: float) 
                 shown.append(f"({each.block_efficiency.value:.2f})")
             cells.append(" ".join(filter(None, shown)))
         rows.append((name_of(next(iter(of_cell.values()))), *cells))
-    title = f"T = {temperature:g}, by category: speed-up (tokens per run)"
-    return Table(title, ("method", *categories), tuple(rows))
+    title = f"T = {temperature:g}, by category of n prompts: speed-up (tokens per run)"
+    counts = (
+        len({record.prompt for record in here if record.category == each}) for each in categories
+    )
+    heads = (f"{each} (n = {count})" for each, count in zip(categories, counts, strict=True))
+    return Table(title, ("method", *heads), tuple(rows))
 
 
 def rsd_tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
