@@ -1,5 +1,5 @@
-"""Writes the generated pages: methods, models, Transformers' options, results, and README's table
-of methods.
+"""Writes the generated pages: methods, models, Transformers' options, results, README's table of
+methods, and the speeds that the package tells of its methods.
 
 A test checks that they are current.
 
@@ -187,16 +187,30 @@ def headlines() -> str:
 
 def table_of_methods() -> str:
     """Methods that a run in ``benchmarks/results`` measured, and the names of the others."""
+    from draftwood.bench.report.methods_table import methods_table, unmeasured
+
+    others = ", ".join(f"`{name}`" for name in unmeasured(runs_of_methods()))
+    return f"{methods_table(runs_of_methods()).markdown()}\n\nNot measured yet: {others}."
+
+
+def speeds_in_the_package() -> str:
+    """What `draftwood methods` tells of speeds, from the same runs."""
+    from draftwood.bench.report.methods_table import measured_speeds
+    from draftwood.methods.measured import as_text
+
+    return as_text(measured_speeds(runs_of_methods()))
+
+
+@cache
+def runs_of_methods() -> "list[MeasuredRun]":
+    """Every run in ``benchmarks/results`` that measured methods."""
     from draftwood.bench.plan.protocols import PROTOCOLS
     from draftwood.bench.records.files import RUN
-    from draftwood.bench.report.methods_table import methods_table, unmeasured
 
     found = [
         measured(path.parent.name) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))
     ]
-    runs = [each for each in found if each.run.protocol in PROTOCOLS]
-    others = ", ".join(f"`{name}`" for name in unmeasured(runs))
-    return f"{methods_table(runs).markdown()}\n\nNot measured yet: {others}."
+    return [each for each in found if each.run.protocol in PROTOCOLS]
 
 
 @cache
@@ -298,6 +312,7 @@ def pages() -> dict[Path, str]:
         docs / "models.md": models_page(),
         docs / "transformers.md": transformers_page(),
         docs / "results.md": results_page(),
+        ROOT / "src" / "draftwood" / "methods" / "measured.json": speeds_in_the_package(),
     }
     parts = (ROOT / "README.md", docs / "findings.md", docs / "self-speculation.md")
     return found | {path: filled(path) for path in parts}
