@@ -1,5 +1,5 @@
-"""Writes the generated pages: methods, models, Transformers' options, results, and README's table
-of methods.
+"""Writes the generated pages: methods, models, Transformers' options, results, README's table of
+methods, and the speeds that the package tells of its methods.
 
 A test checks that they are current.
 
@@ -219,18 +219,37 @@ def table_of_methods() -> str:
     """Methods that a run in ``benchmarks/results`` measured at a clean commit, and the names of the
     others.
     """
+    from draftwood.bench.report.methods_table import methods_table, unmeasured
+
+    runs, stated = runs_of_methods()
+    others = ", ".join(f"`{name}`" for name in unmeasured(runs))
+    return (
+        f"{methods_table(runs, stated).markdown()}\n\nWithout a record of a clean commit: {others}."
+    )
+
+
+def speeds_in_the_package() -> str:
+    """What `draftwood methods` tells of speeds, from the same runs."""
+    from draftwood.bench.report.methods_table import measured_speeds
+    from draftwood.methods.measured import as_text
+
+    return as_text(measured_speeds(*runs_of_methods()))
+
+
+@cache
+def runs_of_methods() -> "tuple[list[MeasuredRun], dict[str, MeasuredRun]]":
+    """Every run in ``benchmarks/results`` that measured methods at a clean commit, and those that
+    stand for a method by name.
+    """
     from draftwood.bench.plan.protocols import PROTOCOLS
     from draftwood.bench.records.files import RUN
-    from draftwood.bench.report.methods_table import methods_table, unmeasured
 
     found = [
         measured(path.parent.name) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))
     ]
     runs = [each for each in found if each is not None and each.run.protocol in PROTOCOLS]
     stated = measured(STATED)
-    table = methods_table(runs, {} if stated is None else {"auto": stated})
-    others = ", ".join(f"`{name}`" for name in unmeasured(runs))
-    return f"{table.markdown()}\n\nWithout a record of a clean commit: {others}."
+    return runs, {} if stated is None else {"auto": stated}
 
 
 @cache
@@ -376,6 +395,7 @@ def pages() -> dict[Path, str]:
         docs / "models.md": models_page(),
         docs / "transformers.md": transformers_page(),
         docs / "results.md": results_page(),
+        ROOT / "src" / "draftwood" / "methods" / "measured.json": speeds_in_the_package(),
     }
     names = ("findings.md", "self-speculation.md", "integrations.md")
     parts = (ROOT / "README.md", *(docs / name for name in names))

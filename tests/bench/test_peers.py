@@ -55,7 +55,10 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_an_adapter_describes_itself_and_answers(tmp_path: Path) -> None:
+def test_an_adapter_describes_itself_and_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # else nothing could be lost in buffers
     with Adapter(command(), tmp_path / "log") as adapter:
         assert adapter.description == {
             "weights": "none",

@@ -69,7 +69,7 @@ def chat(
 
     \b
     Examples:
-      draftwood chat --method recycling --temperature 0.7
+      draftwood chat --temperature 0.7
       printf 'Name a colour.\\nAnother one.\\n' | draftwood chat
     """
     from draftwood import methods

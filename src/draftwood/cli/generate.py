@@ -85,7 +85,7 @@ def generate(
 
     \b
     Examples:
-      draftwood generate "Name the planets." --method recycling --show-tree
+      draftwood generate "Name the planets." --show-tree
       cat letter.txt | draftwood generate - --temperature 0.7 --seed 1 --json
       draftwood generate "Name a colour." --temperature 1 --answers 3
       draftwood generate "Describe Ada Lovelace." --json-schema person.json

@@ -166,7 +166,7 @@ def method_names(
     names = [name.strip() for name in value.split(",") if name.strip()]
     if not names:
         raise click.BadParameter(
-            "needs at least one method, for instance lookup,recycling", context, parameter
+            "needs at least one method, for instance auto,lookup", context, parameter
         )
     return list(dict.fromkeys(names))
 

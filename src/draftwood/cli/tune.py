@@ -95,7 +95,7 @@ def tune(
     \b
     Examples:
       draftwood tune
-      draftwood tune --model TARGET --draft-model SMALLER --method rsd-s,recycling
+      draftwood tune --model TARGET --draft-model SMALLER --method rsd-s,auto
       draftwood tune --phases 1,8,16
     """
     if sizes is not None:

@@ -126,14 +126,14 @@ def _require_models(drafters: Mapping[str, Declared], draft_model: bool, trained
     if drafting and not draft_model:
         raise ValueError(
             f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
-            " name one with --draft-model (draft_model= in Python), or choose lookup, recycling or"
-            " layer-skip, which need none"
+            " name one with --draft-model (draft_model= in Python), or choose auto, which needs"
+            " none"
         )
     learnt = [name for name, drafter in drafters.items() if needs_drafter(drafter)]
     if learnt and not trained:
         raise ValueError(
             f"method {learnt[0]!r} drafts with a trained drafter; name its folder with --drafter"
-            " (drafter= in Python), or choose lookup, recycling or suffix, which need none"
+            " (drafter= in Python), or choose auto, which needs none"
         )
     subject = _subject(drafters)
     if draft_model and not any(map(uses_draft_model, drafters.values())):

@@ -1,6 +1,6 @@
 """The table of methods with what runs found, for README."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from draftwood.bench.records.statistics import Estimate, Summary
 from draftwood.bench.report.best_shapes import held_out
@@ -8,6 +8,7 @@ from draftwood.bench.report.overview import chosen, is_refused
 from draftwood.bench.report.reading import MeasuredRun
 from draftwood.bench.report.table import Table
 from draftwood.bench.report.tables import identity, speed_up, temperatures
+from draftwood.methods.measured import MeasuredSpeed
 
 HEAD = (
     *("method", "what it does", "T", "tokens per run [95 %]", "x plain, whole requests [95 %]"),
@@ -49,6 +50,41 @@ def representative(
         return None
     most = max(measured, key=lambda run: len({record.method for record in run.records}))
     return (stated or {}).get(name, most)
+
+
+def measured_speeds(
+    runs: Sequence[MeasuredRun], stated: Mapping[str, MeasuredRun] | None = None
+) -> dict[str, list[MeasuredSpeed]]:
+    """What the package says of its methods' speeds: those of the table that were timed."""
+    from draftwood.methods.recipes import RECIPES
+
+    shown = {recipe.name: representative(recipe.name, runs, stated) for recipe in RECIPES}
+    found = {
+        name: list(_speeds(name, measured))
+        for name, measured in shown.items()
+        if measured is not None and name != "plain"
+    }
+    return {name: speeds for name, speeds in found.items() if speeds}
+
+
+def _speeds(name: str, measured: MeasuredRun) -> Iterator[MeasuredSpeed]:
+    run = measured.run
+    for temperature in temperatures(measured.records):
+        for each in chosen(measured.records, run, temperature):
+            gain, whole = each.speed_up, each.speed_up_end_to_end
+            if each.method != name or is_refused(each) or gain is None or whole is None:
+                continue
+            yield MeasuredSpeed(
+                temperature=temperature,
+                decoding=round(gain.value, 2),
+                interval=(round(gain.low, 2), round(gain.high, 2)),
+                end_to_end=round(whole.value, 2),
+                model=run.model,
+                dtype=run.dtype,
+                prompts=each.prompts,
+                source=run.prompts["source"],
+                machine=f"{run.threads} cores of {run.hardware['device']}",
+            )
 
 
 def unmeasured(runs: Sequence[MeasuredRun]) -> list[str]:

@@ -47,7 +47,7 @@ def custom_generate(
     """A decoding loop for ``model.generate``, which takes it as ``custom_generate``.
 
     For instance ``model.generate(**inputs,
-    custom_generate=draftwood.custom_generate("recycling"))``.
+    custom_generate=draftwood.custom_generate("auto"))``.
 
     Transformers prepares everything as usual and runs the prompt; texts, scores and caches are what
     it would give. With sampling, ``torch.manual_seed`` before the call makes it reproducible. What
