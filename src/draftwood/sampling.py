@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from draftwood.native.rows import softmax, topk
@@ -272,6 +272,13 @@ def require_probs(
     """
     if not row[0] >= 0.0:
         raise undrawable(logits, place)
+
+
+def has_numbers(logits: Float[Tensor, "rows vocab"]) -> Bool[Tensor, "rows 1"]:
+    """Whether rows of logits can become probabilities: no NaN or plus infinity, and not all minus
+    infinity.
+    """
+    return logits.amax(-1, keepdim=True).isfinite()
 
 
 def undrawable(logits: Float[Tensor, " vocab"], place: int) -> ValueError:

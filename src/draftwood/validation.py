@@ -25,6 +25,12 @@ def require_whole(name: str, value: object, wanted: str = "a whole number") -> N
         raise TypeError(f"{name} must be {wanted}, got {value!r}")
 
 
+def require_kind(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
+    """Raise TypeError unless this is of a type, or None."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be {wanted}, got {value!r:.80}")
+
+
 def require_flag(name: str, value: object) -> None:
     """Raise TypeError unless this is True or False."""
     if not isinstance(value, bool):

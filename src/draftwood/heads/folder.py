@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from draftwood.heads.kinds import KINDS, config_of, described
+from draftwood.heads.kinds import KINDS, config_of, described, require_parts
 from draftwood.heads.places import (
     CONFIG,
     WEIGHTS,
@@ -64,14 +64,12 @@ class StoredHead:
         Raises:
             ValueError: for weights that are no numbers, and a draft vocabulary that is none.
         """
-        from safetensors.torch import load_file
-
-        weights = load_file(self.folder / WEIGHTS)
+        weights = _loaded(self.folder / WEIGHTS)
         tokens = weights.pop(DRAFT_TOKENS).long()
         weights = {name: weight.float() for name, weight in weights.items()}
         _require_numbers(weights, str(self.folder / WEIGHTS))
         _require_vocabulary(tokens, self.target, str(self.folder / WEIGHTS))
-        head = _network(self.config)
+        head = _network(self.config, len(weights))
         head.load_state_dict(weights, assign=True)
         return TrainedHead(head.eval().requires_grad_(False), tokens, self.target)
 
@@ -157,16 +155,16 @@ def open_folder(folder: str | Path) -> StoredHead:
         ValueError: as ``load``, as far as can be seen without weights.
     """
     folder = require_folder(folder)
-    says = _says(folder / CONFIG)
+    says, header = _says(folder / CONFIG), read_header(folder / WEIGHTS)
     try:
         config = config_of(says["kind"], says["head"])
         target = _mark(says["target"])
-        network = _network(config)
+        network = _network(config, len(header))
     except KeyError as error:
         raise ValueError(f"{folder / CONFIG} does not say {error}; copy it again") from None
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{folder / CONFIG} cannot be used: {error}") from None
-    _require_shapes(folder / WEIGHTS, network)
+        raise ValueError(f"{folder / CONFIG} cannot be used: {_line(error)}") from None
+    _require_shapes(folder / WEIGHTS, header, network)
     return StoredHead(folder, config, target)
 
 
@@ -201,15 +199,35 @@ def _mark(values: Mapping[str, Any]) -> TargetMark:
     return mark
 
 
-def _network(config: Any) -> nn.Module:
-    """The network without memory for its weights."""
+def _network(config: Any, tensors: int) -> nn.Module:
+    """The network without memory for its weights, which are so many tensors."""
+    require_parts(config, tensors)
     with torch.device("meta"):
         return KINDS[config.kind][1](config)
 
 
-def _require_shapes(path: Path, network: nn.Module) -> None:
+def _loaded(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file; ValueError where they cannot be read, or are no weights."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not whole ({_line(error)}); copy it again") from None
+    for name, weight in weights.items():
+        if weight.is_floating_point() == (name == DRAFT_TOKENS):
+            raise ValueError(f"{path} is not whole ({name} is {weight.dtype}); copy it again")
+    return weights
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _require_shapes(path: Path, header: Mapping[str, Any], network: nn.Module) -> None:
     """Raise ValueError unless a file has just the weights of the network."""
-    found = {name: tuple(each["shape"]) for name, each in read_header(path).items()}
+    found = {name: tuple(each["shape"]) for name, each in header.items()}
     wanted = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     if len(found.pop(DRAFT_TOKENS, ())) != 1:
         raise ValueError(f"{path} has no list of {DRAFT_TOKENS}; copy it again")

@@ -19,7 +19,14 @@ def shipped() -> list[str]:
 
 
 def named(drafter: Named) -> Named | None:
-    """A drafter as it is given; None for ``LEFT_OUT``."""
+    """A drafter as it is given; None for ``LEFT_OUT``.
+
+    Raises:
+        TypeError: for what names no drafter and is none.
+    """
+    if not (drafter is None or isinstance(drafter, (str, Path)) or hasattr(drafter, "target")):
+        wanted = "a drafter's folder or name, or what heads.folder.load gave"
+        raise TypeError(f"drafter must be {wanted}, got {drafter!r:.80}")
     return None if drafter == LEFT_OUT else drafter
 
 

@@ -201,8 +201,7 @@ def require_unchanged(folder: Path) -> None:
 
     Before and after matrices are read from it.
     """
-    places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
-    for name, state in places.get("states", {}).items():
+    for name, state in _places(folder).get("states", {}).items():
         if _state(Path(name)) != state:
             raise ValueError(
                 f"{name} was changed since it was first read; load it again by its own name, once"
@@ -218,9 +217,27 @@ def _state(file: Path) -> list[int]:
 
 def _read_places(folder: Path) -> tuple[list[Path], list[StoredMatrix]]:
     """The files that a folder describes, and the matrices in them."""
-    places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
-    files = [folder / name for name in places["files"]]  # an absolute name stays what it is
-    return files, [StoredMatrix(**entry) for entry in places["matrices"]]
+    places = _places(folder)
+    try:
+        files = [folder / name for name in places["files"]]  # an absolute name stays what it is
+        return files, [StoredMatrix(**entry) for entry in places["matrices"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(_damaged(folder, error)) from None
+
+
+def _places(folder: Path) -> dict[str, Any]:
+    """What a folder tells of its file."""
+    try:
+        places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(_damaged(folder, error)) from None
+    if not isinstance(places, dict):
+        raise ValueError(_damaged(folder, "it is no object"))
+    return places
+
+
+def _damaged(folder: Path, reason: object) -> str:
+    return f"{folder / PLACES} cannot be read ({reason}); delete that folder and load again"
 
 
 def _mapped(file: Path) -> np.ndarray:

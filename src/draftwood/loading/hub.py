@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from draftwood.loading.agreement import require_all_used
 from draftwood.loading.folders import check_folder, understood, verify, weight_bytes
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
@@ -225,6 +226,7 @@ def read_folder(
         raise ValueError(
             f"the model in {folder} lacks {len(missing)} weights, the first is {missing[0]}; {cure}"
         )
+    require_all_used(model, report["unexpected_keys"], folder)
     return Pretrained((model if split else model.to(place)).eval(), tokenizer, name, folder)
 
 

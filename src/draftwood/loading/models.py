@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from draftwood.interfaces.model import Model
 from draftwood.loading import hub, mxfp4, packed
+from draftwood.loading.folders import understood
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
 from draftwood.loading.names import require_cache
 from draftwood.loading.origin import quantisation
@@ -129,7 +130,9 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     with quiet_transformers():
         if described is not None:
             return tokenizer_of(described)
-        return AutoTokenizer.from_pretrained(hub.folder_of(name))
+        folder = hub.folder_of(name)
+        with understood(folder):
+            return AutoTokenizer.from_pretrained(folder)
 
 
 def load_format(name: str, format: str, device: str | torch.device | None = None) -> LoadedModel:

@@ -197,9 +197,9 @@ def open_packed(kept: Path, cache: CacheType | None = None) -> NativeModel:
         ValueError: for a folder that is damaged.
         MemoryError: where the matrices do not fit into memory.
     """
+    check_folder(kept)
     places = json.loads((kept / PLACES).read_text(encoding="utf-8"))
     matrices = {place: KeptMatrix(**each) for place, each in places["matrices"].items()}
-    check_folder(kept)
     require_memory((kept / MATRICES).stat().st_size, str(kept))
     model = skeleton.open_skeleton(kept, skeleton.small_tensors(kept))
     file = _mapped(kept)

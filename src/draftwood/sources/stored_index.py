@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from draftwood.sources.token_index import TokenIndex
 from draftwood.storage.atomic import explain_write_errors, write_file
 from draftwood.storage.datastores import require_datastore
+from draftwood.storage.private import private_copy
 from draftwood.storage.safetensors import is_cut_short, read_header
 
 FORMAT, VERSION = "draftwood-datastore", 1
@@ -76,16 +77,20 @@ def write_index(path: Path, stored: StoredIndex) -> None:
 def read_index(path: Path) -> StoredIndex:
     """Open a datastore's file and compare it with its checksum, a second per gigabyte.
 
+    What is mapped is a copy, which the disk shares where it can: a file that is cut short while it
+    is mapped ends the process.
+
     Raises:
         FileNotFoundError: where there is none.
         ValueError: for a file that is none, of another version, cut short or changed.
     """
     require_datastore(path)
     try:
-        read_header(path)
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        with private_copy(path) as copy:
+            read_header(copy)
+            with safe_open(copy, "pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError):
         if is_datastore(path):
             what = "cut short" if is_cut_short(path) else "changed since it was built"
