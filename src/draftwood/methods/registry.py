@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from draftwood.costs.budget import Seconds
-from draftwood.costs.calibration import Calibration
+from draftwood.costs.calibration import Calibration, Unmeasured
 from draftwood.drafters import resources
 from draftwood.engine.method import Method
 from draftwood.engine.overlap import Overlap, Overlapped, require_places
@@ -125,7 +125,7 @@ def build(
     draft_model: Model | None = None,
     shape: Shape | None = None,
     verifier: Verifier | None = None,
-    curve: Seconds | Calibration | None = None,
+    curve: Seconds | Calibration | Unmeasured | None = None,
     prior: Prior | StoredPrior | None = None,
     drafter: TrainedHead | None = None,
     datastore: Source | None = None,
