@@ -68,13 +68,15 @@ def same_curve_everywhere(folder_of_curves: Path, monkeypatch: pytest.MonkeyPatc
     """
     from draftwood.costs import calibration
     from draftwood.costs.curve import Curve
+    from draftwood.costs.following import Following
     from draftwood.storage import weights
 
     curve = Curve((1, 8, 64), (0.01, 0.011, 0.02))
-    monkeypatch.setattr(calibration, "measure", lambda model, seconds: curve)
+    monkeypatch.setattr(calibration, "measure", lambda model, seconds, **more: curve)
     monkeypatch.setattr(calibration, "home", lambda: folder_of_curves)
     monkeypatch.setattr(weights, "home", lambda: folder_of_curves)
     monkeypatch.setattr(calibration, "LEAST_SHARE", 0.0)
+    monkeypatch.setattr(Following, "saw", lambda following, took: None)
 
 
 @pytest.fixture(scope="session")

@@ -30,19 +30,36 @@ class SharedPass:
 NOTHING_SHARED = SharedPass()
 
 
+@dataclass(frozen=True, eq=False)
+class PassTime:
+    """How long a forward pass over trees took.
+
+    Attributes:
+        nodes: of all its trees, the roots included.
+        context: tokens before the trees, on average over nodes.
+        seconds: of the pass alone.
+    """
+
+    nodes: int
+    context: float
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Context:
     """The tokens before a position.
 
-    They are ``tokens`` in all, of which the first ``prompt`` were given by the user. ``room`` and
-    ``shared`` are for drafters: how many draft tokens in a row may still become text, as the text
-    and the model's context end, and what else the next forward pass runs.
+    They are ``tokens`` in all, of which the first ``prompt`` were given by the user. The others are
+    for drafters: ``room``, how many draft tokens in a row may still become text, as the text and
+    the model's context end; ``shared``, what else the next forward pass runs; ``last_pass``, how
+    long the text's last one took, where that is known.
     """
 
     tokens: list[int]
     prompt: int
     room: int = UNBOUNDED
     shared: SharedPass = NOTHING_SHARED
+    last_pass: PassTime | None = None
 
     def extended(self, tokens: Sequence[int]) -> "Context":
         return replace(self, tokens=[*self.tokens, *tokens])

@@ -6,11 +6,14 @@ import subprocess
 import sys
 
 import pytest
-from command import hear_ctrl_c, refused, run
+from command import hear_ctrl_c, refused, run, with_library
 from transformers import AutoTokenizer
 
+import draftwood
+from draftwood.costs.following import Following
 from draftwood.native import library
 
+SAW = Following.saw  # before tests turn it off
 KEYS = {"text", "token_ids", "finish_reason", "model", "method", "stats"}
 
 
@@ -226,31 +229,74 @@ def test_several_answers(target):
     assert "leave --answers out" in line
 
 
-def test_the_first_text_does_not_wait_for_what_is_measured(target, tmp_path, monkeypatch):
+def test_nothing_is_measured_for_a_text(target, tmp_path, monkeypatch):
     from draftwood.costs import calibration
     from draftwood.sources import stored_prior
     from draftwood.storage import weights
-    from draftwood.text.language_model import LanguageModel
 
-    order, write = [], LanguageModel.stream
-    measure, ask = calibration.measure, stored_prior.BigramPrior.of
+    def measure(*given, **options):
+        raise AssertionError("a text waits for this")
+
     monkeypatch.setattr(calibration, "home", lambda: tmp_path)
     monkeypatch.setattr(weights, "home", lambda: tmp_path)
-    monkeypatch.setattr(
-        LanguageModel, "stream", lambda *a, **k: order.append("text") or write(*a, **k)
-    )
-    monkeypatch.setattr(
-        calibration, "measure", lambda *a, **k: order.append("curve") or measure(*a, **k)
-    )
-    monkeypatch.setattr(
-        stored_prior.BigramPrior, "of", lambda *a, **k: order.append("prior") or ask(*a, **k)
-    )
     options = ("hello", "--model", target, "--dtype", "float32", "--max-new-tokens", "24")
-    first = written(*options)
-    assert order == ["text", "prior", "curve"]
-    assert written(*options)["text"] == first["text"]  # with both
-    assert order == ["text", "prior", "curve", "text"]
+    with monkeypatch.context() as patch:
+        patch.setattr(calibration, "measure", measure)
+        patch.setattr(stored_prior.BigramPrior, "of", measure)
+        first = written(*options)
+        assert written(*options, "--answers", "2")["text"] == first["text"]
+    draftwood.load(target, dtype="float32")  # with both
+    assert written(*options)["text"] == first["text"]
     assert written(*options, "--method", "plain")["text"] == first["text"]
+
+
+def test_passes_of_one_text_serve_the_next_process(target, tmp_path, monkeypatch):
+    from draftwood.costs import calibration
+
+    monkeypatch.setattr(calibration, "home", lambda: tmp_path)
+    monkeypatch.setattr(Following, "saw", SAW)
+    options = ("hello", "--model", target, "--max-new-tokens", "64")
+    first = written(*options)
+    (stored,) = tmp_path.glob("curves/*.json")
+    record = json.loads(stored.read_text())
+    assert record["measured_by"] == "draftwood generate"
+    assert record["passes"] >= calibration.LEAST_PASSES
+    assert record["seconds_by_nodes"]["1"] < 0.02  # what was guessed
+    assert written(*options)["text"] == first["text"]
+
+
+ENDING = """
+import atexit, sys, time
+from draftwood.text.stream import Stream
+from draftwood.cli.main import main
+
+ended = []
+atexit.register(lambda: print(f"CPU {time.process_time() - ended[-1]:.3f}", file=sys.stderr))
+step = Stream.__next__
+
+def next_piece(stream):
+    try:
+        return step(stream)
+    finally:
+        ended.append(time.process_time())
+
+Stream.__next__ = next_piece
+main(sys.argv[1:])
+"""
+
+
+def test_the_process_ends_when_the_text_ends(target, tmp_path):
+    """In a home where nothing is measured yet."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, "generate", "hello", "--model", target],
+        env=with_library(tmp_path / "home"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("CPU ")
+    assert float(last.removeprefix("CPU ")) <= 0.3
 
 
 @pytest.fixture

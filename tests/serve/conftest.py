@@ -16,7 +16,7 @@ def quick_measures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         curve = Curve((1, 8, 64), (0.01, 0.011, 0.02))
-        patch.setattr(calibration, "measure", lambda model, seconds: curve)
+        patch.setattr(calibration, "measure", lambda model, seconds, **more: curve)
         patch.setattr(calibration, "LEAST_SHARE", 0.0)
         patch.setattr(calibration, "home", lambda: home)
         patch.setattr(weights, "home", lambda: home)

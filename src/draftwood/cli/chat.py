@@ -16,6 +16,7 @@ from draftwood.cli.terminal import notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
 
 if TYPE_CHECKING:
+    from draftwood.costs.calibration import Calibration
     from draftwood.text.stream import Stream
 
 HELP = {
@@ -96,13 +97,18 @@ def chat(
     conversation = Conversation(loaded, method, options_of_texts, interactive, show_tree)
     if interactive:
         notes().print(f"{model}, {method}. /help lists commands, Ctrl-D leaves.", style="dim")
-    for line in _lines(interactive):
+    calibration = loaded.plain.calibration
+    for line in _lines(interactive, calibration):
         if line.strip() and not conversation.take(line.strip()):
             break
+    calibration.keep("draftwood chat")
 
 
-def _lines(interactive: bool) -> Iterator[str]:
-    """What the user enters, with a prompt and line editing on a terminal."""
+def _lines(interactive: bool, calibration: "Calibration") -> Iterator[str]:
+    """What the user enters, with a prompt and line editing on a terminal.
+
+    While they think, a doubtful curve is measured again.
+    """
     if not interactive:
         yield from sys.stdin
         return
@@ -111,7 +117,9 @@ def _lines(interactive: bool) -> Iterator[str]:
         import readline  # noqa: F401
     while True:
         try:
-            yield input("> ")
+            with calibration.mending():
+                line = input("> ")
+            yield line
         except KeyboardInterrupt:
             notes().print("\n/exit or Ctrl-D leaves", style="dim")
         except EOFError:

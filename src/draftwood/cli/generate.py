@@ -109,7 +109,7 @@ def generate(
         _print_answers(result, decoding["seed"], as_json, show_stats)
         if show_stats:
             _print_instructions(lm)
-        loaded.using(method)  # measures what it did without
+        lm.calibration.keep("draftwood generate")
         return
     stream = lm.stream(prompt, exact=not inexact, **decoding)
     try:
@@ -129,7 +129,7 @@ def generate(
         _print_instructions(lm)
     elif not as_json:
         say_summary(result.stats, result.method)
-    loaded.using(method)  # measures what it did without
+    lm.calibration.keep("draftwood generate")
 
 
 def read_prompt(prompt: str) -> str:

@@ -215,7 +215,8 @@ class Report:
 
         drafters = {name: found["draft_seconds_per_run"] for name, found in self.results.items()}
         try:
-            self.stored = store(self.key, self.measured.curve, command, drafters)
+            measured = self.measured
+            self.stored = store(self.key, measured.curve, command, drafters, busy=measured.busy)
         except OSError as error:
             self.refusal = str(error)
 

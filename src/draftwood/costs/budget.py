@@ -3,6 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
+
+from draftwood.costs.curve import Curve
+from draftwood.costs.following import Following
+from draftwood.sampling import PassTime
 
 Seconds = Callable[[int], float]
 """Seconds of a forward pass over so many nodes, the root included; one node is plain decoding."""
@@ -34,7 +39,7 @@ class Budget:
 
     Args:
         seconds: cost of a forward pass by nodes, the root included: a measured curve, or any
-            function.
+            function. One that is ``Following`` counts as it is now where ``now`` is asked.
         per_draft_token: seconds that drafting one token and learning from it take.
         per_step: seconds that drafting takes however few the draft tokens are; where they gain
             less, no drafting pays.
@@ -74,6 +79,31 @@ class Budget:
         if min(self.costs) <= 0:
             raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
 
+    def saw(self, took: PassTime | None) -> None:
+        """Let a curve that follows passes learn of one."""
+        if isinstance(self.seconds, Following):
+            self.seconds.saw(took)
+
+    def now(self) -> "Budget":
+        """This budget by what passes take now, where its curve follows them."""
+        if not isinstance(self.seconds, Following):
+            return self
+        curve = self.seconds.curve
+        if self._now.get("curve") is not curve:
+            self._now.update(curve=curve, budget=self._by(curve))
+        return self._now["budget"]
+
+    def trial(self) -> "Budget | None":
+        """The budget of a step that tries sizes whose passes may take less than is known.
+
+        None for all other steps. Asked once before each step.
+        """
+        curve = self.seconds.trial() if isinstance(self.seconds, Following) else None
+        return None if curve is None else self._by(curve)
+
+    def _by(self, curve: Curve) -> "Budget":
+        return replace(self, seconds=curve, per_context_token=curve.per_context_token)
+
     def with_context(self, context: int) -> "Budget":
         """The budget of passes after so many tokens: attention costs each node more.
 
@@ -109,6 +139,10 @@ class Budget:
 
             self._beside[rows] = replace(self, seconds=seconds)
         return self._beside[rows]
+
+    @cached_property
+    def _now(self) -> dict[str, Any]:
+        return {}
 
     @cached_property
     def _with_context(self) -> dict[int, "Budget"]:

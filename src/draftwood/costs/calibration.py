@@ -1,8 +1,9 @@
-"""Curves on disk: measured once for a model on a machine, found again by every later load.
+"""Curves on disk: found for a model on a machine, used again by every later load, and mended.
 
 A curve lies under `home()/curves`, in a file named after the model, its dtype, the thread count and
 a digest of these and the device. The file says in full what it was measured for; one that says
-anything else is not used.
+anything else is not used. A curve that was not measured in peace, or that passes contradict, is
+marked so and measured again where a longer run has nothing else to do.
 """
 
 import hashlib
@@ -11,16 +12,20 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from draftwood.costs.budget import default_cost
+from draftwood.costs.cpu_share import CpuShare
 from draftwood.costs.curve import Curve, measure
+from draftwood.costs.following import Following
 from draftwood.interfaces.model import Model
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
@@ -33,9 +38,12 @@ from draftwood.storage.progress import progress
 from draftwood.storage.weights import WEIGHTS
 from draftwood.version import __version__
 
+ASSUMED = Curve((1, 65), (default_cost(1), default_cost(65)))
+"""Of a machine that nobody measured, until passes correct it."""
+LEAST_SHARE = 0.8  # of the CPU that is wanted; left alone, a process gets all of it
+LEAST_PASSES = 16  # that are worth a file
 STORED_SECONDS = 3.0  # for a curve that later loads find again
 PASSING_SECONDS = 1.0  # for one that is forgotten with the process
-LEAST_SHARE = 0.8  # of a CPU for the thread that runs the model; left alone, it has one to itself
 # parts of a key that give each curve a file of its own
 NAMING = ("model", "dtype", "runner", "device", "threads")
 
@@ -98,7 +106,15 @@ class Key:
         return home() / "curves" / f"{name}-{self.dtype}-{self.threads}-threads-{digest}.json"
 
 
-def read(key: Key) -> Curve:
+@dataclass(frozen=True)
+class KnownCurve:
+    """A curve, and whether it was measured while nothing disturbed it."""
+
+    curve: Curve
+    is_good: bool = True
+
+
+def read(key: Key) -> KnownCurve:
     """The stored curve of this key.
 
     Raises:
@@ -124,6 +140,7 @@ def read(key: Key) -> Curve:
             tuple(times.values()),
             float(record.get("seconds_per_node_and_token", 0.0)),
         )
+        is_good = not (record.get("busy") or record.get("passes"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = (
             f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
@@ -134,17 +151,25 @@ def read(key: Key) -> Curve:
             raise ValueError(
                 f"the curve in {path} was measured for {part} {found!r}, this is {wanted!r}"
             )
-    return curve
+    return KnownCurve(curve, is_good)
 
 
 def store(
-    key: Key, curve: Curve, command: str, drafters: Mapping[str, float] | None = None
+    key: Key,
+    curve: Curve,
+    command: str,
+    drafters: Mapping[str, float] | None = None,
+    *,
+    busy: bool = False,
+    passes: int = 0,
 ) -> Path:
     """Write a curve, whole or not at all.
 
     Args:
         command: that measured it.
         drafters: seconds per step of drafting methods, for the reader.
+        busy: whether other programs took much of the CPU meanwhile.
+        passes: of texts that it was learnt from, where it was not measured.
 
     Returns:
         The file.
@@ -162,6 +187,10 @@ def store(
         },
         "seconds_per_node_and_token": curve.per_context_token,
     }
+    if busy:
+        record["busy"] = True
+    if passes:
+        record["passes"] = passes
     if drafters:
         record["draft_seconds_per_step"] = dict(drafters)
     path = key.path
@@ -169,42 +198,43 @@ def store(
     return path
 
 
-def curve_for(model: Model, key: Key | None) -> Curve:
+def curve_for(model: Model, key: Key | None, measures: bool = True) -> KnownCurve:
     """The stored curve of a model, or else one measured now.
 
     Measuring takes at most 3 s if the curve can be stored, 1 s if it cannot. What is wrong with a
     stored curve, or keeps this one from being stored, is a ``CalibrationWarning``, never an error.
+
+    Args:
+        measures: False assumes one instead, of a machine where draft tokens are dear.
     """
-    if key is None:
-        return _measure(model, PASSING_SECONDS).curve
     try:
-        return read(key)
+        if key is not None:
+            return read(key)
     except FileNotFoundError:
         pass
     except (ValueError, OSError) as error:
-        _warn(f"{error}; it is measured again")
-    measured = _measure(model, STORED_SECONDS)
-    if measured.busy:
-        _warn(
-            "other programs kept the CPU busy while it was measured what a run costs; the next load"
-            " measures it again, and draftwood tune stores it in any case"
-        )
-        return measured.curve
-    try:
-        store(key, measured.curve, "draftwood.load")
-    except OSError as error:
-        _warn(f"{error}; until then every load measures what a run costs")
-    return measured.curve
+        _warn(f"{error}; {'it is measured again' if measures else 'passes of texts replace it'}")
+    if not measures:
+        return KnownCurve(ASSUMED, is_good=False)
+    measured = _measure(model, PASSING_SECONDS if key is None else STORED_SECONDS)
+    if key is not None:
+        try:
+            store(key, measured.curve, "draftwood.load", busy=measured.busy)
+        except OSError as error:
+            _warn(f"{error}; until then every load measures what a run costs")
+    return KnownCurve(measured.curve, not measured.busy)
 
 
 class Calibration:
-    """A model's curve, made when it is first asked for: given, stored or measured.
+    """A model's curve, made when it is first asked for: given, or stored, measured or assumed.
+
+    All but a given one follow the passes of texts; see ``Following``.
 
     Args:
         model: whose passes it is about.
         folder: of the weights; None for a model that came from memory, whose curve is not stored.
         dtype: of the weights in memory.
-        curve: spares reading and measuring.
+        curve: spares reading, measuring and following.
 
     Raises:
         TypeError: for a curve that cannot be called.
@@ -222,34 +252,146 @@ class Calibration:
                 "curve must be a draftwood.costs.curve.Curve or a function from nodes to seconds,"
                 f" got {curve!r}"
             )
-        self.model, self.folder, self.dtype, self._curve = model, folder, dtype, curve
+        self.model, self.folder, self.dtype, self._given = model, folder, dtype, curve
+        self._following: Following | None = None
+        self._cpu = CpuShare()  # since the curve is followed
+        self._assumed = self._gave_up = False
         self._making = threading.Lock()  # two threads that measure at once slow each other down
 
     @property
     def curve(self) -> Callable[[int], float]:
-        """Seconds of one forward pass by number of nodes; the first look may take 3 s."""
-        with self._making:
-            if self._curve is None:
-                self._curve = curve_for(self.model, self.key)
-            return self._curve
+        """Seconds of one forward pass by number of nodes, as far as they are known now.
 
-    @property
-    def is_known(self) -> bool:
-        """Whether there is a curve without measuring one."""
+        The first look may take 3 s.
+        """
+        found = self.followed()
+        return found.curve if isinstance(found, Following) else found
+
+    def followed(self, measures: bool = True) -> Callable[[int], float]:
+        """The curve that was given, or one that follows passes from now on.
+
+        Args:
+            measures: False spares the first look its 3 s: the curve begins as what is assumed of
+                any machine, where none is stored.
+        """
         with self._making:
-            if self._curve is None and (key := self.key) is not None:
-                with suppress(ValueError, OSError):  # measuring it again says what is wrong
-                    self._curve = read(key)
-            return self._curve is not None
+            if self._given is not None:
+                return self._given
+            if self._following is None or (self._assumed and measures):
+                self._begin(measures)
+            assert self._following is not None
+            return self._following
+
+    def _begin(self, measures: bool) -> None:
+        found = curve_for(self.model, self.key, measures)
+        self._assumed = found.curve is ASSUMED
+        if self._following is None:
+            self._following = Following(found.curve, found.is_good)
+        else:
+            self._following.restart(found.curve, found.is_good)
+        self._cpu = CpuShare()
 
     def use(self, curve: Callable[[int], float]) -> None:
-        """Take this curve from now on."""
-        self._curve = curve
+        """Take this curve from now on, whatever passes take."""
+        self._given = curve
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it is worth measuring again: assumed, learnt, disturbed, or off by a quarter."""
+        found = self._following
+        if self._given is not None or found is None or self.folder is None or self._gave_up:
+            return False
+        return not found.is_good or found.is_off
+
+    def mend(self, disturbed: Callable[[], bool] = lambda: False) -> None:
+        """Measure and store a doubtful curve again, where there is nothing else to do.
+
+        Once: where other programs disturb that too, passes alone go on correcting the curve.
+
+        Args:
+            disturbed: asked before each pass; True leaves all as it was, for another time.
+        """
+        if not self.is_doubtful:
+            return
+
+        def clock() -> float:
+            if disturbed():
+                raise _DisturbedError
+            return time.perf_counter()
+
+        try:
+            with self._making:
+                measured = watched(
+                    self.model, lambda: measure(self.model, seconds=STORED_SECONDS, clock=clock)
+                )
+        except _DisturbedError:
+            return
+        except Exception:  # no memory left, for instance; texts say what is wrong
+            self._gave_up = True
+            return
+        self._gave_up = True
+        if measured.busy or self._following is None or (key := self.key) is None:
+            return
+        self._assumed = False
+        self._following.restart(measured.curve)
+        _store(key, measured.curve, "draftwood, when idle")
+
+    @contextmanager
+    def mending(self, after: float = 2.0) -> Iterator[None]:
+        """Let another thread ``mend`` while this one waits for something.
+
+        Args:
+            after: seconds of waiting.
+        """
+        over = threading.Event()
+
+        def wait() -> None:
+            if not over.wait(after):
+                self.mend(over.is_set)
+
+        thread = threading.Thread(target=wait, name="draftwood-idle", daemon=True)
+        if self.is_doubtful:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            if thread.is_alive():
+                thread.join()
+
+    def keep(self, command: str) -> None:
+        """Store what passes told of a doubtful curve; takes a millisecond.
+
+        What was learnt beside other programs never replaces a curve that was measured in peace.
+
+        Args:
+            command: whose passes they were.
+        """
+        found = self._following
+        if not self.is_doubtful or found is None or found.passes < LEAST_PASSES:
+            return
+        busy = self._cpu.share < LEAST_SHARE
+        if (key := self.key) is not None and not (busy and found.is_good):
+            _store(key, found.curve, command, busy=busy, passes=found.passes)
 
     @property
     def key(self) -> Key | None:
         """Under which the curve is stored; None where it is not."""
         return None if self.folder is None else Key.of(self.model, self.folder, self.dtype)
+
+
+class _DisturbedError(Exception):
+    """There is something else to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unmeasured:
+    """A calibration that must not measure anything now."""
+
+    calibration: Calibration
+
+    def followed(self) -> Callable[[int], float]:
+        return self.calibration.followed(measures=False)
 
 
 @dataclass(frozen=True)
@@ -262,10 +404,12 @@ class MeasuredCurve:
 
 def watched(model: Model, make: Callable[[], Curve]) -> MeasuredCurve:
     """Measure a curve by calling ``make``, and see whether the CPU was there for it."""
+    cpu = CpuShare()
     since, used = time.perf_counter(), time.thread_time()
     curve = make()
     share = (time.thread_time() - used) / max(time.perf_counter() - since, 1e-9)
-    return MeasuredCurve(curve, model.device.type == "cpu" and share < LEAST_SHARE)
+    busy = min(share, cpu.share) < LEAST_SHARE
+    return MeasuredCurve(curve, model.device.type == "cpu" and busy)
 
 
 def _measure(model: Model, seconds: float) -> MeasuredCurve:
@@ -286,6 +430,11 @@ def _weights(folder: Path) -> str:
     newest = max((file.st_mtime_ns for file in found), default=0)
     written = datetime.fromtimestamp(newest // 10**9, timezone.utc).isoformat()
     return f"{sum(file.st_size for file in found)} bytes of {written}"
+
+
+def _store(key: Key, curve: Curve, command: str, **how: Any) -> None:
+    with suppress(OSError):  # the next run learns it again
+        store(key, curve, command, **how)
 
 
 def _warn(message: str) -> None:

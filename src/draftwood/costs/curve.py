@@ -79,16 +79,8 @@ class Curve:
         Raises:
             ValueError: for times that are no finite numbers above 0, and where there is none for 1.
         """
-        # mean of neighbours that had to be made equal, and how many they are
-        pools: list[tuple[float, int]] = []
-        for size in sorted(seconds):
-            mean, count = seconds[size], 1
-            while pools and pools[-1][0] > mean:
-                other, more = pools.pop()
-                mean, count = (mean * count + other * more) / (count + more), count + more
-            pools.append((mean, count))
-        level = tuple(float(mean) for mean, count in pools for _ in range(count))
-        return cls(tuple(sorted(seconds)), level, per_context_token)
+        level = pooled(seconds, dict.fromkeys(seconds, 1))
+        return cls(tuple(level), tuple(level.values()), per_context_token)
 
     def __call__(self, nodes: int) -> float:
         """Seconds of one pass over this many nodes.
@@ -115,6 +107,26 @@ class Curve:
         (low, high), (before, after) = self.nodes[-2:], self.seconds[-2:]
         whole = (after - self.seconds[0]) / (high - 1)
         return max(whole, (after - before) / (high - low))
+
+
+def pooled(seconds: Mapping[int, float], weights: Mapping[int, int]) -> dict[int, float]:
+    """The times nearest to measured ones that never fall, by growing number of nodes.
+
+    Args:
+        seconds: by number of nodes.
+        weights: of each, above 0.
+    """
+    # mean of neighbours that had to be made equal, their weight, and how many they are
+    pools: list[tuple[float, int, int]] = []
+    for size in sorted(seconds):
+        mean, weight, count = seconds[size], weights[size], 1
+        while pools and pools[-1][0] > mean:
+            other, more, members = pools.pop()
+            mean = (mean * weight + other * more) / (weight + more)
+            weight, count = weight + more, count + members
+        pools.append((mean, weight, count))
+    level = [float(mean) for mean, _, count in pools for _ in range(count)]
+    return dict(zip(sorted(seconds), level, strict=True))
 
 
 def measure(

@@ -1,7 +1,7 @@
 """What drafters are built of, measured or loaded when one asks."""
 
 from draftwood.costs.budget import Seconds
-from draftwood.costs.calibration import Calibration
+from draftwood.costs.calibration import Calibration, Unmeasured
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.resources import ExitMaps, Resources
 from draftwood.interfaces.shape import Shape
@@ -18,8 +18,8 @@ class LazyResources(Resources):
         target: the model whose text is written.
         draft_model: None without one.
         shape: None leaves it to the drafter.
-        curve: seconds of a forward pass by nodes, or what measures them; None where there is
-            neither.
+        curve: seconds of a forward pass by nodes, or what knows and follows them; None where there
+            is neither.
         prior: likewise.
         drafter: a trained drafter of the target; None without one.
         datastore: texts of a file; None without one.
@@ -30,7 +30,7 @@ class LazyResources(Resources):
         target: Model,
         draft_model: Model | None = None,
         shape: Shape | None = None,
-        curve: Seconds | Calibration | None = None,
+        curve: Seconds | Calibration | Unmeasured | None = None,
         prior: Prior | StoredPrior | None = None,
         drafter: TrainedHead | None = None,
         datastore: Source | None = None,
@@ -75,7 +75,8 @@ class LazyResources(Resources):
 
     @property
     def curve(self) -> Seconds | None:
-        return self._curve.curve if isinstance(self._curve, Calibration) else self._curve
+        known = self._curve
+        return known.followed() if isinstance(known, (Calibration, Unmeasured)) else known
 
     @property
     def prior(self) -> Prior | None:

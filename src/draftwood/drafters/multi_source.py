@@ -131,6 +131,7 @@ class _MultiSourceSession(DraftSession):
         self.reads_logits = any(source.reads_logits for source in config.sources)
         self.drafts = False  # before that comes the prompt
         self.rest = Rest(BREAK_EVEN)
+        self._tries = False  # sizes that are not known, in the step under way
         self._native_budget: Budget | None = None  # of the step under way; None rests
         self._others = 0.0  # tokens that other texts are expected to emit in it
 
@@ -144,9 +145,9 @@ class _MultiSourceSession(DraftSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self.drafts = True
-        if self.rest.goes_on():
-            return DraftTree.chain([root])
         budget, others = self._budget(context), context.shared.tokens
+        if budget is None:
+            return DraftTree.chain([root])
         tokens, parents, chances = self.merged.grow(root, budget, context.room, others)
         size = 1 + budget.best(chances[1:], others)
         grown = Grown(tokens[:size], parents[:size], chances[:size])
@@ -159,7 +160,7 @@ class _MultiSourceSession(DraftSession):
         if not isinstance(self.merged, NativeMerger) or self.merged.in_python:
             return None
         self.drafts = True
-        self._native_budget = None if self.rest.goes_on() else self._budget(context)
+        self._native_budget = self._budget(context)
         self._others = context.shared.tokens
         return self.merged.native(self._native_budget, self._others)
 
@@ -171,13 +172,21 @@ class _MultiSourceSession(DraftSession):
         proposers = self.merged.names_of(step.proposers)
         return self._tree(grown, proposers, self._native_budget, self._others)
 
-    def _budget(self, context: Context) -> Budget:
-        return self.budget.with_context(len(context.tokens)).beside(context.shared.rows)
+    def _budget(self, context: Context) -> Budget | None:
+        """For the next step, by what passes took so far; None rests."""
+        self.budget.saw(context.last_pass)
+        rests, trial = self.rest.goes_on(), self.budget.trial()
+        self._tries = trial is not None
+        if rests and trial is None:
+            return None
+        now = trial or self.budget.now()
+        return now.with_context(len(context.tokens)).beside(context.shared.rows)
 
     def _tree(
         self, grown: Grown, proposers: tuple[tuple[str, ...], ...], budget: Budget, others: float
     ) -> DraftTree:
-        gain = budget.gain(grown.chances[1:], self.merged.spent(), others)
-        self.rest.count(gain, in_company=others > 0)
+        if not self._tries:  # a trial's budget says what may be, not what is
+            gain = budget.gain(grown.chances[1:], self.merged.spent(), others)
+            self.rest.count(gain, in_company=others > 0)
         draw = "chosen" if self.greedy else "coupled"
         return DraftTree.of(grown.tokens, grown.parents, draw, proposers)

@@ -117,7 +117,7 @@ class Pruned(Drafter):
         if self.least is not None:
             return [node for node, chance in enumerate(chances) if not node or chance >= self.least]
         order = sorted(range(1, len(tree)), key=lambda node: (-chances[node], node))
-        alone = self._costs.with_context(len(now.tokens))
+        alone = self._costs.now().with_context(len(now.tokens))
         spent = share * alone.costs[min(len(tree) - 1, MOST_NODES)]
         tokens, size, best = 1.0 + now.shared.tokens, 0, 0.0
         costs = alone.beside(now.shared.rows).costs

@@ -22,7 +22,8 @@ from draftwood.engine.task import (
 from draftwood.interfaces.drafter import Drafter
 from draftwood.interfaces.model import Model, PromptInput, StepInput, run_alone
 from draftwood.interfaces.verifier import Verifier
-from draftwood.sampling import SharedPass
+from draftwood.native.step import NativeStep
+from draftwood.sampling import PassTime, SharedPass
 from draftwood.stats import Step
 from draftwood.together import run_together
 
@@ -43,6 +44,7 @@ class Batch:
         self._running: dict[int, Task] = {}
         self._inputs: dict[int, Sequence[Input]] = {}  # asked for, not run yet
         self._rows: dict[int, int] = {}  # of each task's last inputs
+        self._took: dict[int, PassTime | None] = {}  # each task's last pass
 
     def __len__(self) -> int:
         """Tasks that have not ended."""
@@ -61,6 +63,7 @@ class Batch:
         """End a task; what it held is free at once. Nothing happens where it has ended."""
         self._inputs.pop(number, None)
         self._rows.pop(number, None)
+        self._took.pop(number, None)
         for tasks in (self._waiting, self._running):
             if number in tasks:
                 tasks.pop(number).close()
@@ -106,7 +109,8 @@ class Batch:
             turns = {}
             for number in group:
                 shared = tokens - known[number].expected_tokens
-                turns[number] = Turn(shared=SharedPass(rows - before[number], shared))
+                beside = SharedPass(rows - before[number], shared)
+                turns[number] = Turn(shared=beside, last_pass=self._took.get(number))
             failed += self._ask(turns)
             rows += sum(self._rows.get(number, 0) - before[number] for number in group)
         return failed
@@ -163,6 +167,7 @@ class Batch:
         """One pass for these tasks; its time is shared by rows."""
         wanted = [self._inputs.pop(number) for number in numbers]
         inputs = [each for own in wanted for each in own]
+        lengths = [0 if isinstance(each, OwnPass) else each.session.length for each in inputs]
         since = time.perf_counter()
         try:
             outputs = _forward(inputs)
@@ -173,6 +178,7 @@ class Batch:
                 return [event for number in numbers for event in self._run([number])]
             return [self._failed(number, error) for number in numbers]
         seconds = time.perf_counter() - since
+        self._took.update(dict.fromkeys(numbers, _pass_time(inputs, outputs, lengths, seconds)))
         if len(numbers) == 1:
             return [self._take(numbers[0], outputs, seconds)]
         share = seconds / sum(map(_rows, inputs))
@@ -203,6 +209,32 @@ def _forward(inputs: Sequence[Input]) -> Sequence[Any]:
     if len(shared) == len(inputs):
         return shared[0].session.model.forward(shared)
     return [each.run() if isinstance(each, OwnPass) else run_alone(each) for each in inputs]
+
+
+def _pass_time(
+    inputs: Sequence[Input], outputs: Sequence[Any], lengths: Sequence[int], seconds: float
+) -> PassTime | None:
+    """How long a pass over trees took; None where more was run, or a device is not waited for.
+
+    Args:
+        lengths: tokens before each input.
+        seconds: of the pass, and of what whole steps did beside it.
+    """
+    nodes = attended = in_steps = 0
+    of_steps = 0.0
+    for given, made, length in zip(inputs, outputs, lengths, strict=True):
+        if isinstance(given, (OwnPass, PromptInput)) or given.session.model.device.type != "cpu":
+            return None
+        rows = len(made.tokens) if isinstance(made, NativeStep) else _rows(given)
+        nodes, attended = nodes + rows, attended + rows * length
+        if isinstance(made, NativeStep):
+            in_steps, of_steps = in_steps + rows, of_steps + made.seconds["target"]
+        elif isinstance(given, StepInput):  # it broke
+            return None
+    if not nodes:
+        return None
+    spent = of_steps * nodes / in_steps if in_steps else seconds
+    return PassTime(nodes, attended / nodes, spent)
 
 
 def _rows(given: Input) -> int:

@@ -31,13 +31,7 @@ from draftwood.interfaces.step import StepModel, Stepper
 from draftwood.interfaces.verifier import Verdict, Verifier, follows_draws
 from draftwood.native.step import NativeStep, UndrawableError
 from draftwood.rng import Rng
-from draftwood.sampling import (
-    NOTHING_SHARED,
-    Context,
-    Sampling,
-    require_probs,
-    undrawable,
-)
+from draftwood.sampling import Context, Sampling, require_probs, undrawable
 from draftwood.stats import Step, TokenLogprob
 
 SMOOTHING = 0.1
@@ -94,7 +88,7 @@ class Decoding:
         self._trees = RootFirst()
         self._stepper: Stepper | None = None  # where the library can make whole steps
         self._seconds: dict[str, float] = {}  # of the step under way
-        self._shared = NOTHING_SHARED
+        self.turn = ALONE
         self._expected_tokens = 1.0  # of a step
         self._rows = 1  # of the last one
         self.root = -1
@@ -142,12 +136,13 @@ class Decoding:
         """A chunk of the prompt, or the next tree; the first call opens the caches."""
         if not self.sessions:
             self.open()
-        self._shared = turn.shared
+        self.turn = turn
         if self.prompt_left:
             self._trees.lose_cache()
             self.asked = self.prefill.chunk(turn.prompt_rows, self.draft.reads, self.root < 0)
             return [self.asked]
-        step = self._whole_step(replace(self.context, shared=turn.shared))
+        heard = replace(self.context, shared=turn.shared, last_pass=turn.last_pass)
+        step = self._whole_step(heard)
         if step is not None:
             return [step]
         self.asked, self._seconds = self._trees.next(self)
@@ -173,7 +168,9 @@ class Decoding:
     @property
     def context_of_tree(self) -> Context:
         """What a drafter may know of the text."""
-        return replace(self.context, room=self._room(), shared=self._shared)
+        turn = self.turn
+        heard = {"shared": turn.shared, "last_pass": turn.last_pass}
+        return replace(self.context, room=self._room(), **heard)
 
     def take_prompt(
         self, chunk: Sequence[int], start: int, output: Output, seconds: float
@@ -215,8 +212,13 @@ class Decoding:
         tokens = self._emit([root])
         return Step(tokens, seconds=seconds, logprobs=self._logprobs(tokens, logits, [0]))
 
-    def propose(self) -> tuple[ForwardInput, dict[str, float]]:
-        """The tree to run next, and the seconds it took."""
+    def propose(self, turn: Turn | None = None) -> tuple[ForwardInput, dict[str, float]]:
+        """The tree to run next, and the seconds it took.
+
+        Args:
+            turn: None goes by the one that ``next_inputs`` was told.
+        """
+        self.turn = turn or self.turn
         watch = Stopwatch()
         context = self.context_of_tree
         tree, room = self.draft.propose(self.root, context), context.room

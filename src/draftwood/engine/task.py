@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from draftwood.engine.options import FinishReason
 from draftwood.engine.pace import Pace
 from draftwood.interfaces.model import CHUNK, BlockCache, PassInput
-from draftwood.sampling import NOTHING_SHARED, SharedPass
+from draftwood.sampling import NOTHING_SHARED, PassTime, SharedPass
 from draftwood.validation import require_whole
 
 
@@ -56,10 +56,13 @@ class Turn:
     Attributes:
         prompt_rows: most tokens of its prompt.
         shared: what the other tasks do in the same pass.
+        last_pass: how long the last pass of this task took, others' trees included; None where it
+            is not known, or anything but trees was run.
     """
 
     prompt_rows: int = CHUNK
     shared: SharedPass = NOTHING_SHARED
+    last_pass: PassTime | None = None
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """Methods by name: found and built."""
 
 from draftwood.costs.budget import Seconds
-from draftwood.costs.calibration import Calibration
+from draftwood.costs.calibration import Calibration, Unmeasured
 from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine.method import Method
 from draftwood.engine.overlap import Overlap, Overlapped, require_places
@@ -43,7 +43,7 @@ def build(
     draft_model: Model | None = None,
     shape: Shape | None = None,
     verifier: Verifier | None = None,
-    curve: Seconds | Calibration | None = None,
+    curve: Seconds | Calibration | Unmeasured | None = None,
     prior: Prior | StoredPrior | None = None,
     drafter: TrainedHead | None = None,
     datastore: Source | None = None,

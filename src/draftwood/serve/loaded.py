@@ -49,7 +49,7 @@ class LoadedTarget:
             self._draft = load_draft_model(settings.draft_model, self.plain.tokenizer, **where)
         self.prefixes = self._limit_cache(self.plain.model)
         self._known: dict[tuple[str, str], LanguageModel] = {}
-        self.curve = self.plain.calibration.curve
+        self.curve = self.plain.calibration.followed()
         self.using("", Speculation())
 
     def using(self, owner: str, wanted: Speculation) -> LanguageModel:

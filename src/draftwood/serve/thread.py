@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -18,6 +18,9 @@ from draftwood.serve.measures import Measures
 from draftwood.serve.settings import ServeSettings
 from draftwood.serve.texts import TextUpdate
 from draftwood.stats import Step
+
+IDLE_SECONDS = 2.0
+"""Without a request, before something is measured again."""
 
 Value = TypeVar("Value")
 
@@ -101,16 +104,26 @@ class ModelThread:
                     self._step()
                 self.measures.load(self.running_texts, len(self._waiting))
                 self._post()
+        target.plain.calibration.keep("draftwood serve")
 
     def _hear(self) -> None:
         """Do what other threads asked for; wait for it where there is nothing else to do."""
         idle = not self._batch and not self._waiting
         while True:
             try:
-                self._inbox.get(block=idle)()
+                (self._wait() if idle else self._inbox.get(block=False))()
             except queue.Empty:
                 return
             idle = False
+
+    def _wait(self) -> Callable[[], None]:
+        """What is asked for next; while nothing is, a doubtful curve is measured again."""
+        calibration = self._loaded.result().plain.calibration
+        if calibration.is_doubtful:
+            with suppress(queue.Empty):
+                return self._inbox.get(timeout=IDLE_SECONDS)
+            calibration.mend(lambda: not self._inbox.empty())
+        return self._inbox.get()
 
     def _add(self, job: TextJob) -> None:
         self._waiting += [(job, task) for task in job.tasks]

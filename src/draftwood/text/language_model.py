@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from draftwood import methods
-from draftwood.costs.calibration import Calibration
+from draftwood.costs.calibration import Calibration, Unmeasured
 from draftwood.engine.answers import Answers
 from draftwood.engine.batch import run_all
 from draftwood.engine.decoding import Decoding
@@ -106,7 +106,7 @@ class LanguageModel(InProcess):
             draft_model: for methods that draft with one; texts that are written at the same time
                 share its passes.
             measure: False does without what would have to be measured first: the method drafts as
-                on a machine where draft tokens are dear.
+                on a machine where draft tokens are dear, until passes tell what they take.
             drafter: for methods that draft with a trained drafter: its folder, or what
                 ``heads.folder.load`` gave. None takes the one that comes with draftwood for this
                 model, if the method can do without and the model runs natively; ``none`` takes
@@ -121,7 +121,7 @@ class LanguageModel(InProcess):
             method,
             self.model,
             None if draft_model is None else shared_passes(draft_model),
-            curve=self.calibration if measure or self.calibration.is_known else None,
+            curve=self.calibration if measure else Unmeasured(self.calibration),
             prior=self.prior if measure or self.prior.is_known else None,
             drafter=self._trained(method, drafter),
             datastore=texts and datastore_for(texts, self.tokenizer, self.model.vocab_size),

@@ -96,7 +96,7 @@ class Rows(KeepsCache):
             roots = [row.root for row in self.rows]
             return [OwnPass(lambda: run_alone(self.target, self.sessions, roots), len(roots))]
         self._catch_up()
-        self.proposals = [self.rows[number].propose() for number in self.going]
+        self.proposals = [self.rows[number].propose(turn) for number in self.going]
         return [tree for tree, _ in self.proposals]
 
     def take(
