@@ -110,14 +110,17 @@ def test_own_windows_by_place_are_refused() -> None:
         TransformersModel(model)
 
 
-class Renamed(BarkCausalModel):
+class UnheardOfConfig(transformers.BarkCoarseConfig):
+    model_type = "unheard-of"
+
+
+class UnheardOfModel(BarkCausalModel):
     """A model whose name nobody knows."""
 
 
 def test_no_name_says_it() -> None:
-    config = transformers.BarkCoarseConfig(**BARK)
-    config.model_type = "unheard-of"
-    assert TransformersModel(Renamed(config).eval()).masks_by_place
+    model = UnheardOfModel(UnheardOfConfig(**BARK)).eval()
+    assert TransformersModel(model).masks_by_place
     assert not TransformersModel(tiny_llama(0)).masks_by_place
 
 

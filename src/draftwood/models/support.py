@@ -72,8 +72,8 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
         return "is an encoder, which sees what comes after a token; use a causal language model"
     if _has_own_window(hf_model):
         return (
-            "makes its own causal mask with a window by places in the cache, where a tree's branches"
-            " push its nodes away from what they should see; use another model"
+            "makes its own causal mask with a window by places in the cache, where branches of a"
+            " tree push its nodes away from what they should see; use another model"
         )
     if (config._attn_implementation or "eager") not in ("eager", "sdpa"):
         return (
