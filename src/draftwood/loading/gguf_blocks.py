@@ -32,7 +32,7 @@ from draftwood.loading.gguf_settings import configuration
 from draftwood.loading.kept_decoder import keep, read_kept
 from draftwood.models.decoder import why_other_shape
 from draftwood.models.described import DescribedModel
-from draftwood.native.matrix import Blocks, Matrix, block_formats
+from draftwood.native.matrix import Blocks, Matrix, block_formats, kept_as
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_transformers
@@ -155,10 +155,10 @@ def files_of(folder: Path) -> list[Path]:
     return _read_places(folder)[0]
 
 
-def open_blocks(folder: Path) -> DescribedModel:
+def open_blocks(folder: Path, products: str = "int8") -> DescribedModel:
     """The model that a folder describes.
 
-    Blocks stand in the place of its weights: the native path alone runs it.
+    Blocks stand in the place of its weights: the native path alone runs it, with these products.
 
     Raises:
         ValueError: for a file that was cut short or changed since it was described, and for
@@ -177,7 +177,9 @@ def open_blocks(folder: Path) -> DescribedModel:
                 f" {each.module} goes to byte {end} of {len(files[each.part])}; fetch it again"
             )
     require_unchanged(folder)
-    sizes = [Matrix.sizes(each.format, each.rows, each.inputs) for each in matrices]
+    sizes = [
+        Matrix.sizes(kept_as(each.format, products), each.rows, each.inputs) for each in matrices
+    ]
     require_memory(sum(map(sum, sizes)), str(paths[0]))
     kept = read_kept(folder, files)
     if kept is not None:

@@ -179,7 +179,7 @@ def _in_place(
     label, halves = ("float32", None) if is_float else ("int8", torch.bfloat16)
 
     def run() -> NativeModel:
-        model = NativeModel(open_blocks(folder), label, halves, cache=cache)
+        model = NativeModel(open_blocks(folder, label), label, halves, cache=cache)
         require_unchanged(folder)
         return model
 
