@@ -47,7 +47,7 @@ from draftwood.text.prompts import (
     usual_text,
 )
 from draftwood.text.stream import Generation, Stream
-from draftwood.validation import require_flag, require_whole, stop_strings
+from draftwood.validation import require_flag, require_kind, require_whole, stop_strings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -116,6 +116,7 @@ class LanguageModel(InProcess):
                 while the target runs, and how; texts stay the same.
         """
         texts = open_datastore(datastore)
+        require_kind("draft_model", draft_model, Model, "a model of draftwood")
         chosen = methods.build(
             method,
             self.model,
@@ -369,7 +370,7 @@ def load(
             one gets the model, the others serve it and exit when it has ended.
 
     Raises:
-        TypeError: for a curve that is no function.
+        TypeError: for a curve that is no function, and for parts of another type.
         ValueError: for unknown names, unsupported architectures, mismatched vocabularies and a
             drafter or datastore that is not whole or belongs to another model.
     """
@@ -379,6 +380,8 @@ def load(
     methods.require([method], draft_model is not None, None, *parts)
     stored = None if given is None else _opened(given)
     texts = open_datastore(datastore)
+    wanted = "a model's name, a Transformers model or a model of draftwood"
+    require_kind("draft_model", draft_model, (str, nn.Module, Model), wanted)
     plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
