@@ -109,7 +109,7 @@ def test_what_few_passes_would_tell_is_hidden_and_n_stands_beside_the_rest(
     assert (proof["alpha*"], proof["of passes"]) == ("0.25" if is_told else "-", str(3 * passes))
     assert first["prompts"] == cells_of(records, "speed")["prompts"] == "3"
     by_category = cells_of(records, "by category")
-    assert [name for name in by_category if "n = " in name] == ["math, n = 1", "chat, n = 2"]
+    assert [name for name in by_category if "n = " in name] == ["math (n = 1)", "chat (n = 2)"]
     assert all(cell.endswith(" (-)") for name, cell in by_category.items() if "n = " in name)
     assert sum("fewer than 20 forward passes" in note for note in notes(records, run_info())) == 1
     shown = findings(measured(records), 0.0)
@@ -122,7 +122,7 @@ def test_nothing_is_said_of_hidden_figures_where_none_is() -> None:
     """Negative control."""
     records = of_so_many(40)
     assert not any("fewer than 20" in note for note in notes(records, run_info()))
-    assert "(2.00)" in cells_of(records, "by category")["math, n = 1"]
+    assert "(2.00)" in cells_of(records, "by category")["math (n = 1)"]
 
 
 def test_tables_name_a_commit_from_which_files_differed() -> None:

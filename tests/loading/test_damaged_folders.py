@@ -4,6 +4,7 @@ and never another text.
 
 import json
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -74,10 +75,9 @@ def configured(folder: Path, **settings: Any) -> None:
 
 def refused(folder: Path, *said: str, dtype: str | None = None) -> None:
     """It takes one line, which says so much."""
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=re.escape(str(folder))) as error:
         load_model(str(folder), dtype)
     assert "\n" not in str(error.value)
-    assert str(folder) in str(error.value)
     for each in said:
         assert each in str(error.value)
 
@@ -186,9 +186,9 @@ def tell_in_one_line(act: Callable[[], Any]) -> Any:
     try:
         return act()
     except (ValueError, OSError) as error:
-        assert str(error)
-        assert len(str(error).splitlines()) == 1
-        return None
+        lines = str(error).splitlines()
+    assert len(lines) == 1
+    return None
 
 
 def test_a_damaged_tokenizer_is_one_line(folder: Path) -> None:

@@ -48,7 +48,13 @@ from draftwood.text.prompts import (
     usual_text,
 )
 from draftwood.text.stream import Generation, Stream
-from draftwood.validation import require_flag, require_one_grammar, require_whole, stop_strings
+from draftwood.validation import (
+    require_flag,
+    require_kind,
+    require_one_grammar,
+    require_whole,
+    stop_strings,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -117,6 +123,7 @@ class LanguageModel(InProcess):
                 while the target runs, and how; texts stay the same.
         """
         texts = open_datastore(datastore)
+        require_kind("draft_model", draft_model, Model, "a model of draftwood")
         chosen = methods.build(
             method,
             self.model,
@@ -369,7 +376,7 @@ def load(
             one gets the model, the others serve it and exit when it has ended.
 
     Raises:
-        TypeError: for a curve that is no function.
+        TypeError: for a curve that is no function, and for parts of another type.
         ValueError: for unknown names, unsupported architectures, mismatched vocabularies and a
             drafter or datastore that is not whole or belongs to another model.
     """
@@ -380,6 +387,8 @@ def load(
     require_weights((model, draft_model), drafter, datastore, dtype, device, cache)
     stored = None if given is None else _opened(given)
     texts = open_datastore(datastore)
+    wanted = "a model's name, a Transformers model or a model of draftwood"
+    require_kind("draft_model", draft_model, (str, nn.Module, Model), wanted)
     plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
