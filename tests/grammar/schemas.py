@@ -16,6 +16,24 @@ def random_schema(seed: int) -> dict[str, Any]:
     return schema
 
 
+def random_lists(seed: int) -> dict[str, Any]:
+    """Short lists, some of them in lists: behind each item the text may go on or end."""
+    rng = random.Random(seed)
+    kinds: list[dict[str, Any]] = [
+        {"enum": ["x", "y"]},
+        {"type": "boolean"},
+        {"type": "integer", "minimum": 0, "maximum": 3},
+    ]
+    items = rng.choice(kinds)
+    for _ in range(rng.randint(1, 2)):
+        items = {"type": "array", "items": items, "maxItems": rng.randint(1, 3)}
+    return {
+        "type": "object",
+        "properties": dict.fromkeys(("t", "u")[: rng.randint(1, 2)], items),
+        "additionalProperties": False,
+    }
+
+
 def _object(rng: random.Random, depth: int) -> dict[str, Any]:
     names = rng.sample(WORDS, rng.randint(1, 4))
     return {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from jsonschema_rs import validator_for
-from schemas import random_schema
+from schemas import random_lists, random_schema
 from small_models import bytes_and_pairs, tokenizer_of
 
 import draftwood
@@ -90,6 +90,24 @@ def test_methods_that_verify_by_match_write_the_plain_text(
     wanted = texts(known["plain"])
     for name in ("lookup", "auto", "stand"):
         assert texts(known[name]) == wanted, name
+
+
+@pytest.mark.parametrize("method", ["eagle-2-tree", "sequoia", "traversal", "rsd-s"])
+def test_trees_of_draft_models_keep_to_the_grammar(lm: LanguageModel, method: str) -> None:
+    """On many of these texts two branches come to the same place of a list by different ways."""
+    draft = NativeModel(tiny_llama(1, layers=1, vocab=WIDTH, context=1024))
+    writing = lm.with_method(methods.build(method, lm.model, draft_model=draft))
+    whole = 0
+    for seed in range(60):
+        schema = random_lists(seed)
+        options: dict[str, Any] = {"json_schema": schema, "temperature": 1.0, "seed": seed}
+        made = writing.generate("x", max_new_tokens=80, **options)
+        if method == "eagle-2-tree":  # verified by match
+            assert made.token_ids == lm.generate("x", max_new_tokens=80, **options).token_ids
+        if made.finish_reason == "stop":
+            assert validator_for(schema).is_valid(json.loads(made.text)), made.text
+            whole += 1
+    assert whole > 30
 
 
 def test_greedy_texts_of_drawn_drafts_are_the_plain_ones(lm: LanguageModel) -> None:

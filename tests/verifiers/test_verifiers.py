@@ -213,3 +213,17 @@ class TestTypical:
     def test_refuses_settings_out_of_range(self, settings: dict[str, float]) -> None:
         with pytest.raises(ValueError, match="epsilon must be between"):
             Typical(**settings)
+
+
+@by_name
+@pytest.mark.parametrize("token", [-1, 3, 10**9])
+def test_tokens_outside_the_vocabulary_are_refused(verifier: Verifier, token: int) -> None:
+    """One from the end would be read as another token's probability, and be accepted."""
+    target, draft = tables(4)
+
+    def verify() -> Verdict:
+        tree = DraftTree(torch.tensor([0, token]), torch.tensor([-1, 0]), draft[:1], "distinct")
+        return verifier(tree, target[:2], Rng(0))
+
+    with pytest.raises(ValueError, match=rf"tokens.* got .*{token}"):
+        verify()

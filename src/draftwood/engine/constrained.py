@@ -98,37 +98,46 @@ class Branches:
         root = self._newest.child(tree.token_list[0])
         if root is None:
             return tree
-        nodes, branches, inner = [0], [root], {0: False}
-        place = {0: 0}
-        tokens, parents = [tree.token_list[0]], [-1]
-        for node in range(1, len(tree)):
-            above = place.get(tree.parent_list[node])
-            if above is None:
-                continue
-            branch = branches[above].child(tree.token_list[node])
-            if branch is None:
-                continue
-            inner[above], inner[len(nodes)] = True, False
-            place[node] = len(nodes)
-            nodes.append(node)
-            branches.append(branch)
-            tokens.append(tree.token_list[node])
-            parents.append(above)
-        kept = len(nodes)
-        depths = tree.depths.tolist()
-        for leaf in (leaf for leaf in range(kept) if not inner[leaf]):
-            most = min(room - depths[nodes[leaf]], BELOW if leaf else AT_ROOT)
-            above = leaf
-            for token in branches[leaf].state.forced()[: max(most, 0)]:
+        kept, forced = self._walk(tree, root, room)
+        if len(kept) == len(tree) and not any(forced.values()):
+            return tree
+        place = {node: n for n, node in enumerate(kept)}
+        tokens = [tree.token_list[node] for node in kept]
+        parents = [-1, *(place[tree.parent_list[node]] for node in kept[1:])]
+        for leaf in sorted(forced):
+            above = place[leaf]
+            for token in forced[leaf]:
                 tokens.append(token)
                 parents.append(above)
                 above = len(tokens) - 1
-        if kept == len(tree) == len(tokens):
-            return tree
         sources = None
         if tree.sources is not None:
-            sources = (*(tree.sources[node] for node in nodes), *[(FORCED,)] * (len(tokens) - kept))
+            more = len(tokens) - len(kept)
+            sources = (*(tree.sources[node] for node in kept), *[(FORCED,)] * more)
         return DraftTree.of(tokens, parents, tree.draw, sources)
+
+    def _walk(
+        self, tree: DraftTree, root: _Branch, room: int
+    ) -> tuple[list[int], dict[int, Sequence[int]]]:
+        """The nodes that are not forbidden, and what is forced below those that end up as leaves.
+
+        It goes along one branch after the other, as states are read fastest in that order.
+        """
+        root.mask  # noqa: B018  every verifier reads it, and nothing was read below it yet
+        depths = tree.depths.tolist()
+        kept: list[int] = []
+        forced: dict[int, Sequence[int]] = {}
+        waiting = [(0, root)]
+        while waiting:
+            node, branch = waiting.pop()
+            kept.append(node)
+            below = [(child, branch.child(tree.token_list[child])) for child in tree.children[node]]
+            allowed = [(child, longer) for child, longer in below if longer is not None]
+            waiting += allowed[::-1]
+            if not allowed:
+                most = min(room - depths[node], BELOW if node else AT_ROOT)
+                forced[node] = branch.state.forced()[: max(most, 0)]
+        return sorted(kept), forced
 
 
 @dataclass(frozen=True, eq=False)

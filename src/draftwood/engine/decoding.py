@@ -30,6 +30,7 @@ from draftwood.interfaces.model import (
 from draftwood.interfaces.step import StepModel, Stepper
 from draftwood.interfaces.verifier import Verdict, Verifier, follows_draws
 from draftwood.native.step import NativeStep, UndrawableError
+from draftwood.native.threads import survive_forks
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling, require_probs, undrawable
 from draftwood.stats import Step, TokenLogprob
@@ -64,6 +65,7 @@ class Decoding:
         options: Options,
         session: ModelSession | None = None,
     ) -> None:
+        survive_forks()
         self.branches: Branches | None = None  # of the constraint, where there is one
         if options.constraint is not None:
             options, self.branches = constrained(options, options.constraint, target, len(prompt))

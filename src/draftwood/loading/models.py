@@ -22,6 +22,7 @@ from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.library import CompilerError, available, library
+from draftwood.native.threads import survive_forks
 from draftwood.storage.progress import progress, quiet_transformers
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def load_model(
             message says why.
         MemoryError: where the weights certainly do not fit into memory.
     """
+    survive_forks()  # loading wakes threads already
     if processes > 1:
         return _in_parts(name, processes, dtype, device, cache)
     place, integers = hub.device_of(device), hub.integers_of(dtype)

@@ -15,6 +15,7 @@ MOST = 256  # as many as the library takes
 
 _own = threading.local()  # of threads whose calls go on beside those of others
 _in_force: list[int] = []  # of the others, one for each thing that goes on beside them
+_before_fork: list[int] = []  # PyTorch's number in the process that this one was forked from
 
 
 def threads() -> int:
@@ -27,7 +28,26 @@ def threads() -> int:
 
 def usable(limits: Sequence[int] = ()) -> int:
     """Threads that would run at once without anything beside them, within these limits."""
-    return max(1, min(torch.get_num_threads(), cpus(), of_quota(), *limits))
+    told = torch.get_num_threads()
+    if told == 1 and _before_fork:
+        told = _before_fork[0]
+    return max(1, min(told, cpus(), of_quota(), *limits))
+
+
+@functools.cache
+def survive_forks() -> None:
+    """Let processes forked from this one go on: PyTorch on one thread, the library on as many.
+
+    PyTorch would wait for ever for its parent's threads; the library has new ones made.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    if torch.get_num_threads() > 1:
+        _before_fork[:] = [torch.get_num_threads()]
+        torch.set_num_threads(1)
 
 
 def use_own(count: int) -> None:

@@ -8,7 +8,23 @@ from torch import Tensor
 from draftwood.interfaces.verifier import NodeProbs
 from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
+
+
+def require_known(tree: DraftTree, target_probs: NodeProbs) -> None:
+    """Raise ValueError for draft tokens that the target's vocabulary does not hold.
+
+    One below 0 would be read as one from its end, and be accepted.
+    """
+    rows = target_probs.logits if isinstance(target_probs, LazyProbs) else target_probs
+    drafted = tree.token_list[1:]
+    vocab = rows.shape[-1] if isinstance(rows, Tensor) else UNBOUNDED
+    if drafted and not (min(drafted) >= 0 and max(drafted) < vocab):
+        wrong = next(token for token in drafted if not 0 <= token < vocab)
+        raise ValueError(
+            "draft tokens must be 0 or more and below the size of the target's vocabulary, got"
+            f" {wrong}; draft with a model of the same vocabulary"
+        )
 
 
 def residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers.base import require_known
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Block:
     exact_for: ClassVar[frozenset[Draw]] = frozenset({"distinct", "independent"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        require_known(tree, target_probs)
         widest = max(len(children) for children in tree.children)
         if widest > 1:
             raise ValueError(

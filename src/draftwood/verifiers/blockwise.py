@@ -12,7 +12,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
-from draftwood.verifiers.base import longest_path
+from draftwood.verifiers.base import longest_path, require_known
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class TopN:
         positive("count", [self.count])
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        require_known(tree, target_probs)
         longest = longest_path(tree, never_one_hot(target_probs), self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 
@@ -70,6 +71,7 @@ class Distance:
             raise ValueError(f"most must be a difference of token ids, at least 0, got {self.most}")
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        require_known(tree, target_probs)
         longest = longest_path(tree, never_one_hot(target_probs), self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import residual, without
+from draftwood.verifiers.base import require_known, residual, without
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class GreedyPlusOne:
     exact_for: ClassVar[frozenset[Draw]] = frozenset({"greedy-plus-one"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        require_known(tree, target_probs)
         node = 0
         while True:
             children, p = tree.children[node], target_probs[node]

@@ -11,7 +11,7 @@ from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.native.rows import overlap
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import with_token
+from draftwood.verifiers.base import require_known, with_token
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class KSeq:
     exact_for: ClassVar[frozenset[Draw]] = frozenset({"independent"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        require_known(tree, target_probs)
         alive = [0]  # siblings that drew the same token are one node of the sequence
         while True:
             candidates = [child for node in alive for child in tree.children[node]]

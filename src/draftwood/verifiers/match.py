@@ -6,7 +6,7 @@ from typing import ClassVar
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import drawn, with_token
+from draftwood.verifiers.base import drawn, require_known, with_token
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Match:
     follows_draws: ClassVar[bool] = True
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        require_known(tree, target_probs)
         alive = [0]  # a tree may hold the same token twice below one node
         while True:
             token = drawn(target_probs, alive[0], rng)

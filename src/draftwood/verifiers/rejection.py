@@ -6,7 +6,7 @@ from typing import ClassVar
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import residual, with_token, without
+from draftwood.verifiers.base import require_known, residual, with_token, without
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Rejection:
     exact_for: ClassVar[frozenset[Draw]] = frozenset({"distinct", "independent", "named"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        require_known(tree, target_probs)
         joins = tree.draw in ("independent", "named")  # who drew the same token is one node
         alive = [0]
         while True:

@@ -10,7 +10,7 @@ from torch import Tensor
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import with_token, without
+from draftwood.verifiers.base import require_known, with_token, without
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Traversal:
     exact_for: ClassVar[frozenset[Draw]] = frozenset({"distinct", "independent"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        require_known(tree, target_probs)
         path = [_Open(tree, target_probs, [0], 1.0)]
         while True:
             newest = path[-1]
