@@ -4,9 +4,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 from command import hear_ctrl_c, refused, run
+
+from draftwood.cli.chat import _lines
 
 
 def talk(target: str, given: str, *options: str):
@@ -183,7 +186,6 @@ def test_a_wait_for_a_line_is_time_to_measure(monkeypatch):
             heard.append("goes on")
 
     monkeypatch.setattr("builtins.input", lambda prompt: heard.append("input") or "hello")
-    lines = chat._lines(True, Calibration())
+    lines = _lines(True, Calibration())
     assert next(lines) == "hello"
     assert heard == ["waits", "input", "goes on"]
-    assert list(chat._lines(False, Calibration())) == list(sys.stdin)
