@@ -87,8 +87,8 @@ bench-head: $(READY)  ## auto with the trained head that comes with draftwood, a
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --methods auto \
 		--output benchmarks/results/no-head
 
-bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (compiles llama.cpp; resumable)
-	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --methods auto \
+bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (ten minutes, and once half an hour to compile llama.cpp; resumable)
+	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 1 --methods auto \
 		--peers transformers,llama.cpp,llama.cpp-lookup,openvino,openvino-int8 --output benchmarks/results/peers
 
 bench-larger: $(READY)  ## the same methods on a model of 1.1 billion weights

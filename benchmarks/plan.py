@@ -8,13 +8,12 @@ Both draw on figures that are stored; nothing is timed.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.common.json_lines import RESULTS, read
+from benchmarks.common.curves import WEIGHT_BYTES, stored
 from draftwood.costs.curve import LENGTH, Curve
 from draftwood.costs.machine import NATIVE_ATTENTION, Machine, machine_of
 from draftwood.costs.plan import DraftSource, Planner, Traffic, head_of
@@ -25,13 +24,21 @@ BEGIN, END = "<!-- checks -->\n", "<!-- end -->\n"
 TOLERANCE = 0.10  # of predicted T(n)/T(1)
 ATTENTION_TOLERANCE = 0.15
 
-# parameters that each row is multiplied with; bytes of weights that a run records
+# parameters that each row is multiplied with
 SIZES = {
     "smollm2-135m": ModelSize(
-        134.5e6, 8 * 96_436_224 / 134.5e6, 30, 4.0 * 30 * 3 * 64, 4.0 * 30 * 9 * 64
+        134.5e6,
+        8 * WEIGHT_BYTES["smollm2-135m"] / 134.5e6,
+        30,
+        4.0 * 30 * 3 * 64,
+        4.0 * 30 * 9 * 64,
     ),
     "tinyllama-1.1b": ModelSize(
-        1034.5e6, 8 * 1_099_071_488 / 1034.5e6, 22, 4.0 * 22 * 4 * 64, 4.0 * 22 * 32 * 64
+        1034.5e6,
+        8 * WEIGHT_BYTES["tinyllama-1.1b"] / 1034.5e6,
+        22,
+        4.0 * 22 * 4 * 64,
+        4.0 * 22 * 32 * 64,
     ),
 }
 
@@ -67,27 +74,21 @@ def stored_curves() -> dict[str, dict[str, Curve]]:
     TinyLlama's weights are no longer converted to int8 when it is loaded, so that curves of newer
     runs are of another format.
     """
-    runs: dict[str, dict[str, Curve]] = {"tune": {}, "cost": {}}
-    for model, found in json.loads((RESULTS / "int8-curves.json").read_text()).items():
-        runs["tune"][model] = Curve(tuple(found["nodes"]), tuple(found["seconds"]))
-    times: dict[str, dict[int, float]] = {}
-    for record in read(RESULTS / "cost" / "records.jsonl"):
-        if record["method"] == "int8" and record["prompt"] == "128 tokens":
-            by_nodes = times.setdefault(record["model"], {})
-            by_nodes[record["nodes"]] = record["stats"]["milliseconds"] / 1e3
-    runs["cost"] = {model: Curve.fit(times[model]) for model in SIZES}
-    return runs
+    tune = {
+        model: Curve(tuple(times), tuple(times.values())) for model, times in stored("tune").items()
+    }
+    return {"tune": tune, "cost": {model: Curve.fit(stored("cost")[model]) for model in SIZES}}
 
 
 def attention_share() -> float:
     """Share of the compute that attention reaches in int8, from passes behind few and many tokens:
     what one of eight rows takes longer than one row alone.
     """
-    times: dict[tuple[int, int], float] = {}
-    for record in read(RESULTS / "growth" / "records.jsonl"):
-        if record["method"] == "int8":
-            tokens = int(record["prompt"].split()[0])
-            times[tokens, record["nodes"]] = record["stats"]["milliseconds"] / 1e3
+    times = {
+        (int(tokens), nodes): seconds
+        for tokens, found in stored("behind").items()
+        for nodes, seconds in found.items()
+    }
     few, many = min(times)[0], max(times)[0]
     eight, one = (times[many, nodes] - times[few, nodes] for nodes in (8, 1))
     size = SIZES["smollm2-135m"]

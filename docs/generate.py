@@ -1,5 +1,5 @@
-"""Writes the generated pages: methods, models, Transformers' options, results, and README's table
-of methods.
+"""Writes the generated pages: methods, models, Transformers' options, results, README's table of
+methods, and the speeds that the package tells of its methods.
 
 A test checks that they are current.
 
@@ -12,7 +12,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import cache, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from draftwood.bench.report.reading import MeasuredRun
 
 END = "<!-- end -->\n"
+STATED = "head"  # the run whose figures of `auto` stand in front and in the table of methods
 
 
 def methods_page() -> str:
@@ -132,9 +133,15 @@ def results_page() -> str:
     page = [parts[0]]
     for part in parts[1:]:
         command, rest = part.split("}}", 1)
-        text = identity() if command.strip() == "identity" else _printed(command.split())
+        text = identity() if command.strip() == "identity" else shown(command.split())
         page += [text.strip(), rest]
     return "".join(page)
+
+
+def shown(command: list[str]) -> str:
+    """What a command prints about a run in ``benchmarks/results``, or that there is none."""
+    there = (BENCHMARKS / command[-1]).is_dir()
+    return _printed(command) if there else "(not measured yet)"
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -166,17 +173,15 @@ def identity() -> str:
 
 
 def headlines() -> str:
-    """What stands in front: figures of the runs in ``benchmarks/results``, decoding alone and end
-    to end.
+    """What stands in front: figures of the runs in ``benchmarks/results`` at clean commits, whole
+    requests and decoding alone.
     """
     from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
 
-    runs = {name: measured(name) for name in ("head", "tinyllama", "peers")}
     sentences = [
-        *speed_sentences(runs["head"], "auto"),
-        *speed_sentences(runs["tinyllama"], "auto"),
-        peer_sentence(runs["peers"], "auto"),
-        quality_sentence(measured("quality")),
+        *(each for name in (STATED, "tinyllama") for each in told(name, speed_sentences, "auto")),
+        *told("peers", lambda run: [peer_sentence(run, "auto")]),
+        *told("quality", lambda run: [quality_sentence(run)]),
         (
             "**Nothing here has run on a GPU.** The CUDA path is tested on CPUs, except for"
             " recording its graphs."
@@ -185,26 +190,79 @@ def headlines() -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
+def without_a_second_model() -> str:
+    """What the run of methods that need no second model says."""
+    from draftwood.bench.report.headlines import method_sentences
+
+    return _list(told("methods", method_sentences))
+
+
+def on_servers() -> str:
+    """What the records of servers at clean commits say."""
+    from benchmarks.serving.show import sentences
+
+    return _list(sentences(*_of_servers()[:2]))
+
+
+def _list(sentences: Sequence[str]) -> str:
+    lines = [f"- {sentence}" for sentence in sentences]
+    return "\n".join(lines or ["(left out: no clean commit measured it)"])
+
+
+def told(name: str, sentences: Callable[..., list[str]], *more: str) -> list[str]:
+    """Sentences about a run in ``benchmarks/results``, none where no clean commit measured it."""
+    run = measured(name)
+    return [] if run is None else sentences(run, *more)
+
+
 def table_of_methods() -> str:
-    """Methods that a run in ``benchmarks/results`` measured, and the names of the others."""
+    """Methods that a run in ``benchmarks/results`` measured at a clean commit, and the names of the
+    others.
+    """
+    from draftwood.bench.report.methods_table import methods_table, unmeasured
+
+    runs, stated = runs_of_methods()
+    others = ", ".join(f"`{name}`" for name in unmeasured(runs))
+    return (
+        f"{methods_table(runs, stated).markdown()}\n\nWithout a record of a clean commit: {others}."
+    )
+
+
+def speeds_in_the_package() -> str:
+    """What `draftwood methods` tells of speeds, from the same runs."""
+    from draftwood.bench.report.methods_table import measured_speeds
+    from draftwood.methods.measured import as_text
+
+    return as_text(measured_speeds(*runs_of_methods()))
+
+
+@cache
+def runs_of_methods() -> "tuple[list[MeasuredRun], dict[str, MeasuredRun]]":
+    """Every run in ``benchmarks/results`` that measured methods at a clean commit, and those that
+    stand for a method by name.
+    """
     from draftwood.bench.plan.protocols import PROTOCOLS
     from draftwood.bench.records.files import RUN
-    from draftwood.bench.report.methods_table import methods_table, unmeasured
 
     found = [
         measured(path.parent.name) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))
     ]
-    runs = [each for each in found if each.run.protocol in PROTOCOLS]
-    others = ", ".join(f"`{name}`" for name in unmeasured(runs))
-    return f"{methods_table(runs).markdown()}\n\nNot measured yet: {others}."
+    runs = [each for each in found if each is not None and each.run.protocol in PROTOCOLS]
+    stated = measured(STATED)
+    return runs, {} if stated is None else {"auto": stated}
 
 
 @cache
-def measured(name: str) -> "MeasuredRun":
-    """A run in ``benchmarks/results``."""
-    from draftwood.bench.report.reading import read
+def measured(name: str) -> "MeasuredRun | None":
+    """A run in ``benchmarks/results`` as far as its commits hold what was measured."""
+    from draftwood.bench.records.files import RUN, read_clean
+    from draftwood.bench.report.reading import MeasuredRun
 
-    return read(BENCHMARKS / "results" / name)
+    folder = BENCHMARKS / "results" / name
+    if not (folder / RUN).is_file():
+        return None
+    run, records = read_clean(folder)
+    return MeasuredRun(folder, run, records, {}) if records else None
 
 
 def filled(path: Path) -> str:
@@ -221,12 +279,15 @@ def filled(path: Path) -> str:
 def drafter_tables() -> str:
     """Trained drafters at equal data, by question."""
     from benchmarks.training import growth, speed
-    from benchmarks.training.drafters import TITLES, tables
+    from benchmarks.training.drafters import TITLES, pairs, tables
 
     found = []
     for question, rows in tables():
         head = [name.replace("_", " ") for name in rows[0]]
         found += [f"**{TITLES[question]}**", markdown(head, [tuple(row.values()) for row in rows])]
+    rows = pairs()
+    table = markdown(list(rows[0]), [tuple(row.values()) for row in rows])
+    found += ["**Beside each other**", table]
     for page in (growth, speed):
         rows = page.rows()
         table = markdown(list(rows[0]), [tuple(row.values()) for row in rows])
@@ -235,16 +296,26 @@ def drafter_tables() -> str:
 
 
 def server_tables() -> str:
-    """The server beside other servers."""
+    """The server beside other servers, as far as clean commits measured it."""
     from benchmarks.common.json_lines import read
     from benchmarks.serving import neighbours
     from benchmarks.serving.show import shown, tables
 
-    folder = BENCHMARKS / "results" / "serving"
     beside = [shown(table) for table in neighbours.tables(read(neighbours.RECORDS))]
-    return "\n\n".join(
-        [tables(read(folder / "run.jsonl"), read(folder / "further.jsonl")), *beside]
-    )
+    run, further, left_out = _of_servers()
+    note = [f"(left out: {left_out} records without a clean commit)"] if left_out else []
+    return "\n\n".join([tables(run, further), *note, *beside])
+
+
+def _of_servers() -> tuple[list[dict], list[dict], int]:
+    """Records of streams and of further figures at clean commits, and how many others there are."""
+    from benchmarks.common.json_lines import read
+    from draftwood.bench.records.files import is_clean
+
+    folder = BENCHMARKS / "results" / "serving"
+    found = [read(folder / name) for name in ("run.jsonl", "further.jsonl")]
+    run, further = ([row for row in rows if is_clean(row.get("commit"))] for rows in found)
+    return run, further, sum(map(len, found)) - len(run) - len(further)
 
 
 def experiment_tables(name: str) -> str:
@@ -256,6 +327,29 @@ def experiment_tables(name: str) -> str:
         table = markdown(list(rows[0]), [tuple(row.values()) for row in rows])
         found += [f"**{title}**", table]
     return "\n\n".join(found)
+
+
+def proposers() -> str:
+    """draftwood's proposers in vLLM beside vLLM's own, where a clean commit measured them."""
+    from draftwood.bench.records.files import is_clean
+
+    found = json.loads((BENCHMARKS / "results" / "vllm_proposer.json").read_text())
+    if not is_clean(found["commit"]):
+        return f"(left out: {len(found['arms'])} records without a clean commit)"
+    head = (
+        "proposer",
+        "steps that drafted",
+        "accepted",
+        "drafted",
+        "tokens per pass",
+        "same texts",
+    )
+    keys = ("steps_that_drafted", "accepted_tokens", "draft_tokens", "tokens_per_pass")
+    rows = [
+        (each["arm"], *(f"{each[key]:g}" for key in keys), f"{each['same_texts']}")
+        for each in found["arms"]
+    ]
+    return markdown(head, rows)
 
 
 def overlap_table() -> str:
@@ -282,9 +376,12 @@ EXPERIMENTS = ("layers", "exits", "shadow", "windowed", "merged", "memory", "hyb
 PARTS = {
     "figures": headlines,
     "table of methods": table_of_methods,
+    "findings without a second model": without_a_second_model,
+    "findings on servers": on_servers,
     "tables of drafters": drafter_tables,
     "tables of servers": server_tables,
     "table of overlap": overlap_table,
+    "table of proposers": proposers,
     "tables of pruning": pruning_tables,
     **{f"tables of {name}": partial(experiment_tables, name) for name in EXPERIMENTS},
 }
@@ -298,9 +395,21 @@ def pages() -> dict[Path, str]:
         docs / "models.md": models_page(),
         docs / "transformers.md": transformers_page(),
         docs / "results.md": results_page(),
+        ROOT / "src" / "draftwood" / "methods" / "measured.json": speeds_in_the_package(),
     }
-    parts = (ROOT / "README.md", docs / "findings.md", docs / "self-speculation.md")
-    return found | {path: filled(path) for path in parts}
+    names = ("findings.md", "self-speculation.md", "integrations.md")
+    parts = (ROOT / "README.md", *(docs / name for name in names))
+    listings = ROOT / "src" / "draftwood" / "methods" / "listings.json"
+    return found | {path: filled(path) for path in parts} | {listings: method_listings()}
+
+
+def method_listings() -> str:
+    """What draftwood's own methods say of themselves, for those who do without their parts."""
+    from draftwood.methods import Listing
+    from draftwood.methods.recipes import RECIPES
+
+    rows = [json.dumps(Listing.of(recipe).as_json()) for recipe in RECIPES]
+    return "[\n" + ",\n".join(rows) + "\n]\n"
 
 
 def _printed(command: list[str]) -> str:

@@ -81,13 +81,13 @@ def same_curve_everywhere(folder_of_curves: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The folder of data sets; skips where there is none."""
-    folder = Path(
-        os.environ.get("DRAFTWOOD_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")
-    )
-    if not folder.is_dir():
-        pytest.skip(f"no data sets at {folder}; set DRAFTWOOD_DATA to their folder")
-    return folder
+    """The folder of data sets; skips where none is named."""
+    named = os.environ.get("DRAFTWOOD_DATA")
+    if not named:
+        pytest.skip("DRAFTWOOD_DATA names no folder of data sets")
+    if not Path(named).is_dir():
+        pytest.fail(f"DRAFTWOOD_DATA names {named}, which is no folder")
+    return Path(named)
 
 
 # `make test-core` leaves these out: whole model families, long statistics, commands run as

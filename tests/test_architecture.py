@@ -25,6 +25,7 @@ GROUND = {
     "sampling",
     "stats",
     "version",
+    "lazy",
     "interfaces",
 }
 LOADING = GROUND | {"models", "loading"}
@@ -32,6 +33,7 @@ AXES = {"shapes", "verifiers", "sources", "drafters"}
 TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "text"} | AXES
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
+    "lazy": set(),
     "storage": set(),
     "cluster": set(),
     "together": set(),
@@ -220,7 +222,7 @@ def files_without_a_part(folder: Path, protocol: str) -> list[str]:
 
 # what the methods of an axis have in common
 HELPERS = {
-    *("__init__", "base", "resources", "resting", "optimal"),
+    *("__init__", "base", "resources", "lazy_resources", "resting", "optimal", "best_tree"),
     *("draft_vocabulary", "head_rows", "partial", "layer_sets"),
 }
 

@@ -2,19 +2,29 @@
 nobody chose.
 """
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from draftwood import methods
 from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, Stand, TokenRecycling
 from draftwood.engine import Options, generate
+from draftwood.engine.overlap import Overlap, Overlapped
+from draftwood.interfaces.drafter import DraftRequest, DraftSession
+from draftwood.models.lean import LeanModel
+from draftwood.models.native import NativeModel
 from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.sampling import Sampler, Sampling
 from draftwood.shapes import Independent, StochasticBeam, Widths
-from draftwood.testing import TableModel
+from draftwood.testing import TableModel, tiny_llama
+from draftwood.testing.heads import TINY, tiny_eagle
 from draftwood.text.hooks.processors import RowSampler, Scores
+from draftwood.tree import DraftTree
 from draftwood.verifiers import (
     Block,
     GreedyPlusOne,
@@ -191,20 +201,115 @@ def test_one_token_at_plus_infinity_is_forced_by_a_processor_as_in_transformers(
 @pytest.mark.parametrize(
     "verifier", [Rejection(), Traversal(), Block(), Match()], ids=lambda rule: rule.name
 )
-def test_a_broken_draft_model_ends_the_request(
+def test_a_text_goes_on_without_a_broken_draft_model(
     verifier: Verifier, temperature: float, row: Tensor
 ) -> None:
     drafter = DraftModel(model_of(row), Widths((1, 1)))
-    with pytest.raises(ValueError, match=r"draft-model drafted token \d of the text"):
-        list(
-            generate(
-                TableModel(counting()),
-                drafter,
-                verifier,
-                [0],
-                Options(Sampling(temperature), 20, seed=0),
-            )
+    options = Options(Sampling(temperature), 20, seed=0)
+    with pytest.warns(UserWarning, match="draft-model says NaN or infinity"):
+        steps = list(generate(TableModel(counting()), drafter, verifier, [0], options))
+    assert [token for step in steps for token in step.tokens] == list(range(1, 21))
+    drafted = [step.drafted for step in steps]
+    broke = drafted.index(0, 1)
+    assert any(drafted[:broke])
+    assert not any(drafted[broke:])
+
+
+HEADS = {
+    **{name: TINY[name] for name in ("eagle", "lm", "medusa", "hydra", "ctc")},
+    "eagle-rsd": TINY["eagle"],
+    "lm-rsd": TINY["lm"],
+    "ctc-rsd": TINY["ctc"],
+}
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", [*HEADS, "eagle-2-tree", "sequoia", "cascade", "horizontal"])
+def test_a_text_goes_on_without_a_broken_drafter(
+    method: str, temperature: float, value: float
+) -> None:
+    """The first weight overflows, so all that is said behind it does."""
+    target, given = LeanModel(tiny_llama(0, layers=4)), dict[str, Any]()
+    if method in HEADS:
+        given["drafter"] = HEADS[method](target)
+        overflow(given["drafter"].head, value)
+    else:
+        draft = tiny_llama(1)
+        overflow(draft.model.layers, value)
+        given["draft_model"] = LeanModel(draft)
+    options = Options(Sampling(temperature), 20, seed=0)
+    told = methods.build(method, target, **given)
+    with pytest.warns(UserWarning, match="says NaN or infinity") as warned:
+        steps = list(generate(target, told.drafter, told.verifier, [1, 5, 7], options))
+    assert len([each for each in warned if "says NaN" in str(each.message)]) == 1
+    assert not any(step.drafted for step in steps[2:])
+    tokens = [token for step in steps for token in step.tokens]
+    assert len(tokens) == 20
+    if told.verifier == Match() or not temperature:
+        plain = list(generate(target, Nothing(), Match(), [1, 5, 7], options))
+        assert tokens == [token for step in plain for token in step.tokens]
+
+
+def overflow(network: torch.nn.Module, value: float) -> None:
+    with torch.no_grad():
+        next(network.parameters()).fill_(value)
+
+
+@pytest.mark.parametrize("overlap", [Overlap(pre_verify="always"), Overlap(pre_verify="never")])
+@pytest.mark.filterwarnings("ignore:.* says NaN or infinity")
+def test_a_broken_draft_model_beside_the_target_is_left_alone(overlap: Overlap) -> None:
+    target = LeanModel(tiny_llama(0, layers=4))
+    draft = tiny_llama(1)
+    overflow(draft.model.layers, torch.nan)
+    plain = DraftModel(LeanModel(draft), Widths((2, 1)))
+    options = Options(Sampling(1.0), 20, seed=0)
+    texts = []
+    for drafter in (plain, Overlapped(plain, Rejection(), replace(overlap, target_threads=1))):
+        steps = list(generate(target, drafter, Rejection(), [1, 5, 7], options))
+        texts.append([token for step in steps for token in step.tokens])
+        assert not any(step.drafted for step in steps[2:])
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_broken_head_leaves_the_other_sources_of_auto_as_they_are(temperature: float) -> None:
+    """It is believed nothing."""
+    target = NativeModel(tiny_llama(0, layers=4))
+    found = []
+    for value in (None, torch.nan):
+        trained = None if value is None else tiny_eagle(target)
+        if trained is not None:
+            overflow(trained.head, torch.nan)
+        told = methods.build("auto", target, drafter=trained)
+        options = Options(Sampling(temperature), 60, seed=3)
+        steps = list(generate(target, told.drafter, told.verifier, [1, 5, 7, 3, 5, 7], options))
+        found.append(
+            ([token for step in steps for token in step.tokens], sum(s.drafted for s in steps))
         )
+    assert found[0][0] == found[1][0]
+    assert found[1][1] > 0.5 * found[0][1] > 0
+
+
+class NotInNumbers(DraftModel):
+    """A drafter of somebody else, which grows its trees by itself."""
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        draft = super().start(request)
+        propose = draft.propose
+        draft.propose = lambda *given: of_nan(propose(*given))  # type: ignore[method-assign]
+        return draft
+
+
+def of_nan(tree: DraftTree) -> DraftTree:
+    return tree if tree.probs is None else replace(tree, probs=tree.probs * torch.nan)
+
+
+def test_draft_tokens_that_were_drawn_from_nan_end_the_request() -> None:
+    drafter = NotInNumbers(TableModel(counting()), Widths((1, 1)))
+    options = Options(Sampling(1.0), 20, seed=0)
+    with pytest.raises(ValueError, match=r"draft-model drafted token \d of the text"):
+        list(generate(TableModel(counting()), drafter, Rejection(), [0], options))
 
 
 def test_nothing_is_drawn_where_nothing_has_weight() -> None:

@@ -3,13 +3,19 @@
 import importlib.util
 import json
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from itertools import dropwhile, groupby, pairwise
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 
+from draftwood.cli.main import main
 from own_package import write
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -110,7 +116,105 @@ def test_links_between_documents_lead_somewhere() -> None:
                 assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILES = (".json", ".jsonl", ".txt")
+
+
+def commands(page: str) -> list[list[str]]:
+    """The commands in a page's blocks of bash, without settings before them."""
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", page, flags=re.S))
+    told = re.sub(r"(?m)(^|\s+)# .*$", "", blocks.replace("\\\n", " "))
+    found: list[list[str]] = []
+    for line in re.findall(r"(?:'[^']*'|[^'\n])+", told):  # quotes may span lines
+        words = shlex.split(line)
+        for is_pipe, part in groupby(words, lambda word: word == "|"):
+            kept = list(dropwhile(lambda word: re.match(r"[A-Z_]+=", word), part))
+            found += [kept] if kept and not is_pipe else []
+    return found
+
+
+def parse(words: Sequence[str]) -> None:
+    """Read a command's options as the command line does, and run nothing."""
+    context = click.Context(main)
+    name, command, rest = main.resolve_command(context, list(words))
+    while isinstance(command, click.Group):
+        name, command, rest = command.resolve_command(context, rest)
+    assert command is not None
+    command.make_context(name or "", rest)
+
+
+def missing_files(page: str) -> list[str]:
+    """Files that a command of a page reads though no command before has made them."""
+    made: set[str] = set()
+    missing = []
+    for words in commands(page):
+        written = {now for before, now in pairwise(words) if before in (">", "--output")}
+        read = set(words[2:]) - written
+        missing += [word for word in read if word.endswith(FILES) or word.startswith("runs/")]
+        missing = [word for word in missing if word not in made]
+        made |= written
+    return missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_of_a_page_can_be_given(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in commands(page.read_text()):
+        if ">" in words and page.name == "README.md":
+            subprocess.run(shlex.join(words).replace("'>'", ">"), shell=True, check=True)
+        for file in words if page.name != "README.md" else ():
+            if file.endswith(FILES):  # what the reader has
+                Path(file).write_text("{}")
+        if words[0] == "draftwood":
+            parse(words[1:])
+
+
+def test_an_option_that_is_not_there_is_found() -> None:
+    """Negative control."""
+    (words,) = commands("```bash\nCXX=none draftwood generate hello --metod auto  # no\n```")
+    with pytest.raises(click.NoSuchOption):
+        parse(words[1:])
+
+
+def test_files_that_readme_names_are_made_there() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert missing_files(text) == []
+    without = re.sub(r"(?m)^echo .*\n", "", text)
+    assert missing_files(without) == ["person.json"]  # negative control
+    assert missing_files(text.replace(" --output runs/first", "")) == ["runs/first"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_installs_from_the_clone_what_there_is(page: Path) -> None:
+    """There is no release that an index could give."""
+    settings = (ROOT / "pyproject.toml").read_text()
+    extras = settings.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    known = set(re.findall(r"^(\w+) = ", extras, flags=re.M))
+    text = page.read_text()
+    assert not re.findall(r"pip install [^`\n-]*draftwood\b", text)
+    for named in re.findall(r"pip install -e '\.\[([\w,]+)\]'", text):
+        assert set(named.split(",")) <= known
+
+
 def test_readme_commands_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for name in re.findall(r"^make ([\w-]+)", (ROOT / "README.md").read_text(), flags=re.M):
         assert f"\n{name}:" in makefile
+
+
+def test_pages_tell_figures_of_clean_commits_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for commit, told in (("abc", True), ("abc-dirty", False), (None, False)):
+        folder = tmp_path / str(commit) / "results" / "head"
+        shutil.copytree(ROOT / "benchmarks" / "results" / "head", folder)
+        description = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**description, "commit": commit}))
+        module = generator()
+        monkeypatch.setattr(module, "BENCHMARKS", tmp_path / str(commit))
+        assert ("`auto` answers whole requests" in module.headlines()) == told
+        assert ("| `auto` |" in module.table_of_methods()) == told
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    assert not [path.name for path in pages if re.search(r"[0-9a-f]{7,}-dirty", path.read_text())]

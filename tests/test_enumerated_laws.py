@@ -7,6 +7,7 @@ shows.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -34,6 +35,7 @@ from draftwood.models.lean import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
+from draftwood.shapes.base import grow_sound
 from draftwood.sources import NGrams
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm, tiny_medusa
@@ -104,6 +106,51 @@ def test_law_of_two_steps(rule: Verifier, off: Written) -> None:
     target, draft = tables()
     sampling = OPTIONS["top-k + min-p, penalties + bias"]
     assert off(target, DraftModel(draft, Widths((1, 1))), rule, sampling, steps=2) < TOLERANCE
+
+
+def breaking(draft: TableModel) -> TableModel:
+    """A draft model that says NaN behind every token 1, and plus infinity behind some others."""
+    logits = draft.logits.clone()
+    logits[:, :, 1] = torch.nan
+    logits[0, 2, 2, 0] = torch.inf
+    return TableModel(logits)
+
+
+@pytest.mark.filterwarnings("ignore:.* says NaN or infinity")
+@pytest.mark.parametrize(("shape", "rule"), PAIRS)
+def test_law_where_what_is_drawn_breaks_the_draft_model(
+    shape: Shape, rule: Verifier, off: Written
+) -> None:
+    """The prompt ends in token 2, so the root's row holds numbers, and some of those below none."""
+    target, draft = tables()
+    drafter = DraftModel(breaking(draft), shape)
+    assert off(target, drafter, rule, OPTIONS["penalties + bias"]) < TOLERANCE
+
+
+@pytest.mark.filterwarnings("ignore:.* says NaN or infinity")
+def test_law_of_two_steps_of_a_breaking_draft_model(off: Written) -> None:
+    target, draft = tables()
+    for drafter in (
+        DraftModel(breaking(draft), Widths((1, 1))),
+        Cascade(breaking(draft), 2, least=0.0),
+        Horizontal(DraftModel(breaking(draft), Widths((1,))), NGrams(order=1), 1),
+    ):
+        assert off(target, drafter, Rejection(), OPTIONS["temperature alone"], steps=2) < TOLERANCE
+
+
+@pytest.mark.filterwarnings("ignore:.* says NaN or infinity")
+def test_a_tree_that_is_given_up_for_what_was_drawn_is_caught(
+    off: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, draft = tables()
+
+    def given_up(shape: Shape, root: int, *given: Any) -> DraftTree:
+        tree = grow_sound(shape, root, *given)
+        return tree.truncated(0) if tree.is_broken else tree
+
+    monkeypatch.setattr("draftwood.drafters.draft_model.grow_sound", given_up)
+    drafter = DraftModel(breaking(draft), Widths((1, 1)))
+    assert off(target, drafter, Rejection(), OPTIONS["temperature alone"]) > DISTANCE
 
 
 @pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)

@@ -98,6 +98,8 @@ def test_parts_of_text_are_one_content(lm: draftwood.LanguageModel) -> None:
         ([{"content": "one"}], "message 0 must be a dict with role and content"),
         ([{"role": "user", "content": "one"}, "two"], "message 1 must be a dict"),
         ([{"role": "user", "content": 5}], "the content of message 0 must be text, got 5"),
+        ([{"role": "user"}], "message 0 has no content; give it a text"),
+        ([{"role": "user", "content": None}], "message 0 has no content; give it a text"),
     ],
     ids=repr,
 )
@@ -184,3 +186,41 @@ def test_seeds_below_zero_are_seeds_of_their_own() -> None:
     assert Rng(-5).uniform() == Rng(-5).uniform() == Rng(np.int64(-5)).uniform()
     assert Rng(5).uniform() == 0.7417869892607294  # as ever
     assert Rng(0).uniform() == 0.7579544029403025
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"grammar": 5}, "grammar must be Lark or a compiled grammar, got 5"),
+        ({"prefixes": 5}, "prefixes must be a Prefixes or None, got 5"),
+        ({"salt": 5}, "salt must be a text, got 5"),
+        ({"salt": None}, "salt must be a text, got None"),
+    ],
+    ids=repr,
+)
+def test_what_a_text_goes_by_is_refused_by_name(
+    lm: draftwood.LanguageModel, option: dict[str, object], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        text_of(lm, "one two", **option)
+    with pytest.raises(TypeError, match=message):
+        lm.generate(["one", "two"], max_new_tokens=2, **option)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_parts_of_another_type_are_refused_by_name(lm: draftwood.LanguageModel) -> None:
+    model = tiny_llama(0)
+    for name in ("drafter", "datastore", "draft_model"):
+        method = "speculative" if name == "draft_model" else "auto"
+        with pytest.raises(TypeError, match=f"^{name} must be .*, got 5$"):
+            draftwood.load(model, lm.tokenizer, method=method, **{name: 5})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=f"^{name} must be .*, got 5$"):
+            lm.with_method(method, **{name: 5})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^drafter must be .*, got 5$"):
+        draftwood.custom_generate("auto", drafter=5)  # type: ignore[arg-type]
+
+
+def test_a_call_of_a_tool_needs_no_content(lm: draftwood.LanguageModel) -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "two"}}]}
+    assert text_of(lm, [{"role": "user", "content": "one"}, call])

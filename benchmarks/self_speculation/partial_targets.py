@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from benchmarks.common.json_lines import RESULTS, read
+from benchmarks.common.curves import stored
 from benchmarks.self_speculation.paired_counts import (
     Decoder,
     Records,
@@ -172,10 +172,8 @@ def break_even(cost: float, second: float) -> float:
 
 def second_node() -> float:
     """A pass over two nodes in passes over one, as measured."""
-    rows = read(RESULTS / "cost" / "records.jsonl")
-    times = {row["cell"]: row["stats"].get("milliseconds") for row in rows}
-    one, two = (times[f"smollm2-135m | int8 | {count} nodes"] for count in (1, 2))
-    return two / one
+    times = stored("cost")["smollm2-135m"]
+    return times[2] / times[1]
 
 
 def layer_tables(rows: Sequence[Row]) -> Iterator[Table]:

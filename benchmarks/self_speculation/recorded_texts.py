@@ -4,7 +4,6 @@ The texts are stored, so that the larger model writes them once. A model that sa
 by token stands in for it, and every drafter drafts what it would draft beside the model itself.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 import draftwood
+from benchmarks.common.curves import WEIGHT_BYTES, stored
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.self_speculation.paired_counts import (
     FOLDER,
@@ -231,13 +231,9 @@ def run(records: Records) -> None:
 @cache
 def node_costs() -> tuple[np.ndarray, np.ndarray, float]:
     """Nodes, what a pass over so many takes in plain passes, and bytes of the larger model."""
-    rows = read(RESULTS / "cost" / "records.jsonl")
-    known = {row["cell"]: row["stats"] for row in rows}
-    nodes = np.array([1, 2, 4, 8, 16, 32, 64])
-    stats = [known[f"{TARGET} | int8 | {count} nodes"] for count in nodes]
-    times = np.array([each["milliseconds"] for each in stats])
-    run = json.loads((RESULTS / "tinyllama" / "run.json").read_text())
-    return nodes, times / times[0], float(run["weight_bytes"])
+    curve = stored("cost")[TARGET]
+    times = np.array(list(curve.values()))
+    return np.array(list(curve)), times / times[0], float(WEIGHT_BYTES[TARGET])
 
 
 def plain_passes(row: Row) -> float:

@@ -38,7 +38,7 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats
 from draftwood.storage.atomic import write_text
-from draftwood.storage.data_sets import data_folder, read_text
+from draftwood.storage.data_sets import data_file, read_text
 from draftwood.storage.home import home
 from draftwood.text.prompts import encode_text
 from draftwood.training.data.write import BatchWriter, Request, Written
@@ -95,7 +95,8 @@ SIZES = {"target": Size(192, 8, (3, 7), 4000), "draft": Size(96, 2, (1,), 4000)}
 
 def collected() -> list[str]:
     """Stories of the sample, which the models are judged on."""
-    text = read_text(data_folder("") / "tinystories_sample" / "tiny_stories.txt")
+    file = data_file("tinystories_sample/tiny_stories.txt", "or leave this measurement out")
+    text = read_text(file)
     return [line.strip() for line in text.splitlines() if len(line) > 200]
 
 

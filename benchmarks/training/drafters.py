@@ -293,6 +293,22 @@ def tables() -> Iterator[tuple[str, list[dict[str, str]]]]:
         yield question, rows
 
 
+def pairs() -> list[dict[str, str]]:
+    """Drafters beside each other, by block efficiency on the same prompts."""
+    cells: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
+    for record in read(RECORDS):
+        place = (record["name"], record["at"], record["temperature"])
+        cells.setdefault(place, []).append(record)
+    rows = []
+    for name, other in PAIRS:
+        row = {"drafter": name, "beside": other}
+        for at, temperature in (("1 nodes", 0.0), ("8 nodes", 0.0), ("8 nodes", 1.0)):
+            one, two = (statistical(cells[each, at, temperature]) for each in (name, other))
+            row[f"{at}, T = {temperature:g}"] = str(block_efficiency_ratio(one, two))
+        rows.append(row)
+    return rows
+
+
 def statistical(records: Sequence[Mapping[str, Any]]) -> list[Record]:
     """Records as the benchmarks' statistics read them."""
     return [
@@ -316,6 +332,18 @@ def show() -> None:
         print()
 
 
+PAIRS = (
+    ("ctc layer, ctc, paper", "ctc layer, ctc, raw"),
+    ("ctc layer, ctc, prefix", "ctc layer, ctc, raw"),
+    ("ctc layer, prefix", "ctc layer, ctc, prefix"),
+    ("ctc layer, prefix+lk", "ctc layer, prefix"),
+    ("ctc layer, prefix+lk", "ctc layer, ce"),
+    ("hydra", "medusa"),
+    ("eagle-1, ctc weight 0", "hydra"),
+    ("eagle-1, ctc weight 0.01", "eagle-1, ctc weight 0"),
+    ("eagle, shuffled", "eagle, kl"),
+    ("eagle, collected", "eagle, self-written"),
+)
 TITLES = {
     "ctc": "CTC-drafter, Medusa and Hydra",
     "released": "The code released with CTC-drafter",

@@ -3,11 +3,10 @@
 Names are imported when they are first used, so that ``import draftwood`` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+from draftwood.lazy import importer
 from draftwood.version import __version__
 
+TYPE_CHECKING = False  # as in draftwood.lazy
 if TYPE_CHECKING:
     from draftwood.engine import Decoding, Options, generate, generate_batch
     from draftwood.methods import Method
@@ -20,15 +19,15 @@ if TYPE_CHECKING:
     from draftwood.tree import DraftTree
 
 _HOMES = {
-    "engine": ("Decoding", "Options", "generate", "generate_batch"),
-    "text.hooks": ("custom_generate",),
-    "text.language_model": ("LanguageModel", "load"),
-    "methods": ("Method",),
-    "rng": ("Rng",),
-    "sampling": ("Sampling",),
-    "stats": ("Stats", "Step"),
-    "text.stream": ("Generation", "Stream"),
-    "tree": ("DraftTree",),
+    "draftwood.engine": ("Decoding", "Options", "generate", "generate_batch"),
+    "draftwood.text.hooks": ("custom_generate",),
+    "draftwood.text.language_model": ("LanguageModel", "load"),
+    "draftwood.methods": ("Method",),
+    "draftwood.rng": ("Rng",),
+    "draftwood.sampling": ("Sampling",),
+    "draftwood.stats": ("Stats", "Step"),
+    "draftwood.text.stream": ("Generation", "Stream"),
+    "draftwood.tree": ("DraftTree",),
 }
 
 __all__ = [
@@ -50,12 +49,7 @@ __all__ = [
     "load",
 ]
 
-
-def __getattr__(name: str) -> object:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"draftwood.{home}"), name)
-    raise AttributeError(f"module 'draftwood' has no attribute {name!r}")
+__getattr__ = importer(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -1,18 +1,17 @@
 """From logits to the distribution to sample from."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from draftwood.native.rows import softmax, topk
 from draftwood.rng import Rng
 from draftwood.tree import UNBOUNDED, DraftTree
-from draftwood.validation import require_number, require_whole
+from draftwood.validation import require, require_number, require_sampling, require_whole
 
 
 @dataclass(frozen=True)
@@ -120,31 +119,15 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in _NUMBERS:
-            require_number(name, getattr(self, name))
-        require_whole("top_k", self.top_k, "a whole number >= 0 (0 keeps every token)")
-        _require(
-            self.temperature == 0.0 or 1e-30 <= self.temperature <= 1e30,
-            "temperature",
-            "0 (the likeliest token) or a number from 1e-30 to 1e30",
+        require_sampling(
             self.temperature,
-        )
-        _require(self.top_k >= 0, "top_k", "a whole number >= 0 (0 keeps every token)", self.top_k)
-        _require(0.0 < self.top_p <= 1.0, "top_p", "above 0 and at most 1", self.top_p)
-        _require(0.0 <= self.min_p <= 1.0, "min_p", "between 0 and 1", self.min_p)
-        _require(
-            0.0 < self.repetition_penalty < float("inf"),
-            "repetition_penalty",
-            "finite and above 0 (1 turns it off)",
+            self.top_k,
+            self.top_p,
+            self.min_p,
             self.repetition_penalty,
+            self.presence_penalty,
+            self.frequency_penalty,
         )
-        for name in ("presence_penalty", "frequency_penalty"):
-            _require(
-                math.isfinite(getattr(self, name)),
-                name,
-                "a finite number (0 turns it off)",
-                getattr(self, name),
-            )
         _require_bias(self.logit_bias)
 
     @property
@@ -308,6 +291,13 @@ def require_probs(
         raise undrawable(logits, place)
 
 
+def has_numbers(logits: Float[Tensor, "rows vocab"]) -> Bool[Tensor, "rows 1"]:
+    """Whether rows of logits can become probabilities: no NaN or plus infinity, and not all minus
+    infinity.
+    """
+    return logits.amax(-1, keepdim=True).isfinite()
+
+
 def undrawable(logits: Float[Tensor, " vocab"], place: int) -> ValueError:
     """The error that says why no token can be chosen after these logits."""
     if bool(logits.isnan().any()) or bool((logits == torch.inf).any()):
@@ -322,18 +312,13 @@ def undrawable(logits: Float[Tensor, " vocab"], place: int) -> ValueError:
     return ValueError(f"token {place} of the text cannot be chosen: {what}")
 
 
-def _require(holds: bool, name: str, wanted: str, got: float) -> None:
-    if not holds:
-        raise ValueError(f"{name} must be {wanted}, got {got}")
-
-
 def _require_bias(bias: object) -> None:
     if not isinstance(bias, Mapping):
         raise TypeError(f"logit_bias must be a dict from token ids to numbers, got {bias!r}")
     for token, value in bias.items():
         require_whole("each token of logit_bias", token)
         require_number(f"logit_bias of token {token}", value)
-        _require(
+        require(
             value < float("inf"),
             f"logit_bias of token {token}",
             "finite, or minus infinity to ban it",
@@ -361,16 +346,6 @@ def _biased(
         [bias[token] for token in tokens], dtype=scores.dtype, device=scores.device
     )
     return scores
-
-
-_NUMBERS = (
-    "temperature",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-)
 
 
 def _nucleus(scores: Float[Tensor, "rows vocab"], top_p: float) -> Float[Tensor, "rows vocab"]:

@@ -54,6 +54,8 @@ class DraftTree:
             reports alone.
         chances: of each node given its parent (1 for the root) in a tree that gave up its
             ``probs``; for reports alone.
+        is_broken: whether the drafter's numbers were none at some node, so that nothing is to be
+            expected of its next trees.
 
     Raises:
         ValueError: if the root is not first or a node comes before its parent.
@@ -66,6 +68,7 @@ class DraftTree:
     sources: tuple[tuple[str, ...], ...] | None = None
     chances: Float[Tensor, " nodes"] | None = None
     drawn_from: Int[Tensor, " nodes"] | None = None
+    is_broken: bool | Bool[Tensor, ""] = False
 
     def __post_init__(self) -> None:
         if self.tokens.shape != self.parents.shape:
@@ -90,6 +93,7 @@ class DraftTree:
         # its tensors are made when somebody asks for them: most trees are only looked at
         tree = object.__new__(cls)
         tree.__dict__.update(probs=None, draw=draw, sources=sources, chances=None, drawn_from=None)
+        tree.__dict__.update(is_broken=False)
         tree.__dict__.update(token_list=list(tokens), parent_list=list(parents))
         return tree
 

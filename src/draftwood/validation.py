@@ -3,8 +3,14 @@
 A refusal is one line that names the option, what it must be, and what came.
 """
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
+from typing import Any
+
+LARGEST = 64 * 1024
+"""Bytes of a schema or grammar."""
 
 
 def require_number(name: str, value: object, wanted: str = "a number") -> None:
@@ -19,10 +25,61 @@ def require_whole(name: str, value: object, wanted: str = "a whole number") -> N
         raise TypeError(f"{name} must be {wanted}, got {value!r}")
 
 
+def require_kind(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
+    """Raise TypeError unless this is of a type, or None."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be {wanted}, got {value!r:.80}")
+
+
 def require_flag(name: str, value: object) -> None:
     """Raise TypeError unless this is True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def require(holds: bool, name: str, wanted: str, got: object) -> None:
+    """Raise ValueError unless the condition holds."""
+    if not holds:
+        raise ValueError(f"{name} must be {wanted}, got {got}")
+
+
+def require_sampling(
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    presence_penalty: float = 0.0,
+    frequency_penalty: float = 0.0,
+) -> None:
+    """Refuse what ``Sampling`` cannot be; see there for the options.
+
+    Raises:
+        TypeError: for a value that is no number.
+        ValueError: for a value outside its range, naming the range.
+    """
+    penalties = {"presence_penalty": presence_penalty, "frequency_penalty": frequency_penalty}
+    numbers = {"temperature": temperature, "top_p": top_p, "min_p": min_p}
+    for name, value in (numbers | {"repetition_penalty": repetition_penalty} | penalties).items():
+        require_number(name, value)
+    require_whole("top_k", top_k, "a whole number >= 0 (0 keeps every token)")
+    require(
+        temperature == 0.0 or 1e-30 <= temperature <= 1e30,
+        "temperature",
+        "0 (the likeliest token) or a number from 1e-30 to 1e30",
+        temperature,
+    )
+    require(top_k >= 0, "top_k", "a whole number >= 0 (0 keeps every token)", top_k)
+    require(0.0 < top_p <= 1.0, "top_p", "above 0 and at most 1", top_p)
+    require(0.0 <= min_p <= 1.0, "min_p", "between 0 and 1", min_p)
+    require(
+        0.0 < repetition_penalty < float("inf"),
+        "repetition_penalty",
+        "finite and above 0 (1 turns it off)",
+        repetition_penalty,
+    )
+    for name, value in penalties.items():
+        require(math.isfinite(value), name, "a finite number (0 turns it off)", value)
 
 
 def stop_strings(stop: str | Sequence[str] | None) -> list[str]:
@@ -48,3 +105,42 @@ def require_like_size(target: int, draft: int) -> None:
             f"the draft model knows {draft} tokens and the target {target}; use a draft model of"
             " the target's own family"
         )
+
+
+def schema_text(schema: Mapping[str, Any] | str) -> str:
+    """A JSON schema as JSON.
+
+    Raises:
+        TypeError: for another type.
+        ValueError: for what is no JSON object, too deep for one, or too large.
+    """
+    if not isinstance(schema, (Mapping, str)):
+        raise TypeError(f"a JSON schema is a dict or a JSON text, got {type(schema).__name__}")
+    try:
+        text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
+        if not isinstance(json.loads(text), dict):
+            raise ValueError("a schema is an object")
+    except RecursionError:
+        raise ValueError("the JSON schema is nested too deeply") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"the JSON schema is no JSON: {error}") from None
+    require_small("the JSON schema", text)
+    return text
+
+
+def require_one_grammar(schema: object, grammar: object) -> None:
+    """Raise ValueError where both a schema and a grammar are given."""
+    if schema is not None and grammar is not None:
+        raise ValueError("a text has a json_schema or a grammar, not both; leave one out")
+
+
+def require_small(what: str, text: str) -> None:
+    """Raise ValueError for a schema or grammar that is no UTF-8, or larger than ``LARGEST``."""
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{what} holds a lone surrogate at character {error.start}: half of a character"
+        ) from None
+    if size > LARGEST:
+        raise ValueError(f"{what} has {size} bytes; the most are {LARGEST}")

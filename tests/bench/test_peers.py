@@ -55,7 +55,10 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_an_adapter_describes_itself_and_answers(tmp_path: Path) -> None:
+def test_an_adapter_describes_itself_and_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # else nothing could be lost in buffers
     with Adapter(command(), tmp_path / "log") as adapter:
         assert adapter.description == {
             "weights": "none",
@@ -284,3 +287,48 @@ def test_bytes_per_token_leave_out_an_embedding_of_its_own(tmp_path: Path) -> No
     assert weights.bytes_read_per_token(tmp_path, "bfloat16") == 88
     with pytest.raises(ValueError, match="'int4' is not known; known are float32"):
         weights.bytes_read_per_token(tmp_path, "int4")
+
+
+LLAMA_SERVER = """#!{python}
+import json, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+seen = 0
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.tell({{}})
+
+    def do_POST(self):
+        global seen
+        seen += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        times = {{"predicted_n": 2, "prompt_ms": 1.0, "predicted_ms": 1.0}}
+        self.tell({{"tokens": [seen, "--spec-type" in sys.argv], "timings": times}})
+
+    def tell(self, fields):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(fields).encode())
+
+    def log_message(self, *_):
+        pass
+
+HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+def test_llama_cpp_speculates_on_what_it_has_not_answered_before(tmp_path: Path) -> None:
+    """Its n-gram tables outlive requests; plain decoding keeps nothing, so its server stays."""
+    server = tmp_path / "llama-server"
+    server.write_text(LLAMA_SERVER.format(python=sys.executable))
+    server.chmod(0o755)
+    adapter = Path(environments.__file__).with_name("run_llama_cpp.py")
+    command = [sys.executable, str(adapter), "--weights", "x.gguf", "--threads", "1"]
+    command += ["--server", str(server), "--speculation=--spec-type ngram-mod"]
+    command += ["--weight-bytes", "1", "--package", "none"]
+    with Adapter(command, tmp_path / "log") as peer:
+        modes = ["speculation", "speculation", "plain", "plain", "speculation"]
+        told = [peer.ask(PeerRequest([1], 2, mode)).token_ids for mode in modes]
+    assert [count for count, _ in told] == [1, 1, 1, 2, 1]
+    assert [speculates for _, speculates in told] == [True, True, False, False, True]

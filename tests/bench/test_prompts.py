@@ -82,10 +82,13 @@ def test_choosing() -> None:
 
 
 def test_no_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / "none"))
+    monkeypatch.delenv("DRAFTWOOD_DATA", raising=False)
     with pytest.raises(
-        FileNotFoundError, match="set DRAFTWOOD_DATA to their folder, or take --prompts built-in"
+        FileNotFoundError, match=r"set \$DRAFTWOOD_DATA to one, or take --prompts built-in"
     ):
+        load_prompts("spec-bench")
+    monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"spec_bench/question.jsonl is not in \$DRAFT"):
         load_prompts("spec-bench")
 
 

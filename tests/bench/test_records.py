@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 from making import record, run_info
 
-from draftwood.bench.records.files import LOCK, RECORDS, read_records, read_run, write_run, writing
+from draftwood.bench.records.files import (
+    LOCK,
+    RECORDS,
+    read_clean,
+    read_records,
+    read_run,
+    write_run,
+    writing,
+)
+from draftwood.bench.run.describe import commit
 
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
@@ -23,6 +32,66 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     assert read_records(tmp_path) == wanted
     with writing(tmp_path) as writer:
         assert writer.records == wanted
+
+
+CLEAN = (  # commits of starts, how many records lie there before, and prompts that are left
+    (["a"], [0], "0123"),
+    (["a-dirty"], [0], ""),
+    ([None], [0], ""),
+    (["a", "b-dirty"], [0, 2], "01"),
+    (["a-dirty", "b", "c-dirty"], [0, 1, 3], "12"),
+    (["a", "b", "c-dirty"], [0, None, 3], "012"),
+    (["a", "b-dirty", "c"], [0, None, 3], "3"),  # the second's records are among the first's
+    (["a", "b-dirty"], [0, None], ""),
+)
+
+
+@pytest.mark.parametrize(("commits", "before", "left"), CLEAN)
+def test_records_count_as_clean_where_their_commit_holds_what_was_measured(
+    tmp_path: Path, commits: list[str | None], before: list[int | None], left: str
+) -> None:
+    with writing(tmp_path) as writer:
+        writer.append([record(prompt=prompt) for prompt in "0123"])
+    later = [
+        {"commit": name} | ({} if count is None else {"records": count})
+        for name, count in zip(commits[1:], before[1:], strict=True)
+    ]
+    write_run(tmp_path, run_info(commit=commits[0], resumed=later))
+    run, records = read_clean(tmp_path)
+    assert "".join(each.prompt for each in records) == left
+    assert not run.dirty
+
+
+def test_a_record_measured_again_counts_by_its_last_commit(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        writer.append([record(prompt="0"), record(prompt="1"), record(prompt="0")])
+        assert writer.lines == 0
+    with writing(tmp_path) as writer:
+        assert writer.lines == 3
+    write_run(tmp_path, run_info(commit="a", resumed=[{"commit": "b-dirty", "records": 2}]))
+    assert [each.prompt for each in read_clean(tmp_path)[1]] == ["1"]
+
+
+def test_records_that_grow_leave_a_commit_clean(tmp_path: Path) -> None:
+    """They lie in the checkout; a run that goes on would else be marked by its own records."""
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    code, records = tmp_path / "code.py", results / "records.jsonl"
+    code.write_text("1\n")
+    records.write_text("1\n")
+    assert commit(tmp_path) is None
+    who = ["-c", "user.name=n", "-c", "user.email=e"]
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    clean = commit(tmp_path)
+    assert clean
+    assert not clean.endswith("-dirty")
+    records.write_text("1\n2\n")
+    assert commit(tmp_path) == commit(results) == clean
+    records.unlink()
+    assert commit(tmp_path) == clean
+    code.write_text("2\n")
+    assert commit(tmp_path) == commit(results) == f"{clean}-dirty"
 
 
 def test_a_line_without_its_end_is_taken_away(tmp_path: Path) -> None:

@@ -11,7 +11,12 @@ from draftwood.bench.records.notes import notes
 from draftwood.bench.records.statistics import pooled
 from draftwood.bench.report import trees
 from draftwood.bench.report.findings import accepted, findings, per_token
-from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
+from draftwood.bench.report.headlines import (
+    method_sentences,
+    peer_sentence,
+    quality_sentence,
+    speed_sentences,
+)
 from draftwood.bench.report.methods_table import methods_table, unmeasured
 from draftwood.bench.report.overview import chosen, facts, overview
 from draftwood.bench.report.page import headline, page
@@ -53,15 +58,71 @@ def measured(records: list[Record], **more) -> MeasuredRun:
 def test_one_row_per_method_and_no_empty_columns() -> None:
     table = overview([*PLAIN, *AUTO], run_info(), 0.0)
     alone, whole = "speed-up over plain, decoding alone [95 %]", "speed-up, end to end [95 %]"
-    assert table.head[:6] == (
-        *("method", "tokens per run [95 %]", "tokens/s", alone),
+    assert table.head[:7] == (
+        *("method", "prompts", "tokens per run [95 %]", "tokens/s", alone),
         "tokens/s, end to end",
         whole,
     )
-    assert "accepted at the root / alpha*" not in table.head
-    assert [row[0] for row in table.rows] == ["plain", "auto"]
-    assert table.rows[1][3].startswith("2.50 [")
-    assert table.rows[1][5].startswith("1.67 [")  # 1.5 seconds over 0.9 on the prompt in the middle
+    assert not any("alpha*" in name for name in table.head)
+    assert [row[:2] for row in table.rows] == [("plain", "3"), ("auto", "3")]
+    assert table.rows[1][4].startswith("2.50 [")
+    assert table.rows[1][6].startswith("1.67 [")  # 1.5 seconds over 0.9 on the prompt in the middle
+
+
+def of_so_many(passes: int) -> list[Record]:
+    """Plain decoding, and a method whose every share comes from so many passes, in two categories
+    of one prompt and of two.
+    """
+    of_category = dict(zip("123", ("math", "chat", "chat"), strict=True))
+    found = []
+    for prompt, category in of_category.items():
+        drafted = record("auto", prompt, tokens=2 * passes + 1, runs=passes, category=category)
+        drafted.stats.update(
+            accepted_by_depth=[passes // 4],
+            bounded_runs=passes,
+            root_acceptance=0.0,
+            root_acceptance_bound=0.25,
+        )
+        plain = record("plain", prompt, tokens=90, runs=89, category=category)
+        found += [plain, drafted]
+    return found
+
+
+def cells_of(records: list[Record], title: str) -> dict[str, str]:
+    """The row of ``auto`` by column, of the table whose title holds these words."""
+    found = [overview(records, run_info(), 0.0), *tables(records, run_info())]
+    table = next(table for table in found if title in table.title)
+    [row] = [row for row in table.rows if row[0] == "auto"]
+    return dict(zip(table.head, row, strict=True))
+
+
+@pytest.mark.parametrize(("passes", "is_told"), [(6, False), (7, True)])
+def test_what_few_passes_would_tell_is_hidden_and_n_stands_beside_the_rest(
+    passes: int, is_told: bool
+) -> None:
+    records = of_so_many(passes)  # three prompts of 6 are 18 passes, of 7 are 21
+    first, proof = cells_of(records, "T = 0"), cells_of(records, "proof")
+    said = f"0.00 / 0.25 ({3 * passes})" if is_told else f"- ({3 * passes})"
+    assert first["accepted at the root / alpha* (passes)"] == said
+    assert first["tokens per run [95 %]"].startswith("2.00 [" if is_told else "-")
+    assert proof["accepted"] == ("0.00" if is_told else "-")
+    assert (proof["alpha*"], proof["of passes"]) == ("0.25" if is_told else "-", str(3 * passes))
+    assert first["prompts"] == cells_of(records, "speed")["prompts"] == "3"
+    by_category = cells_of(records, "by category")
+    assert [name for name in by_category if "n = " in name] == ["math (n = 1)", "chat (n = 2)"]
+    assert all(cell.endswith(" (-)") for name, cell in by_category.items() if "n = " in name)
+    assert sum("fewer than 20 forward passes" in note for note in notes(records, run_info())) == 1
+    shown = findings(measured(records), 0.0)
+    depths = [each.caption for each in shown if each.title.startswith("auto keeps a draft token")]
+    assert len(depths) == is_told
+    assert all(f"passes, {3 * passes} of each method" in caption for caption in depths)
+
+
+def test_nothing_is_said_of_hidden_figures_where_none_is() -> None:
+    """Negative control."""
+    records = of_so_many(40)
+    assert not any("fewer than 20" in note for note in notes(records, run_info()))
+    assert "(2.00)" in cells_of(records, "by category")["math (n = 1)"]
 
 
 def test_tables_name_a_commit_from_which_files_differed() -> None:
@@ -89,7 +150,7 @@ def test_tables_name_a_commit_from_which_files_differed() -> None:
 
 def test_a_refused_speed_up_shows_the_place_instead_of_a_number() -> None:
     wrong = [replace(AUTO[0], identical_to_plain=False, divergence=PLACE), *AUTO[1:]]
-    shown = overview([*PLAIN, *wrong], run_info(), 0.0).rows[1][3]
+    shown = overview([*PLAIN, *wrong], run_info(), 0.0).rows[1][4]
     assert shown == "none: 1 texts differ, first at token 3 of 1, top logits 0.25 apart"
     assert (
         headline(measured([*PLAIN, *wrong]))
@@ -180,7 +241,7 @@ def test_the_table_of_methods_names_every_method_and_where_it_was_measured() -> 
     table = methods_table([measured([*PLAIN, *AUTO])])
     (row,) = table.rows  # plain decoding has none
     assert (row[0], row[2], row[6]) == ("`auto`", "0", "3/3")
-    assert (row[4][:4], row[5][:4]) == ("2.50", "1.67")
+    assert (row[4][:4], row[5][:4]) == ("1.67", "2.50")
     assert row[7] == "tiny, float32, 3 prompts of built-in"
     assert "rsd-s" in unmeasured([measured([*PLAIN, *AUTO])])
 
@@ -201,6 +262,29 @@ def test_a_method_stands_once_for_each_setting() -> None:
     ]
 
 
+def test_a_method_stands_with_the_run_that_is_stated_for_it() -> None:
+    """The table and the sentences above it would else tell two figures of one method."""
+    lookup = [record("lookup", prompt, runs=6) for prompt in "123"]
+    stated, most = measured([*PLAIN, *AUTO], model="stated"), measured([*PLAIN, *AUTO, *lookup])
+    rows = methods_table([most, stated], {"auto": stated}).rows
+    assert [(row[0], row[7].split(",")[0]) for row in rows] == [
+        ("`auto`", "stated"),
+        ("`lookup`", "tiny"),
+    ]
+
+
+def test_sentences_on_methods_tell_gains_from_losses_and_tokens_from_speed() -> None:
+    """Whole requests take `runs / 10 + 0.5` seconds here, whatever they emit."""
+    many = [record("recycling", prompt, runs=2, seconds_end_to_end=9.0) for prompt in "123"]
+    level = [record("lookup", prompt, runs=10) for prompt in "123"]
+    gains, most = method_sentences(measured([*PLAIN, *AUTO, *many, *level]))
+    faster, slower, same = gains.removeprefix("**Whole requests, greedy:** ").split("; ")
+    assert faster.startswith("faster than plain decoding `auto` (1.67 [")
+    assert slower.startswith("slower `recycling` (0.17 [")
+    assert same == "level `lookup` (1.00 [1.00, 1.00])."
+    assert "greedy:** `recycling`, 5.00 [5.00, 5.00], at 0.17 [" in most
+
+
 def test_figures_in_front_tell_whole_requests_too() -> None:
     speeds = {"peer:slow": (4, 0.1), "peer:quick": (2, 3.0)}
     peers = [
@@ -212,14 +296,14 @@ def test_figures_in_front_tell_whole_requests_too() -> None:
     ]
     found = measured([*PLAIN, *AUTO, *peers], hardware={"device": "fake", "cores": 2})
     (speed,) = speed_sentences(found, "auto")
-    assert "`auto` decodes 2.50 [" in speed
-    assert "run 1.67 [" in speed
+    assert "`auto` answers whole requests, prompt included, 1.67 [" in speed
+    assert speed.index("decoding alone is 2.50 [") > speed.index("1.67 [")
     beside = peer_sentence(found, "auto")  # who decodes fastest is not who answers fastest
     assert (
-        "0.5 times the tokens per second of the fastest peer, quick with plain (27 against 50)"
+        "0.1 times the tokens per second of the fastest peer, slow with plain (13 against 110)"
         in beside
     )
-    assert "end to end 0.1 times (13 against 110) (slow with plain)" in beside
+    assert "decoding alone 0.5 times (27 against 50, quick with plain)" in beside
     with pytest.raises(ValueError, match="no speeds of peers"):
         peer_sentence(measured([*PLAIN, *AUTO]), "auto")
     shares = {"int8": 0.9646, "bfloat16": 0.993}

@@ -93,3 +93,10 @@ def test_a_recorded_text_is_said_again() -> None:
 def test_what_a_single_draft_token_must_bring() -> None:
     """A draft pass of 0.7 plain ones and a second node of 0.05: 1 + a tokens in 1.75 passes."""
     assert partial_targets.break_even(0.7, 1.05) == pytest.approx(0.75)
+
+
+def test_lengths_are_priced_by_passes_and_bytes_of_one_format() -> None:
+    """Passes in int8 beside the bytes of weights in 2 bits make drafting look dear."""
+    nodes, costs, weight_bytes = text.node_costs()
+    assert (nodes[0], costs[0]) == (1, 1.0)
+    assert 8 <= 8 * weight_bytes / 1034.5e6 < 9  # bits of each parameter, with their scales

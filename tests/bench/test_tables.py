@@ -6,7 +6,7 @@ from making import record, run_info
 from draftwood.bench.records.files import Record
 from draftwood.bench.records.statistics import block_efficiency
 from draftwood.bench.report.best_shapes import best_shape, held_out
-from draftwood.bench.report.tables import rsd_tables
+from draftwood.bench.report.tables import category_table, rsd_tables
 
 
 def cells(runs: dict[str, tuple[int, ...]]) -> list[Record]:
@@ -56,3 +56,13 @@ def test_tables_at_a_fixed_budget_say_how_the_shape_was_chosen() -> None:
     )[0]
     assert "best shape for these prompts; held out: chosen on the other half" in table.title
     assert table.rows[0][1].endswith("(2,1); held out 1.03")
+
+
+def test_a_category_says_how_many_prompts_it_has() -> None:
+    records = [
+        record(method, prompt, category=category)
+        for method in ("plain", "auto")
+        for prompt, category in (("1", "sums"), ("2", "sums"), ("3", "tales"))
+    ]
+    head = category_table(records, run_info(), 0.0).head
+    assert head == ("method", "sums (n = 2)", "tales (n = 1)")

@@ -791,9 +791,9 @@ def test_bad_input(
     )
     assert "no peer 'slow'" in refused("bench", "spec-bench", "--peers", "slow", *given)
     assert "no run.json" in refused("bench", "show", str(tmp_path))
-    monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / "none"))
+    monkeypatch.delenv("DRAFTWOOD_DATA", raising=False)
     line = refused("bench", "spec-bench", *(word.replace(prompts, "spec-bench") for word in given))
-    assert "set DRAFTWOOD_DATA" in line
+    assert "set $DRAFTWOOD_DATA" in line
     Path(prompts).write_text('{"prompt": "fine"}\n{"prompt": \n')
     assert "prompts.jsonl:2" in refused("bench", "spec-bench", *given)
 

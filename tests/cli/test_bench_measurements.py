@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -15,7 +16,7 @@ import torch
 from command import refused, run, with_library
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from draftwood.bench.records.files import read_records, read_run
+from draftwood.bench.records.files import read_records, read_run, write_run
 from loading.gguf_writing import TOKENS, write_gguf
 
 OVERHEAD = ("bench", "overhead", "--vocab", "1024", "--steps", "2")
@@ -184,6 +185,18 @@ def test_show_prints_one_kind_of_output(target: str, tmp_path: Path) -> None:
     assert "a run of overhead" in refused("bench", "show", str(output), "--orderings")
     line = refused("bench", "show", str(output), "--json", "--markdown")
     assert "leave --markdown and --orderings out" in line
+
+
+def test_show_leaves_out_what_no_clean_commit_measured(target: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert run(*OVERHEAD, "--output", str(output)).exit_code == 0
+    count = len(read_records(output))
+    for commit, clean in (("abc", True), ("abc-dirty", False), (None, False)):
+        write_run(output, replace(read_run(output), commit=commit))
+        shown = run("bench", "show", str(output), "--markdown", "--clean").stdout
+        assert ("| method | T |" in shown) == clean
+        assert (f"(left out: {count} records without a clean commit)" in shown) != clean
+        assert "| method | T |" in run("bench", "show", str(output), "--markdown").stdout
 
 
 def test_a_report_of_measurements(target: str, text: str, tmp_path: Path) -> None:

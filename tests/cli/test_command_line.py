@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -117,6 +118,8 @@ def test_a_reader_that_leaves_is_no_error():
     assert said == b""
 
 
-def test_main_is_the_console_script():
+def test_the_console_script_starts_main():
     assert main.name == "main"
     assert isinstance(main, click.Group)
+    project = Path(__file__).parents[2].joinpath("pyproject.toml").read_text()
+    assert 'draftwood = "draftwood.cli.start:main"' in project

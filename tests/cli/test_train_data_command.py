@@ -21,8 +21,8 @@ def prompts(tmp_path: Path) -> str:
 
 
 @pytest.fixture(autouse=True)
-def no_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / "nowhere"))
+def no_data_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DRAFTWOOD_DATA", raising=False)
 
 
 @pytest.mark.filterwarnings("always:there is no spec_bench")
@@ -44,6 +44,17 @@ def test_data_are_made_and_grow(target, prompts, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:there is no spec_bench")
+def test_without_sets_prompts_are_composed_and_written_by_the_target(target, tmp_path):
+    folder = tmp_path / "data"
+    options = ("train", "data", str(folder), "--model", target, *SMALL)
+    result = run(*options, "--tokens", "1500", "--max-prompt", "200")
+    assert result.exit_code == 0, result.output
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert sorted(manifest["sources"]) == ["composed", "own"]
+    assert manifest["counts"]["tokens"] >= 1500
+
+
+@pytest.mark.filterwarnings("ignore:there is no spec_bench")
 def test_what_is_wrong_is_said_in_one_line(target, prompts, tmp_path):
     folder = str(tmp_path / "data")
     for options, what in (
@@ -51,7 +62,7 @@ def test_what_is_wrong_is_said_in_one_line(target, prompts, tmp_path):
         (("--sets", "spec_bench"), "what drafters are measured on"),
         (("--tokens", "many"), "needs a number such as 500k or 2m"),
         (("--layers", "a"), "needs numbers such as 2,15,27,30"),
-        (("--model", target, *SMALL), "there are no data sets at"),
+        (("--model", target, "--sets", "mbpp", *SMALL), "set $DRAFTWOOD_DATA to one, leave mbpp"),
         (
             ("--model", target, "--prompts", "none.jsonl", *SMALL),
             "no file none.jsonl",
@@ -59,6 +70,13 @@ def test_what_is_wrong_is_said_in_one_line(target, prompts, tmp_path):
     ):
         assert what in refused("train", "data", folder, *options)
     assert not Path(folder).exists()
+
+
+def test_no_prompts_at_all_is_refused_in_the_command_s_words_before_weights_are_loaded(tmp_path):
+    command = ("train", "data", str(tmp_path / "data"), "--sets", "", "--model", "no-such-model")
+    line = refused(*command)
+    for cure in ("--prompts FILE", "--sets composed", "--self-written 1"):
+        assert cure in line
 
 
 def test_sets_that_may_not_be_used_are_refused_before_weights_are_loaded(tmp_path):

@@ -242,6 +242,31 @@ def test_a_head_without_a_blank_drafts_too(target: Model) -> None:
         CtcDrafter(trained, target, search="paper")
 
 
+@pytest.mark.parametrize(
+    "way",
+    [{}, {"search": "paper", "alignments": 1}, {"search": "raw"}, {"shape": Widths((1, 1))}],
+    ids=str,
+)
+def test_a_blank_that_is_sure_drafts_nothing(target: Model, way: dict[str, Any]) -> None:
+    """From head to tree the blank has one place; one that is impossible leaves the tokens alone."""
+    trees = []
+    for sign in (1.0, -1.0):
+        trained = tiny_ctc(target, EVEN, form="linear")
+        with torch.no_grad():
+            trained.head.frame_bias.zero_()[:, 0] = 1e4  # frames are all along the first axis
+            trained.head.blank.zero_()[0] = sign * 1e3 * trained.head.norm.weight[0].sign()
+        draft = CtcDrafter(trained, target, **way).start(
+            DraftRequest(Sampling(), Rng(0, noise=False), session := target.start())
+        )
+        output = session.extend(PROMPT, hidden=draft.reads.hidden)
+        draft.update(VerifiedTree(DraftTree.chain(PROMPT), range(len(PROMPT)), output))
+        trees.append(draft.propose(2, Context(PROMPT, len(PROMPT))))
+    nothing, something = trees
+    assert len(nothing) == 1
+    axis = target.ends.weights().head[EVEN][:, 0] * trained.head.norm.weight[0]
+    assert something.token_list[1] == EVEN[int(axis.argmax())]
+
+
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_head_that_knows_a_token_is_believed(target: Model, way: dict[str, Any]) -> None:
     """With one token in the draft vocabulary, drafts are right wherever it is next."""

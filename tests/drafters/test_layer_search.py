@@ -15,7 +15,7 @@ from draftwood.drafters.layer_sets import (
     programme,
     time_ratio,
 )
-from draftwood.drafters.resources import LazyResources
+from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.models.native import NativeModel

@@ -9,7 +9,7 @@ import torch
 from draftwood import methods
 from draftwood.drafters import DynamicExit, EarlyExit, FourBitShadow, Windowed
 from draftwood.drafters.dynamic_exit import best_length
-from draftwood.drafters.resources import LazyResources
+from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine import Options, generate
 from draftwood.heads import exits as fitting
 from draftwood.heads.exits import Exits

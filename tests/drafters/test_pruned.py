@@ -9,8 +9,8 @@ import torch
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, Pruned, TokenRecycling
+from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.drafters.pruned import _PrunedSession
-from draftwood.drafters.resources import LazyResources
 from draftwood.engine import Decoding, Options, generate, generate_batch
 from draftwood.heads.exits import Exits
 from draftwood.interfaces.model import Layers

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from draftwood.grammar import Compiler, Grammar
-from draftwood.grammar.compiler import LARGEST
 from draftwood.grammar.grammar import GrammarState
 from draftwood.interfaces.constraint import Constraint, ConstraintState
+from draftwood.validation import LARGEST
 
 TOKENIZER = bytes_and_pairs()
 END = TOKENIZER.eos_token_id

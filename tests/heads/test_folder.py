@@ -1,6 +1,8 @@
 """A drafter's folder gives back what it was given, and refuses what is not whole."""
 
 import json
+import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +197,60 @@ def test_drafters_that_come_with_draftwood_are_had_by_name() -> None:
         assert stored.folder == folder_of(name) == SHIPPED / name
         assert sum(path.stat().st_size for path in stored.folder.iterdir()) <= 12e6
         assert (stored.folder / "card.md").read_text(encoding="utf-8").startswith("# ")
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("head", "layers", 100_000),
+        ("head", "reads", list(range(100_000))),
+        ("sizes", "hidden", 10**9),
+        ("sizes", "num_kv_heads", 0),
+        ("sizes", "rope_theta", "far"),
+        ("sizes", "epsilon", float("inf")),
+        ("head", "layers", True),
+        ("head", "window", 1.5),
+        ("head", "norms_features", "yes"),
+        ("head", "reads", ["1", "2", "4"]),
+    ],
+)
+def test_settings_that_no_head_has_are_refused_at_once(
+    folder: Path, part: str, name: str, value: Any
+) -> None:
+    says = json.loads((folder / CONFIG).read_text())
+    (says["head"]["sizes"] if part == "sizes" else says["head"])[name] = value
+    (folder / CONFIG).write_text(json.dumps(says))
+    since = time.perf_counter()
+    with pytest.raises(ValueError, match="drafter"):
+        load(folder)
+    assert time.perf_counter() - since < 5  # 100,000 layers take minutes
+
+
+@pytest.mark.parametrize("file", [CONFIG, WEIGHTS])
+def test_flipped_bytes_are_told_in_one_line_or_change_no_weight(folder: Path, file: str) -> None:
+    path, lines = folder / file, list[list[str]]()
+    content, wanted = path.read_bytes(), load(folder).head.state_dict()
+    end = len(content) if file == CONFIG else 8 + int.from_bytes(content[:8], "little")
+    for seed in range(200):
+        chance, changed = random.Random(seed), bytearray(content)
+        for _ in range(chance.randint(1, 3)):
+            changed[chance.randrange(end)] = chance.choice([chance.randrange(256), *b'0179"[]{},'])
+        path.write_bytes(changed)
+        try:
+            found = load(folder).head.state_dict()
+        except ValueError as error:
+            lines.append(str(error).splitlines())
+        else:
+            assert found.keys() == wanted.keys()
+            assert all(torch.equal(found[name], weight) for name, weight in wanted.items())
+    assert len(lines) > 100
+    assert all(len(each) == 1 for each in lines)
+
+
+def test_weights_of_another_type_are_refused(folder: Path) -> None:
+    weights = load_file(folder / WEIGHTS)
+    for name in ("fc.weight", "draft_tokens"):
+        kind = torch.int16 if name == "fc.weight" else torch.float32
+        save_file({**weights, name: weights[name].to(kind)}, folder / WEIGHTS)
+        with pytest.raises(ValueError, match=f"is not whole .{name} is torch"):
+            load(folder)

@@ -99,6 +99,39 @@ def test_a_wrong_recursion_is_found(wrong: type[Lattice]) -> None:
     assert largest_error(probs, wrong(probs)) > 1e-3
 
 
+MOVED = [frames(3, 4, 2), frames(5, 3, 3), frames(4, 3, 4)]
+
+
+@pytest.mark.parametrize("by", [1, 2])
+@pytest.mark.parametrize("probs", MOVED)
+def test_a_blank_in_another_place_is_found(probs: torch.Tensor, by: int) -> None:
+    """With every reader of frames: the blank is the last symbol, neither the first nor another."""
+    moved = probs.roll(by, -1)
+    assert largest_error(probs, Lattice(moved)) > 1e-2
+
+    texts = torch.tensor([text for text in texts_of(probs, 2) if len(text) == 2])
+    law = enumerated(probs)
+    wanted = torch.tensor([law.get(tuple(text), 0.0) for text in texts.tolist()])
+    for given, is_right in ((probs, True), (moved, False)):
+        ends = log_weights(given.log().expand(len(texts), -1, -1), texts)[3][:, -1].exp()
+        assert torch.allclose(ends.float(), wanted, atol=1e-6) == is_right
+
+    ends = [Unmerged(given, has_blank=True).start().ends for given in (probs, moved)]
+    assert ends[0] == float(probs[0, -1]) != ends[1]
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_frames_that_are_sure_of_the_blank_say_nothing(place: int) -> None:
+    """And what they say with another symbol for sure is that symbol, once."""
+    sure = torch.full((3, 4), 1e-9, dtype=torch.float64)
+    sure[:, place] = 1.0
+    wanted = [-1] if place == 3 else [-1, place]
+    assert likeliest_prefixes(Lattice(sure), 1).token_list[: len(wanted)] == wanted
+    assert read(Lattice(sure), ()).ends == pytest.approx(float(place == 3), abs=1e-6)
+    assert collapsed_alignments(sure, 1, 1, 1).token_list == wanted
+    assert Unmerged(sure, has_blank=True).start().ends == pytest.approx(float(sure[0, 3]))
+
+
 @pytest.mark.parametrize("probs", CASES)
 def test_what_follows_and_the_end_make_up_each_prefix(probs: torch.Tensor) -> None:
     lattice = Lattice(probs)

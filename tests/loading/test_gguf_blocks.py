@@ -192,6 +192,35 @@ def test_mixed_types_stand_side_by_side(tmp_path: Path) -> None:
     assert {"Q4_0", "Q8_0", "Q5_1"} <= formats
 
 
+@pytest.mark.parametrize("family", [*FAMILIES, "mixtral"])
+@pytest.mark.parametrize("format", ["BF16", "F16", "F32"])
+def test_floats_of_any_type_are_multiplied_in_float32(
+    tmp_path: Path, family: str, format: str
+) -> None:
+    kind, more = FAMILIES[family] if family in FAMILIES else (family, MIXTURES[family])
+    settings = {"expert_count": 4, "expert_used_count": 2} if family in MIXTURES else {}
+    architecture = "llama" if family == "mixtral" else kind
+    model, path = build(kind, **WIDE, **more), tmp_path / "m.gguf"
+    write_gguf(path, model, architecture, settings, kind=gguf.GGMLQuantizationType[format])
+    said = logits(load_pretrained(str(path), dtype="float32", device="cpu").model)[0]
+    found = native_logits(path, "float32")
+    assert (found - said).abs().max() < 5e-4 * said.std()
+    if (family, format) == ("llama", "BF16"):  # negative control: rows in bfloat16 are far off
+        rounded = native_logits(path, None)
+        assert (rounded - said).abs().max() > 5e-3 * said.std()
+
+
+def test_memory_is_asked_for_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(path, build("llama", **WIDE), kind=gguf.GGMLQuantizationType.BF16)
+    matrices = gguf_blocks._read_places(blocks_folder(path))[1]
+    stored = sum(each.rows * each.row_bytes for each in matrices)
+    monkeypatch.setattr(memory, "available_memory", lambda: int(1.5 * stored))
+    load_model(str(path), None, "cpu")
+    with pytest.raises(MemoryError, match=r"m\.gguf needs"):
+        load_model(str(path), "float32", "cpu")
+
+
 def test_what_the_native_path_does_not_run_is_converted_as_ever(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_gguf(path, build("starcoder2", use_bias=False), "starcoder2")

@@ -19,8 +19,9 @@ from transformers import PreTrainedTokenizerFast
 import draftwood
 from draftwood.loading import hub, packed
 from draftwood.loading.models import LoadedModel, load_model
-from draftwood.models.native import INTEGERS, NativeModel, Products
+from draftwood.models.native import NativeModel
 from draftwood.native import library
+from draftwood.native.formats import INTEGERS, Products
 from draftwood.native.matrix import ALIGNMENT
 from draftwood.storage import memory
 from draftwood.storage.home import home

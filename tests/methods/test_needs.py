@@ -15,7 +15,7 @@ from draftwood.cli.main import main
 from draftwood.costs.budget import default_cost
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
-from draftwood.drafters.resources import LazyResources
+from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.interfaces.drafter import Need
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.resources import Resources

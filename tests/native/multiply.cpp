@@ -4,7 +4,7 @@
 // number of rows, the sizes of weights and scales in bytes, then weights, scales and rows.
 #include <cstdio>
 
-#include "amx_products.h"
+#include "products.h"
 
 using namespace draftwood;
 

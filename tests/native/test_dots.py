@@ -23,6 +23,7 @@ from native.test_matrices import four_bit_weights, some
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 PROGRAM = Path(__file__).with_name("multiply.cpp")
+PRODUCTS = ("products.cpp", "products_of_bytes.cpp", "products_by_unit.cpp")
 ARM_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 ROWS = (1, 3, 13)  # alone, few, and more than a block of eight
 
@@ -86,11 +87,16 @@ def written(case: tuple[Matrix, torch.Tensor]) -> bytes:
 
 
 def results_elsewhere(
-    folder: Path, compiler: str, flags: Sequence[str], run: Sequence[str]
+    folder: Path,
+    compiler: str,
+    flags: Sequence[str],
+    run: Sequence[str],
+    sources: Path = SOURCES,
 ) -> tuple[str, list[torch.Tensor]]:
     """The instructions that the program names, and its products of all cases."""
-    program, usual = str(folder / "multiply"), [flag for flag in FLAGS if flag != "-shared"]
-    command = [compiler, *usual, "-O0", "-w", *flags, f"-I{SOURCES}", str(PROGRAM), "-o", program]
+    program = str(folder / "multiply")
+    files = [str(PROGRAM), *(str(sources / name) for name in PRODUCTS)]
+    command = [compiler, *FLAGS, "-O0", "-w", *flags, f"-I{sources}", *files, "-o", program]
     subprocess.run(command, check=True)
     given, found = folder / "cases", folder / "results"
     given.write_bytes(b"".join(map(written, cases())))
@@ -139,10 +145,10 @@ def test_all_instructions_of_arm_give_the_same_bits(name: str, tmp_path: Path) -
 @needs_compiler
 def test_a_wrong_zero_point_would_be_noticed(tmp_path: Path) -> None:
     """Negative control: the program is compiled against a header that subtracts 127."""
-    text = (SOURCES / "matrices.h").read_text()
+    wrong = shutil.copytree(SOURCES, tmp_path / "wrong")
+    text = (wrong / "matrices.h").read_text()
     assert "= -128 * totals[part]" in text
-    (tmp_path / "matrices.h").write_text(text.replace("= -128 *", "= -127 *"))
-    shutil.copy(SOURCES / "amx_products.h", tmp_path)  # it takes the header beside itself
-    flags = [f"-I{tmp_path}", "-march=x86-64-v2" if platform.machine() == "x86_64" else ""]
-    _, found = results_elsewhere(tmp_path, str(compiler()), list(filter(None, flags)), [])
+    (wrong / "matrices.h").write_text(text.replace("= -128 *", "= -127 *"))
+    flags = ["-march=x86-64-v2"] if platform.machine() == "x86_64" else []
+    _, found = results_elsewhere(tmp_path, str(compiler()), flags, [], wrong)
     assert {"Q8_0", "Q6_K"} <= set(differing(found))

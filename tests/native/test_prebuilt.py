@@ -49,6 +49,7 @@ def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(sys, "platform", "linux")
     for level in LEVELS:
         level.path.touch()
+        prebuilt.write_digest(level.path)
     return tmp_path
 
 
@@ -108,6 +109,7 @@ def test_a_prebuilt_library_serves_without_a_compiler(
     folder = request.getfixturevalue("no_compiler")
     level = prebuilt.CPULevel("here", (), frozenset())
     shutil.copy(usual._name, level.path)
+    prebuilt.write_digest(level.path)
     assert level.path.parent == folder
     monkeypatch.setitem(prebuilt.LEVELS, platform.machine(), (level,))
     assert library.library()._name == str(level.path)
@@ -130,6 +132,7 @@ def test_a_prebuilt_library_that_cannot_be_loaded_is_named(
 ) -> None:
     level = prebuilt.CPULevel("broken", (), frozenset())
     level.path.write_bytes(b"no library")
+    prebuilt.write_digest(level.path)
     monkeypatch.setitem(prebuilt.LEVELS, platform.machine(), (level,))
     monkeypatch.setattr(sys, "platform", "linux")
     with pytest.raises(CompilerError, match=r"no C\+\+ compiler; .*prebuilt library fails.*broken"):

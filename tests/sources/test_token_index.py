@@ -1,7 +1,10 @@
 """The sorted index of a datastore against brute force, and its file against what may befall it."""
 
+import errno
 import json
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,3 +231,48 @@ def test_the_library_maps_the_same_arrays(path: Path) -> None:
     settings = Datastore(index).native().settings
     assert settings.rows == index.rows.ctypes.data
     assert (settings.tokens, settings.vocab_size) == (index.tokens, 9)
+
+
+@pytest.mark.parametrize("way", ["cut short", "overwritten"])
+def test_a_datastore_in_use_survives_what_is_done_to_its_file(path: Path, way: str) -> None:
+    """In a process of its own, which a page that is gone would end."""
+    write_index(path, StoredIndex(FACTS, TokenIndex.of([[1, 2, 3, 1, 2, 4] * 5000], 9)))
+    code = f"""
+from pathlib import Path
+from draftwood.sources.stored_index import read_index
+path = Path({str(path)!r})
+index = read_index(path).index
+before = path.stat().st_size
+with path.open("r+b") as file:
+    if {way!r} == "cut short":
+        file.truncate(100)
+    else:
+        file.write(bytes([255]) * before)
+assert index.largest == 4
+counts = [int((index.following == token).sum()) for token in (1, 2, 3, 4)]
+assert counts == [10000, 10000, 5000, 5000], counts
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr[-500:])
+    with pytest.raises(ValueError, match="datastore"):
+        read_index(path)
+
+
+def test_nothing_is_left_of_the_copy_of_a_datastore(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(home))
+    stored = read_index(path)
+    assert list(home.iterdir()) == []
+    assert stored.index.largest == 4
+
+
+def test_a_datastore_is_copied_between_file_systems(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object) -> int:
+        raise OSError(errno.EXDEV, "another file system")
+
+    monkeypatch.setattr("os.copy_file_range", refuse)
+    assert read_index(path).index.largest == 4

@@ -6,7 +6,7 @@ import pytest
 
 import draftwood
 from draftwood.drafters import MultiSource
-from draftwood.heads import folder
+from draftwood.heads import places
 from draftwood.heads.folder import save, shipped_for
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
@@ -24,7 +24,7 @@ def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NativeModel:
     """A model for which a head comes with draftwood."""
     model = NativeModel(tiny_llama(0, layers=6))
     save(tmp_path / "tiny-eagle", tiny_eagle(model), "A card.")
-    monkeypatch.setattr(folder, "SHIPPED", tmp_path)
+    monkeypatch.setattr(places, "SHIPPED", tmp_path)
     return model
 
 

@@ -88,7 +88,10 @@ def test_sets_that_may_not_be_used_are_refused_by_name(name):
 
 
 def test_licences_are_those_that_the_data_folder_states(data_folder: Path):
-    table = (data_folder / "README.md").read_text(encoding="utf-8").splitlines()
+    readme = data_folder / "README.md"
+    if not readme.is_file():
+        pytest.skip(f"{readme} is not there, which states the licences of its files")
+    table = readme.read_text(encoding="utf-8").splitlines()
     stated = {}
     for line in table:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -131,6 +134,22 @@ def test_without_the_measured_set_there_is_one_warning(tmp_path, monkeypatch):
     path.parent.mkdir()
     path.write_text(json.dumps({"turns": ["one", "two"]}) + "\n")
     assert measured_prompts() == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("named", "what"),
+    [
+        (None, r"no folder of data sets is named; set \$DRAFTWOOD_DATA to one, leave mbpp out"),
+        ("nowhere", r"no folder .*nowhere, which \$DRAFTWOOD_DATA names; set it to the folder"),
+        (".", r"mbpp/mbpp.jsonl is not in \$DRAFTWOOD_DATA .*, leave mbpp out with --sets, or"),
+    ],
+)
+def test_a_set_that_is_not_there_names_the_variable(tmp_path, monkeypatch, named, what):
+    monkeypatch.delenv("DRAFTWOOD_DATA", raising=False)
+    if named:
+        monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / named))
+    with pytest.raises(FileNotFoundError, match=what):
+        collect(("composed", "mbpp"), (), 0, Bars())
 
 
 def test_files_of_the_user_are_read_in_three_forms(tmp_path):
@@ -177,7 +196,10 @@ def test_composed_prompts_are_whole_different_and_the_same_again():
     assert used - {"other", "count", "small"} == set(parts()["words"])
 
 
-def test_composed_prompts_pass_the_bars_of_the_measurements():
+def test_composed_prompts_pass_the_bars_of_the_measurements(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DRAFTWOOD_DATA", str(data_folder))
     bars = Bars(measured_prompts())
     some = [prompt for prompt in composed(0) if not is_held_out(prompt)][:2000]
     assert sum(map(bars.admits, some)) > 0.99 * len(some)  # "C" and "C++" are one word there

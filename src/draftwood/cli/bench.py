@@ -1,11 +1,12 @@
 """`draftwood bench`: methods measured by a protocol, and tables of what was found."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftwood.cli import options
 from draftwood.cli.bench_measurements import cost, gguf, overhead, quality
 from draftwood.cli.bench_options import SETTINGS, methods_option, numbers, peers_option, run_options
 from draftwood.cli.bench_show import show, tell, told_progress, typed
@@ -47,6 +48,7 @@ def spec_bench(context: click.Context, methods: tuple[str, ...], **given: Any) -
 
     All methods answer a prompt before any sees the next one, in changing order.
     """
+    _check(methods, given)
     from draftwood.bench.plan.protocols import SpecBench
 
     _run(context, lambda settings: SpecBench(methods, settings), given)
@@ -105,8 +107,10 @@ def rsd(
       draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --output runs/rsd
       draftwood bench rsd --drafter smollm2-135m-lm --output runs/rsd-lm
     """
+    _check(methods, given)
     from draftwood.bench.plan.protocols import Rsd
-    from draftwood.heads.folder import LEFT_OUT, open_folder
+    from draftwood.heads.folder import open_folder
+    from draftwood.heads.places import LEFT_OUT
 
     named = given["drafter"]
     kind = None if named in (None, LEFT_OUT) else open_folder(named).config.kind
@@ -150,6 +154,7 @@ def axes(
       draftwood bench axes --methods lookup --vary drafter --output runs/drafters
       draftwood bench axes --model tinyllama-1.1b --draft-model stories-15m --output runs/verifiers
     """
+    _check(methods, given)
     from draftwood.bench.plan.protocols import Axes
 
     _run(context, lambda settings: Axes(methods, vary, budget, settings), given)
@@ -181,9 +186,22 @@ def load(
     **given: Any,
 ) -> None:
     """Throughput and waiting times with many requests at once, in batches or arriving at random."""
+    _check(methods, given)
     from draftwood.bench.plan.protocols import Load
 
     _run(context, lambda settings: Load(methods, batches, rates, most, settings), given)
+
+
+def _check(methods: Sequence[str], given: dict[str, Any]) -> None:
+    """Refuse unknown names and files that are not there before anything is imported for them."""
+    from draftwood.bench.plan.prompts import load_prompts
+    from draftwood.methods import listing
+
+    for name in methods:
+        listing(name.partition(" + ")[0])
+    weights = ("model", "draft_model", "drafter", "datastore", "dtype", "device", "cache")
+    options.check_weights(*(given[name] for name in weights))
+    load_prompts(given["prompts"], given["per_category"], given["categories"], given["limit"])
 
 
 def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[str, Any]) -> None:

@@ -21,6 +21,15 @@ def measurement_options(command: options.Command) -> options.Command:
     return command
 
 
+def _known(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Names of models, refused before anything is imported for them."""
+    for model in value:
+        options.check_weights(model)
+    return value
+
+
 def models_options(command: options.Command) -> options.Command:
     """Which weights; several are told in one table."""
     for option in (
@@ -31,6 +40,7 @@ def models_options(command: options.Command) -> options.Command:
             multiple=True,
             default=(options.DEFAULT_MODEL,),
             show_default=True,
+            callback=_known,
             help="A built-in name, a folder, a GGUF file or a Hugging Face id; repeatable.",
         ),
     ):

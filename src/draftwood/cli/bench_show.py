@@ -31,18 +31,34 @@ CLEARLY = (
 @click.option(
     "--orderings", is_flag=True, help="Of rsd: say which published orderings hold, in Markdown."
 )
+@click.option(
+    "--clean",
+    is_flag=True,
+    help="Leave out records whose commit is unknown or does not hold what was measured.",
+)
 @options.as_json
 @click.pass_context
 def show(
-    context: click.Context, folder: Path, markdown: bool, orderings: bool, as_json: bool
+    context: click.Context,
+    folder: Path,
+    markdown: bool,
+    orderings: bool,
+    clean: bool,
+    as_json: bool,
 ) -> None:
     """Print the tables of the records in FOLDER."""
+    from draftwood.bench.records.files import read_clean, read_records, read_run
+
     if as_json and (markdown or orderings):
         raise click.UsageError("--json prints an object; leave --markdown and --orderings out")
+    run, records = read_clean(folder) if clean else (read_run(folder), read_records(folder))
+    left_out = len(read_records(folder)) - len(records)
     if orderings:
-        _print_orderings(folder)
-    else:
-        tell(context, folder, as_json, markdown)
+        _print_orderings(records, run, folder)
+    elif records or not left_out:
+        _tell(context, records, run, folder, as_json, markdown)
+    if left_out and not orderings:
+        click.echo(f"(left out: {left_out} records without a clean commit)", err=as_json)
 
 
 def typed() -> str:
@@ -69,12 +85,23 @@ def told_progress() -> Iterator["Progress"]:
         yield Progress(begin, lambda: bar.advance(task), say)
 
 
-def tell(context: click.Context, folder: Path, as_json: bool, markdown: bool = False) -> None:
+def tell(context: click.Context, folder: Path, as_json: bool) -> None:
     """Print what a folder holds; the exit code is 1 where a method is not lossless as it claims."""
     from draftwood.bench.records.files import read_records, read_run
+
+    _tell(context, read_records(folder), read_run(folder), folder, as_json)
+
+
+def _tell(
+    context: click.Context,
+    records: list["Record"],
+    run: "RunInfo",
+    folder: Path,
+    as_json: bool,
+    markdown: bool = False,
+) -> None:
     from draftwood.bench.records.notes import failures
 
-    run, records = read_run(folder), read_records(folder)
     if not records:
         raise ValueError(f"{folder} holds no records yet")
     if as_json:
@@ -139,10 +166,9 @@ def _print_markdown(records: list["Record"], run: "RunInfo") -> None:
         click.echo(f"{note}.\n")
 
 
-def _print_orderings(folder: Path) -> None:
-    from draftwood.bench.records.files import read_records, read_run
+def _print_orderings(records: list["Record"], run: "RunInfo", folder: Path) -> None:
     from draftwood.bench.report.orderings import orderings
 
-    if (protocol := read_run(folder).protocol) != "rsd":
-        raise ValueError(f"{folder} holds a run of {protocol}; --orderings is for rsd")
-    click.echo(f"{orderings(read_records(folder)).markdown()}\n\n{CLEARLY}")
+    if run.protocol != "rsd":
+        raise ValueError(f"{folder} holds a run of {run.protocol}; --orderings is for rsd")
+    click.echo(f"{orderings(records).markdown()}\n\n{CLEARLY}")

@@ -70,7 +70,7 @@ def chat(
 
     \b
     Examples:
-      draftwood chat --method recycling --temperature 0.7
+      draftwood chat --temperature 0.7
       printf 'Name a colour.\\nAnother one.\\n' | draftwood chat
     """
     from draftwood import methods
@@ -89,6 +89,7 @@ def chat(
     if any(idle.values()):
         options_given = ", ".join(name for name, is_idle in idle.items() if is_idle)
         notes().print(f"{method} does without {options_given}; a /method may use it", style="dim")
+    options.check_decoding(decoding)
     weights = (model, draft_model, dtype, device, cache, drafter)
     loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
     interactive = sys.stdin.isatty()

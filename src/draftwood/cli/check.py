@@ -57,11 +57,14 @@ def check(
       draftwood check
       draftwood check --methods rsd-s,spectr --model TARGET --draft-model SMALLER
     """
-    from draftwood.testing import promises as checking
+    from draftwood.methods import lossless_names
 
-    names = methods or checking.lossless_names()
+    names = methods or lossless_names()
     _require_lossless(names, draft_model, drafter)
     dtype = dtype or "float32"
+    options.check_weights(model, draft_model, drafter, None, dtype, device, cache)
+    from draftwood.testing import promises as checking
+
     label = dtype if cache is None else f"{dtype}, cache in {cache}"
     findings: list[CheckResult] = []
     with progress() as bar:
@@ -88,10 +91,10 @@ def check(
 def _require_lossless(names: list[str], draft_model: str | None, drafter: str | None) -> None:
     from draftwood import methods
 
-    for recipe in map(methods.recipe, names):
-        if not recipe.lossless:
+    for method in map(methods.listing, names):
+        if not method.lossless:
             raise ValueError(
-                f"{recipe.name} changes what the model says by design, so there is nothing to"
+                f"{method.name} changes what the model says by design, so there is nothing to"
                 " check; leave it out"
             )
     given = draft_model is not None, drafter is not None

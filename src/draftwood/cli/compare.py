@@ -95,11 +95,12 @@ def compare(
 
     \b
     Examples:
-      draftwood compare "Count to thirty." "Name the planets." --methods lookup,recycling
+      draftwood compare "Count to thirty." "Name the planets." --methods auto,lookup
       draftwood compare --prompts-file prompts.txt --methods rsd-s --draft-model SMALLER --json
     """
     wanted = _prompts(prompts, prompts_file)
     options.check_methods(methods, draft_model, inexact, drafter, datastore, overlap)
+    options.check_decoding(decoding)
     weights = (model, draft_model, dtype, device, cache, drafter)
     loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
     models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}

@@ -53,6 +53,7 @@ def build(files: tuple[str, ...], path: Path, model: str, as_json: bool) -> None
     Example:
       draftwood datastore build notes/*.md --output notes.store --model smollm2-135m
     """
+    options.check_weights(model)
     from draftwood.loading.models import load_tokenizer
     from draftwood.text.datastore import build_datastore
 

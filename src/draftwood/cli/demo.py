@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from draftwood.cli import options
+from draftwood.cli.generate import require_prompt
 from draftwood.cli.race import print_sameness, print_speeds
 from draftwood.cli.terminal import output, progress
 from draftwood.cli.tree_view import best_step, draw_step
@@ -43,6 +44,7 @@ def demo(
     Example:
       draftwood demo
     """
+    require_prompt(prompt)
     loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
     method = "rsd-s" if draft_model else "eagle" if drafter else "auto"
     plain, drafted = loaded.plain, loaded.using(method)

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from draftwood.cli import options
-from draftwood.cli.options import BUILTIN_NAMES
+from draftwood.loading.names import BUILTIN_NAMES
 
 
 @click.command(
@@ -31,6 +31,8 @@ from draftwood.cli.options import BUILTIN_NAMES
 )
 @options.as_json
 def fetch(names: tuple[str, ...], dtype: str | None, as_json: bool) -> None:
+    for name in names:
+        options.check_weights(name, dtype=dtype)
     from draftwood.loading.hub import fetched
 
     models = []

@@ -85,7 +85,7 @@ def generate(
 
     \b
     Examples:
-      draftwood generate "Name the planets." --method recycling --show-tree
+      draftwood generate "Name the planets." --show-tree
       cat letter.txt | draftwood generate - --temperature 0.7 --seed 1 --json
       draftwood generate "Name a colour." --temperature 1 --answers 3
       draftwood generate "Describe Ada Lovelace." --json-schema person.json
@@ -93,6 +93,10 @@ def generate(
     options.check_methods([method], draft_model, inexact, drafter, datastore, overlap)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
+    options.check_weights(model, draft_model, drafter, datastore, dtype, device, cache)
+    options.check_decoding(decoding)
+    if prompt != "-":
+        require_prompt(prompt)
     processes.run_over(tp, model, dtype, device)
     if processes.leads():
         prompt = read_prompt(prompt)
@@ -141,9 +145,14 @@ def read_prompt(prompt: str) -> str:
             raise ValueError(
                 f"standard input is not UTF-8 text: {error.reason} at byte {error.start}"
             ) from None
+    require_prompt(prompt)
+    return prompt
+
+
+def require_prompt(prompt: str) -> None:
+    """Raise ValueError for an empty prompt."""
     if not prompt.strip():
         raise ValueError("the prompt is empty; give some text, or - to read it from standard input")
-    return prompt
 
 
 def _print_answers(result: "Generation", seed: int | None, as_json: bool, show_stats: bool) -> None:

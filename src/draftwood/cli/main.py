@@ -162,7 +162,7 @@ def main(context: click.Context, debug: bool) -> None:
     Examples:
       draftwood demo
       draftwood generate "Why is the sky blue?"
-      draftwood compare "Count to ten." --methods lookup,recycling
+      draftwood compare "Count to ten." --methods auto,lookup
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

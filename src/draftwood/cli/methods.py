@@ -1,6 +1,8 @@
 """`draftwood methods`: what there is to choose from."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -9,73 +11,160 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output
 
 if TYPE_CHECKING:
-    from draftwood.methods import Recipe
+    from rich.table import Table
+
+    from draftwood.methods.listings import Listing, Named
 
 
-@click.command(short_help="List the methods and where they come from.")
+@click.command(short_help="List the methods: what they need, do and gain.")
+@click.option("--all", "everything", is_flag=True, help="All of them, with parts and sources.")
 @options.as_json
-def methods(as_json: bool) -> None:
-    """List the methods: where each takes its draft tokens from, the shape of its tree, and what
-    keeps the text the same.
+def methods(everything: bool, as_json: bool) -> None:
+    """List the methods: what each needs, what it does, and how fast it was measured to be.
+
+    Without --all those are left out that were slower than plain decoding where they were measured,
+    or were not measured though they need nothing that you would have to give.
 
     \b
     Examples:
       draftwood methods
+      draftwood methods --all
       draftwood methods --json
     """
     from draftwood import methods as all_methods
 
-    described = [describe(recipe) for recipe in all_methods.known().values()]
+    listings = list(all_methods.listings().values())
     if as_json:
-        click.echo(json.dumps(described))
-    else:
-        _print_table(described)
+        click.echo(json.dumps([describe(listing) for listing in listings]))
+        return
+    shown = (
+        listings if everything else [listing for listing in listings if _is_worth_a_look(listing)]
+    )
+    console = output()
+    for needs in dict.fromkeys(map(_needs, shown)):
+        console.print(f"Need {' and '.join(needs) or 'nothing'}:", style="bold")
+        console.print(_gains([listing for listing in shown if _needs(listing) == needs]))
+        console.print()
+    if everything:
+        for table in (_parts(listings), _sources(listings)):
+            console.print(table)
+            console.print()
+    console.print(_what_figures_mean(shown), style="dim")
+    if not everything:
+        console.print(
+            f"{len(listings) - len(shown)} more with --all: slower than plain decoding where they"
+            " were measured, or not measured. It also names parts and sources.",
+            style="dim",
+        )
 
 
-def describe(recipe: "Recipe") -> dict[str, object]:
-    """A recipe in the form that ``--json`` prints."""
+def _is_worth_a_look(listing: "Listing") -> bool:
+    """Whether a method pays, needs what only the user can give, or is an installed package's."""
+    from draftwood.methods.listings import own_listings
+    from draftwood.methods.measured import measured_speeds, pays
+
+    if listing.name in measured_speeds():
+        return pays(listing.name)
+    return listing.name == "plain" or bool(_needs(listing)) or listing.name not in own_listings()
+
+
+def describe(method: "Named") -> dict[str, object]:
+    """A method in the form that ``--json`` prints."""
     from draftwood import methods
+    from draftwood.methods.measured import measured_speeds
 
+    found = methods.listing(method)
     return {
-        "name": recipe.name,
-        "drafter": recipe.drafter.name,
-        "shape": None if recipe.shape is None else recipe.shape.name,
-        "nodes": None if recipe.shape is None else recipe.shape.nodes,
-        "verifier": recipe.verifier.name,
-        "lossless": recipe.lossless,
-        "promise": recipe.promise,
-        "needs_draft_model": methods.needs_draft_model(recipe),
-        "needs_drafter": methods.needs_drafter(recipe),
-        "summary": recipe.summary,
-        "source": recipe.source,
+        "name": found.name,
+        "drafter": found.drafter,
+        "shape": found.shape,
+        "nodes": found.nodes,
+        "verifier": found.verifier,
+        "lossless": found.lossless,
+        "promise": found.promise,
+        "needs_draft_model": methods.needs_draft_model(found),
+        "needs_drafter": methods.needs_drafter(found),
+        "needs": list(_needs(found)),
+        "measured": [asdict(each) for each in measured_speeds().get(found.name, ())],
+        "summary": found.summary,
+        "source": found.source,
     }
 
 
-def _print_table(rows: list[dict[str, object]]) -> None:
+def _needs(listing: "Listing") -> tuple[str, ...]:
+    """The options without which a method does not run."""
+    from draftwood import methods
+
+    asked = {
+        "--draft-model": methods.needs_draft_model(listing),
+        "--drafter": methods.needs_drafter(listing),
+        "--inexact": not listing.lossless,
+    }
+    return tuple(option for option, is_asked in asked.items() if is_asked)
+
+
+def _gains(listings: "Sequence[Listing]") -> "Table":
+    """What methods of the same needs do; with figures where there are any."""
+    from draftwood.methods.measured import measured_speeds
+
+    has_figures = any(listing.name in measured_speeds() for listing in listings)
+    table = _table("method", *(("T = 0", "T = 1", "in") if has_figures else ()))
+    table.add_column("what it does", overflow="fold")
+    for listing in listings:
+        figures = _speeds(listing.name) if has_figures else ()
+        table.add_row(listing.name, *figures, listing.summary, style=_style(listing))
+    return table
+
+
+def _speeds(name: str) -> tuple[str, str, str]:
+    """Times as fast as plain decoding, greedily and at temperature 1, and in which type."""
+    from draftwood.methods.measured import measured_speeds
+
+    if name == "plain":
+        return ("1", "1", "")
+    found = {each.temperature: each for each in measured_speeds().get(name, ())}
+    greedy, drawn = (f"{found[each].decoding:.2f}" if each in found else "" for each in (0, 1))
+    return (greedy, drawn, ", ".join(dict.fromkeys(each.dtype for each in found.values())))
+
+
+def _what_figures_mean(listings: "Sequence[Listing]") -> str:
+    from draftwood.methods.measured import measured_speeds
+
+    places = dict.fromkeys(
+        each.place for listing in listings for each in measured_speeds().get(listing.name, ())
+    )
+    return (
+        "T = 0 and T = 1: times as fast as plain decoding, greedily and at temperature 1, decoding"
+        " alone, the median over prompts; where nothing stands, nothing was measured. Measured with"
+        f" {'; '.join(places)}. 'draftwood compare' measures on your machine."
+    )
+
+
+def _parts(listings: "Sequence[Listing]") -> "Table":
+    table = _table("method", "drafter", "shape", "verifier")
+    for listing in listings:
+        parts = (listing.name, listing.drafter, listing.shape or "", listing.verifier)
+        table.add_row(*parts, style=_style(listing))
+    return table
+
+
+def _sources(listings: "Sequence[Listing]") -> "Table":
+    table = _table("method")
+    table.add_column("source", overflow="fold")
+    for listing in listings:
+        table.add_row(listing.name, listing.source, style=_style(listing))
+    return table
+
+
+def _table(*titles: str) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    parts = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for title in ("method", "drafter", "shape", "verifier", "lossless"):
-        parts.add_column(title, no_wrap=True)
-    about = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    about.add_column("method", no_wrap=True)
-    about.add_column("what it does")
-    about.add_column("source", overflow="fold")
-    for row in rows:
-        style = "" if row["lossless"] else "yellow"
-        lossless = "yes" if row["lossless"] else "no"
-        parts.add_row(
-            *(str(row[key] or "") for key in ("name", "drafter", "shape", "verifier")),
-            lossless,
-            style=style,
-        )
-        about.add_row(str(row["name"]), str(row["summary"]), str(row["source"]), style=style)
-    console = output()
-    console.print(parts)
-    console.print()
-    console.print(about)
-    second = ", ".join(str(row["name"]) for row in rows if row["needs_draft_model"])
-    console.print(f"A second model, --draft-model, need: {second}.", style="dim")
-    learnt = ", ".join(str(row["name"]) for row in rows if row["needs_drafter"])
-    console.print(f"A trained drafter, --drafter, need: {learnt}.", style="dim")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for title in titles:
+        table.add_column(title, no_wrap=True)
+    return table
+
+
+def _style(listing: "Listing") -> str:
+    return "" if listing.lossless else "yellow"

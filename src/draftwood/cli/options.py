@@ -1,6 +1,6 @@
 """Options that several commands share, and what they turn into."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,8 +15,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_MODEL = "smollm2-135m"  # as in draftwood.text.language_model, which takes seconds to import
 DEFAULT_METHOD = "auto"
-# likewise, as in draftwood.loading.packages
-BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "gemma3-270m", "stories-15m")
 
 
 class TextFile(click.ParamType):
@@ -168,7 +166,7 @@ def method_names(
     names = [name.strip() for name in value.split(",") if name.strip()]
     if not names:
         raise click.BadParameter(
-            "needs at least one method, for instance lookup,recycling", context, parameter
+            "needs at least one method, for instance auto,lookup", context, parameter
         )
     return list(dict.fromkeys(names))
 
@@ -189,7 +187,7 @@ def check_methods(
         ValueError: with what is wrong and how to mend it.
     """
     from draftwood import methods
-    from draftwood.heads.folder import named
+    from draftwood.heads.places import named
 
     methods.require(
         names,
@@ -198,11 +196,37 @@ def check_methods(
         datastore=datastore is not None,
         overlap=overlap,
     )
-    lossy = [name for name in names if methods.recipe(name).promise == "trades quality"]
+    lossy = [name for name in names if methods.listing(name).promise == "trades quality"]
     if lossy and not inexact:
         raise ValueError(
             f"method {lossy[0]!r} changes what the model would say; --inexact allows that"
         )
+
+
+def check_weights(
+    model: str,
+    draft_model: str | None = None,
+    drafter: str | None = None,
+    datastore: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    cache: str | None = None,
+) -> None:
+    """Refuse names that mean nothing and files that are not there, in no time.
+
+    Raises:
+        ValueError: with what is wrong and how to mend it; OSError likewise.
+    """
+    from draftwood.text.arguments import require_weights
+
+    require_weights((model, draft_model), drafter, datastore, dtype, device, cache)
+
+
+def check_decoding(given: Mapping[str, Any]) -> None:
+    """Refuse options of ``LanguageModel.stream`` that no model takes, likewise."""
+    from draftwood.text.arguments import require_decoding
+
+    require_decoding(given)
 
 
 def instructions(lm: "LanguageModel") -> str | None:
@@ -244,6 +268,7 @@ class LoadedModels:
         datastore: str | None = None,
         overlap: bool = False,
     ) -> None:
+        check_weights(model, draft_model, drafter, datastore, dtype, device, cache)
         import draftwood
         from draftwood.heads.folder import named, open_folder
         from draftwood.text.datastore import open_datastore

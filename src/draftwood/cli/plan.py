@@ -156,12 +156,14 @@ def _read(given: dict[str, Any]) -> "tuple[Machine, ModelSize]":
 
 def _size(given: dict[str, Any], measured: "ModelSize | None") -> "ModelSize":
     from draftwood.interfaces.size import ModelSize
-    from draftwood.loading.sizes import size_of
 
     if given["model"] is not None and given["parameters"] is not None:
         raise ValueError("give --model or --parameters, not both")
     usual = 16.0 if measured is None else measured.bits
     if given["model"] is not None:
+        options.check_weights(given["model"])
+        from draftwood.loading.sizes import size_of
+
         size = size_of(given["model"])
     elif given["parameters"] is not None:
         size = ModelSize(given["parameters"], usual, _layers(given["parameters"]))
@@ -179,6 +181,7 @@ def _layers(parameters: float) -> int:
 
 def _measure(name: str) -> "tuple[ModelSize, Machine]":
     """A model's size as it runs here, and the machine that its stored or measured curve shows."""
+    options.check_weights(name)
     import draftwood
     from draftwood.costs.curve import Curve
     from draftwood.costs.machine import Machine

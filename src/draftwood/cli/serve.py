@@ -136,7 +136,6 @@ def serve(
       draftwood serve smollm2-135m --replicas 4
     """
     with _needing("serve"):
-        from draftwood.serve.run import serve as run
         from draftwood.serve.settings import ServeSettings
         from draftwood.serve.settings import speculative_config as config_of
     drafting = {"method": method, "draft_model": draft_model, "drafter": drafter}
@@ -152,6 +151,11 @@ def serve(
 
     if replicas is not None and settings.tp > 1:
         raise ValueError("--replicas and --tp do not go together; leave one of them out")
+    if ray_address is not None and replicas is None:
+        raise ValueError("--ray-address is where replicas start; say how many with --replicas N")
+    _check(settings)
+    with _needing("serve"):
+        from draftwood.serve.run import serve as run
     processes.run_over(settings.tp, settings.model, settings.dtype, settings.device)
     if not processes.leads():
         processes.serve_the_first(settings.tp, settings.model, settings.dtype, settings.device)
@@ -172,10 +176,23 @@ def serve(
         with _needing("serve,ray"):
             from draftwood.serve.replicas import serve_replicas
         serve_replicas(settings, replicas, ray_address, replicas_ready, say)
-    elif ray_address is not None:
-        raise ValueError("--ray-address is where replicas start; say how many with --replicas N")
     else:
         run(settings, ready, say)
+
+
+def _check(settings: "ServeSettings") -> None:
+    """Refuse what cannot be served before anything is imported for it."""
+    from draftwood import methods
+
+    method, draft_model = methods.listing(settings.method), settings.draft_model
+    options.check_methods(
+        [method.name],
+        draft_model if methods.uses_draft_model(method) else None,
+        settings.inexact,
+        settings.drafter if methods.uses_drafter(method) else None,
+    )
+    weights = (settings.drafter, settings.datastore, settings.dtype, settings.device)
+    options.check_weights(settings.model, draft_model, *weights, settings.cache)
 
 
 @contextmanager

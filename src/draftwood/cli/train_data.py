@@ -85,7 +85,8 @@ def _numbers(
     "--sets",
     callback=_names,
     metavar="A,B,C",
-    help='Public data sets of prompts; "" for none.  [default: all that may be used]',
+    help='Sets of prompts; "" for none.  [default: all that may be used; where $DRAFTWOOD_DATA'
+    " names no folder of public ones, composed, and none beside --prompts]",
 )
 @click.option(
     "--prompts",
@@ -158,9 +159,10 @@ def data(
 ) -> None:
     """Make training data for drafters in FOLDER.
 
-    Prompts come from public data sets, from files of your own, and half of them from the target
-    itself. The target answers each, half of them greedily and half at temperature 1, on the path
-    that decoding uses. Prompts of Spec-Bench are left out, 2 % are held out.
+    Prompts come from public data sets (in the folder that $DRAFTWOOD_DATA names), from words of
+    draftwood's own, from files of yours, and half of them from the target itself. The target
+    answers each, half of them greedily and half at temperature 1, on the path that decoding uses.
+    Prompts of Spec-Bench are left out where that folder holds them, 2 % are held out.
 
     A run that was stopped goes on when the same command is given again, and the same command gives
     the same files. With more --tokens the data grow.
@@ -169,14 +171,17 @@ def data(
     Examples:
       draftwood train data my-data --tokens 1m
       draftwood train data my-data --prompts mine.jsonl --sets "" --states recomputed
+      draftwood train data my-data --sets "" --self-written 1
     """
+    chosen["sets"] = _sets(chosen)
+    _refuse_early(chosen)
+    options.check_weights(model, dtype=dtype, device=device)
     import torch
 
     import draftwood
 
     if threads is not None:
         torch.set_num_threads(threads)
-    _refuse_early(chosen)
     lm = draftwood.load(model, method="plain", dtype=dtype, device=device)
     maker = _maker(folder, lm, chosen)
     if not as_json:
@@ -186,30 +191,39 @@ def data(
     _tell(folder, made, ran, time.perf_counter() - began, as_json)
 
 
+def _sets(chosen: dict) -> tuple[str, ...]:
+    """The sets that were asked for; of themselves all for which nothing is missing."""
+    from draftwood.storage.data_sets import names_data_folder
+    from draftwood.training.data.sources import SOURCES
+
+    if chosen["sets"] is not None:
+        return chosen["sets"]
+    if names_data_folder():
+        return tuple(SOURCES)
+    return () if chosen["files"] else ("composed",)
+
+
 def _refuse_early(chosen: dict) -> None:
-    """Refuse sets that may not be used before weights are loaded."""
+    """Refuse sets that may not be used, or no prompts at all, before weights are loaded."""
+    from draftwood.training.data.options import require_prompts
     from draftwood.training.data.sources import require_allowed
 
-    require_allowed(chosen["sets"] or ())
+    require_allowed(chosen["sets"])
+    require_prompts(chosen["sets"], chosen["files"], chosen["self_written"])
 
 
 def _maker(folder: Path, lm: object, chosen: dict) -> "Maker":
-    from draftwood.storage.data_sets import has_data_folder
     from draftwood.text.language_model import LanguageModel
     from draftwood.training.data.make import Maker
     from draftwood.training.data.options import DataOptions
-    from draftwood.training.data.sources import SOURCES
     from draftwood.training.data.states import default_layers
 
     assert isinstance(lm, LanguageModel)
-    sets, files = chosen["sets"], tuple(chosen["files"])
-    if sets is None:
-        sets = () if files and not has_data_folder() else tuple(SOURCES)
     data_options = DataOptions(
         layers=chosen["layers"] or default_layers(lm.model.layers),
         seed=chosen["seed"],
-        sets=sets,
-        files=files,
+        sets=chosen["sets"],
+        files=tuple(chosen["files"]),
         file_licence=chosen["licence"],
         self_written=chosen["self_written"],
         answers_per_prompt=chosen["answers_per_prompt"],

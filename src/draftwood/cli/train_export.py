@@ -28,6 +28,7 @@ def export(folder: Path, output: Path, model: str, verifier: str | None) -> None
     Example:
       draftwood train export my-drafter exported --verifier HuggingFaceTB/SmolLM2-135M-Instruct
     """
+    options.check_weights(model, drafter=str(folder))
     from draftwood.heads.folder import open_folder
     from draftwood.heads.speculators import export as write
     from draftwood.loading.models import load_model
@@ -49,11 +50,12 @@ def import_head(source: Path, output: Path, model: str) -> None:
     Example:
       draftwood train import downloaded my-drafter --model TARGET
     """
+    if not source.is_dir():
+        raise ValueError(f"there is no folder {source}")
+    options.check_weights(model)
     from draftwood.heads import folder, speculators
     from draftwood.loading.models import load_model
 
-    if not source.is_dir():
-        raise ValueError(f"there is no folder {source}")
     trained = speculators.read(source, load_model(model, device="cpu").model, model)
     card = f"# An imported EAGLE-3 head\n\nRead from `{source.name}` for `{model}`; its licence"
     card += " and data are those of its source."

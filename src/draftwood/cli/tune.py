@@ -95,7 +95,7 @@ def tune(
     \b
     Examples:
       draftwood tune
-      draftwood tune --model TARGET --draft-model SMALLER --method rsd-s,recycling
+      draftwood tune --model TARGET --draft-model SMALLER --method rsd-s,auto
       draftwood tune --phases 1,8,16
     """
     if sizes is not None:
@@ -103,6 +103,7 @@ def tune(
             raise ValueError(
                 "--phases measures the model alone; leave --method, --draft-model and --drafter out"
             )
+        options.check_weights(model, dtype=dtype, device=device, cache=cache)
         with _threads(threads):
             lm = options.LoadedModels(model, None, dtype, device, cache).plain
             found = phases.measure(lm, sizes, seconds)
@@ -112,6 +113,7 @@ def tune(
             phases.show(lm.name, found)
         return
     chosen = _methods(names, draft_model, drafter)
+    options.check_weights(model, draft_model, drafter, None, dtype, device, cache)
     with _threads(threads):
         loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
         report = _tune(loaded, chosen, names is not None, seconds)
@@ -164,15 +166,11 @@ def _methods(names: list[str] | None, draft_model: str | None, drafter: str | No
     from draftwood import methods
 
     if names is None:
-        fit = [
-            recipe
-            for recipe in methods.known().values()
-            if recipe.lossless and recipe.name != "plain"
-        ]
         given = draft_model is not None, drafter is not None
-        return [recipe.name for recipe in fit if methods.lacking(recipe, *given) is None]
+        fit = methods.lossless_names()
+        return [name for name in fit if methods.lacking(name, *given) is None]
     for name in names:
-        if not methods.recipe(name).lossless:
+        if not methods.listing(name).lossless:
             raise ValueError(
                 f"method {name!r} changes what the model would say, so tune does not run it; leave"
                 " it out"

@@ -165,9 +165,10 @@ def measure(
     bench = _Bench(model, seconds, clock)
     try:
         bench.fill(length)
-        bench.warm_up(wanted)
-        advance()
-        for turn in range(rounds):
+        if bench.has_room:
+            bench.warm_up(wanted)
+            advance()
+        for turn in range(rounds if bench.has_room else 0):
             if not bench.fits(sum(bench.typical.values()) + bench.far):
                 break
             bench.round(backwards=turn % 2 == 1)
@@ -211,6 +212,12 @@ class _Bench:
             ):
                 return False
         return True
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a tree fits the model's context behind a token."""
+        limit = self.model.context_length
+        return limit is None or limit >= DEPTH + 2
 
     def fits(self, seconds: float, end: float | None = None) -> bool:
         return self.clock() + seconds <= (self.end if end is None else end)

@@ -8,16 +8,19 @@ layer costs however few the rows are.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from draftwood.costs.curve import LENGTH, Curve
 from draftwood.interfaces.size import ModelSize
+
+if TYPE_CHECKING:
+    from draftwood.costs.curve import Curve
 
 PEAK_BANDWIDTH, PEAK_COMPUTE = 0.8, 0.7
 """Shares of a GPU's data sheet that dense layers reach."""
 NATIVE_ATTENTION = 0.25
 """Share of the compute of integer products that attention, in bfloat16, reaches on CPUs in C++.
 
-From passes behind 128 and 8,000 tokens, benchmarks/results/growth.
+From passes behind 128 and 8,000 tokens, benchmarks/results/int8-curves.json.
 """
 
 
@@ -97,7 +100,7 @@ class Machine:
     @classmethod
     def fitted(
         cls,
-        curve: Curve,
+        curve: "Curve",
         size: ModelSize,
         name: str = "measured here",
         attention: float = NATIVE_ATTENTION,
@@ -119,6 +122,8 @@ class Machine:
                 f"a curve needs 3 sizes or more to fit a machine to, got {len(curve.nodes)};"
                 " draftwood tune --seconds 30 measures more"
             )
+        from draftwood.costs.curve import LENGTH  # imports PyTorch, as whoever has a curve did
+
         balance, sharpness = _fit(curve)
         scale = math.exp(_offset(curve, balance, sharpness))
         unit = cls(name, 1.0, 1.0, sharpness, attention=attention)
@@ -141,17 +146,17 @@ def _rounded(memory: float, products: float, sharpness: float) -> float:
     return larger * (1 + (smaller / larger) ** sharpness) ** (1 / sharpness)
 
 
-def _logs(curve: Curve, balance: float, sharpness: float) -> Iterator[float]:
+def _logs(curve: "Curve", balance: float, sharpness: float) -> Iterator[float]:
     """How far measured times are from passes of which one reads for a second."""
     for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True):
         yield math.log(seconds / _rounded(1.0, balance * nodes, sharpness))
 
 
-def _offset(curve: Curve, balance: float, sharpness: float) -> float:
+def _offset(curve: "Curve", balance: float, sharpness: float) -> float:
     return sum(_logs(curve, balance, sharpness)) / len(curve.nodes)
 
 
-def _fit(curve: Curve) -> tuple[float, float]:
+def _fit(curve: "Curve") -> tuple[float, float]:
     """Products of a row over reading, and the corner's sharpness: a grid that narrows."""
 
     def error(point: tuple[float, float]) -> float:
@@ -204,7 +209,7 @@ GPUS = {
 }
 MACHINES = {
     **{name: _gpu(name, *sheet) for name, sheet in GPUS.items()},
-    # fitted to TinyLlama-1.1B's curve in int8, benchmarks/results/tinyllama
+    # fitted to TinyLlama-1.1B's curve in int8, benchmarks/results/int8-curves.json
     "epyc-2-cores": Machine("epyc-2-cores", 31.2e9, 582e9, 1.73, attention=NATIVE_ATTENTION),
 }
 """Hardware by name."""

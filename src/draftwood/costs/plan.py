@@ -12,7 +12,7 @@ from typing import Literal
 from draftwood.costs.budget import Budget
 from draftwood.costs.machine import Machine
 from draftwood.interfaces.size import ModelSize
-from draftwood.shapes.sequoia import plan as best_tree
+from draftwood.shapes.best_tree import plan as best_tree
 from draftwood.validation import positive
 
 Passes = Literal["none", "once", "by level"]

@@ -19,7 +19,7 @@ from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import TargetUpdate
 from draftwood.sampling import Context
-from draftwood.shapes.base import joined
+from draftwood.shapes.base import SoundRows, joined
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.n_grams import NGramTables, Tail
 from draftwood.tree import DraftTree, Draw
@@ -124,11 +124,12 @@ class _Chain:
         self.tokens, self.distributions = [root], distributions
         self.others: list[list[int]] = []
         self.rows: list[Float[Tensor, "1 vocab"]] = []
+        self.sound = SoundRows()
 
     def add(self, logits: Float[Tensor, "1 vocab"]) -> Float[Tensor, "1 vocab"]:
         """The distribution after the newest token, from the middle model's logits there."""
         tree = DraftTree.chain(self.tokens)
-        self.rows.append(self.distributions.after(logits, tree, len(tree) - 1))
+        self.rows.append(self.sound(self.distributions.after(logits, tree, len(tree) - 1)))
         return self.rows[-1]
 
     def tree(self, draw: Draw) -> DraftTree:
@@ -142,6 +143,7 @@ class _Chain:
             torch.tensor(parents, device=device),
             None if draw == "chosen" else probs,
             draw,
+            is_broken=self.sound.is_broken,
         )
 
 

@@ -1,7 +1,7 @@
 """Draft what frames say side by side, once equal neighbours are merged and blanks dropped."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -149,6 +149,8 @@ class _CtcSession(DraftSession):
         states = self._take_in([*self.late[1:], root])
         logits = self.drafter.vocabulary.logits(states)
         probs = self.head.symbols(states, logits).exp().cpu()
+        if bool(probs.isnan().any()):
+            return replace(DraftTree.of([root], [-1]), is_broken=True)
         shape = self.drafter.shape
         if shape is None:
             return self.drafter.searched(probs, root, context.room)

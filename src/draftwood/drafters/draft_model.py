@@ -15,8 +15,9 @@ from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Ne
 from draftwood.interfaces.model import Model, extend_in_chunks
 from draftwood.interfaces.resources import Resources
 from draftwood.rng import Rng
-from draftwood.sampling import Context, Sampler, Sampling
+from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import Shape, Widths
+from draftwood.shapes.base import grow_sound
 from draftwood.tree import DraftTree, Draw
 
 STAND_IN = (
@@ -131,7 +132,7 @@ class _DraftModelSession(DraftSession):
                 logits = self.session.forward(self._known_tree(tree), first).logits
             return laws.after(logits, tree, first)
 
-        return self.shape.grow(root, expand, self.rng, room)
+        return grow_sound(self.shape, root, expand, self.rng, room)
 
     def update(self, verified: VerifiedTree) -> None:
         self.late += verified.tokens
@@ -227,7 +228,7 @@ class DraftDistributions:
             logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
             probs = self.sampler.probs(logits, contexts)
             # a grammar may allow none but these: nothing is drafted then
-            return probs.nan_to_num_(0.0)
+            return probs.masked_fill_(probs[:, :1].isnan() & has_numbers(logits), 0.0)
         if (
             not isinstance(self.sampler, Sampling)
             or self.sampler.cuts

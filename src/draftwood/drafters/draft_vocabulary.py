@@ -19,8 +19,9 @@ from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.trained import TrainedHead
 from draftwood.models.native import NativeModel
 from draftwood.rng import Rng
-from draftwood.sampling import Context, Sampler, Sampling
+from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import BestFirst
+from draftwood.shapes.base import grow_sound
 from draftwood.tree import DraftTree, Draw
 
 Score = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
@@ -108,7 +109,7 @@ class DraftVocabulary:
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
             return sampler.probs(score(self._translated(tree, root), first))
 
-        return self._translated(shape.grow(0, expand, rng, context.room), root)
+        return self._translated(grow_sound(shape, 0, expand, rng, context.room), root)
 
     def _grow_wide(
         self,
@@ -125,15 +126,17 @@ class DraftVocabulary:
         )
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
-            probs = laws.after(self.widened(score(tree, first)), tree, first)
-            return probs.nan_to_num_(0.0)  # a grammar may allow none of the draft vocabulary
+            logits = score(tree, first)
+            probs = laws.after(self.widened(logits), tree, first)
+            # a grammar may allow none of the draft vocabulary
+            return probs.masked_fill_(probs[:, :1].isnan() & has_numbers(logits), 0.0)
 
-        return shape.grow(root, expand, rng, context.room)
+        return grow_sound(shape, root, expand, rng, context.room)
 
     def _translated(self, tree: DraftTree, root: int) -> DraftTree:
         """The tree with the target's ids, of one with places in the draft vocabulary."""
         if len(tree) == 1:
-            return DraftTree.of([root], [-1], tree.draw)
+            return replace(DraftTree.of([root], [-1], tree.draw), is_broken=tree.is_broken)
         tokens = self.tokens[tree.tokens.to(self.tokens.device)]
         tokens[0] = root
         probs = tree.probs

@@ -159,6 +159,7 @@ def _longer(
         torch.cat([tree.parents, above.long()]),
         probs,
         tree.draw,
+        is_broken=tree.is_broken,
     )
 
 

@@ -1,7 +1,7 @@
 """Draft with several drafters in one tree."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -190,7 +190,8 @@ class _MergedSession(DraftSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         trees = list(self._proposed(root, context))
-        return self.config.join(root, trees)
+        tree = self.config.join(root, trees)
+        return replace(tree, is_broken=True) if any(each.is_broken for each in trees) else tree
 
     def _proposed(self, root: int, context: Context) -> Iterator[DraftTree]:
         for session in self.sessions:

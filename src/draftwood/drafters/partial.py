@@ -18,6 +18,7 @@ from draftwood.interfaces.model import (
 from draftwood.interfaces.resources import ExitMaps
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
+from draftwood.shapes.base import grow_sound
 from draftwood.tree import DraftTree
 
 LEAST_LAYERS = 4  # of a model that does without some of them
@@ -70,7 +71,7 @@ class OwnPasses:
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
             return laws.after(logits(tree, first), tree, first)
 
-        return shape.grow(root, expand, self.rng, context.room)
+        return grow_sound(shape, root, expand, self.rng, context.room)
 
 
 class ExitPasses(OwnPasses):

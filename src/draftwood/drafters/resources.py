@@ -1,48 +1,56 @@
-"""What drafters are built of, measured or loaded when one asks.
+"""What drafters declare that they need and use.
 
-Parts that are missing, or that would not be used, are refused here.
+Parts that are missing, or that would not be used, are refused here, before anything is imported
+that runs a model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING, Protocol
 
-from draftwood.costs.budget import Seconds
-from draftwood.costs.calibration import Calibration, Unmeasured
-from draftwood.interfaces.drafter import Drafter, Need
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.resources import ExitMaps, Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Prior, Source
-from draftwood.interfaces.trained import TrainedHead
-from draftwood.sources.stored_exits import stored_exits
-from draftwood.sources.stored_prior import StoredPrior
+if TYPE_CHECKING:
+    from draftwood.interfaces.drafter import Drafter, Need
+    from draftwood.interfaces.shape import Shape
 
 
-def needs_draft_model(drafter: type[Drafter]) -> bool:
+class Declared(Protocol):
+    """A drafter's class, or what is known of it without its import: see ``Drafter``."""
+
+    @property
+    def needs(self) -> "Set[Need]": ...
+
+    @property
+    def uses(self) -> "Set[Need]": ...
+
+    @property
+    def drafts_ahead(self) -> bool: ...
+
+
+def needs_draft_model(drafter: Declared) -> bool:
     """Whether a drafter cannot do without a second model."""
     return "draft-model" in drafter.needs
 
 
-def uses_draft_model(drafter: type[Drafter]) -> bool:
+def uses_draft_model(drafter: Declared) -> bool:
     """Whether a drafter takes a second model where one is given."""
     return "draft-model" in drafter.needs | drafter.uses
 
 
-def needs_drafter(drafter: type[Drafter]) -> bool:
+def needs_drafter(drafter: Declared) -> bool:
     """Whether a drafter cannot do without a trained one's folder."""
     return "drafter" in drafter.needs
 
 
-def uses_drafter(drafter: type[Drafter]) -> bool:
+def uses_drafter(drafter: Declared) -> bool:
     """Whether a drafter takes a trained one's folder where it is given."""
     return "drafter" in drafter.needs | drafter.uses
 
 
-def needs_layers(drafter: type[Drafter]) -> bool:
+def needs_layers(drafter: Declared) -> bool:
     """Whether a drafter runs parts of its target."""
     return "layers" in drafter.needs
 
 
-def require_ahead(name: str, drafter: type[Drafter]) -> None:
+def require_ahead(name: str, drafter: Declared) -> None:
     """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
 
     Raises:
@@ -64,7 +72,7 @@ def require_ahead(name: str, drafter: type[Drafter]) -> None:
     )
 
 
-def lacking(drafter: type[Drafter], draft_model: bool, trained: bool) -> Need | None:
+def lacking(drafter: Declared, draft_model: bool, trained: bool) -> "Need | None":
     """What a drafter cannot do without and does not get; None where it can be built."""
     if needs_draft_model(drafter) and not draft_model:
         return "draft-model"
@@ -72,9 +80,8 @@ def lacking(drafter: type[Drafter], draft_model: bool, trained: bool) -> Need | 
 
 
 def require(
-    drafters: Mapping[str, type[Drafter]],
+    drafters: Mapping[str, Declared],
     draft_model: bool,
-    shape: Shape | None = None,
     trained: bool = False,
     datastore: bool = False,
 ) -> None:
@@ -85,7 +92,6 @@ def require(
     Args:
         drafters: by method.
         draft_model: whether one is given.
-        shape: one that is given for each of them.
         trained: whether a trained drafter is given.
         datastore: whether one is given.
 
@@ -98,7 +104,15 @@ def require(
             f"{_subject(drafters)} no datastore; leave it out, or choose a method that copies from"
             " one, for instance auto or suffix"
         )
-    for name, drafter in drafters.items() if shape is not None else ():
+
+
+def require_shape(drafters: "Mapping[str, type[Drafter]]", shape: "Shape") -> None:
+    """Refuse a shape that one of these methods does not take.
+
+    Raises:
+        ValueError: naming the method.
+    """
+    for name, drafter in drafters.items():
         if "shape" not in drafter.uses:
             raise ValueError(f"method {name!r} takes no shape")
         if not isinstance(shape, drafter.shape_type):
@@ -107,21 +121,19 @@ def require(
             )
 
 
-def _require_models(
-    drafters: Mapping[str, type[Drafter]], draft_model: bool, trained: bool
-) -> None:
+def _require_models(drafters: Mapping[str, Declared], draft_model: bool, trained: bool) -> None:
     drafting = [name for name, drafter in drafters.items() if needs_draft_model(drafter)]
     if drafting and not draft_model:
         raise ValueError(
             f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
-            " name one with --draft-model (draft_model= in Python), or choose lookup, recycling or"
-            " layer-skip, which need none"
+            " name one with --draft-model (draft_model= in Python), or choose auto, which needs"
+            " none"
         )
     learnt = [name for name, drafter in drafters.items() if needs_drafter(drafter)]
     if learnt and not trained:
         raise ValueError(
             f"method {learnt[0]!r} drafts with a trained drafter; name its folder with --drafter"
-            " (drafter= in Python), or choose lookup, recycling or suffix, which need none"
+            " (drafter= in Python), or choose auto, which needs none"
         )
     subject = _subject(drafters)
     if draft_model and not any(map(uses_draft_model, drafters.values())):
@@ -136,86 +148,6 @@ def _require_models(
         )
 
 
-def _subject(drafters: Mapping[str, type[Drafter]]) -> str:
+def _subject(drafters: Mapping[str, Declared]) -> str:
     names = ", ".join(map(repr, drafters))
     return f"method {names} uses" if len(drafters) == 1 else f"methods {names} use"
-
-
-class LazyResources(Resources):
-    """What a method is built of. A curve and a prior are measured when a drafter asks for them.
-
-    Args:
-        target: the model whose text is written.
-        draft_model: None without one.
-        shape: None leaves it to the drafter.
-        curve: seconds of a forward pass by nodes, or what knows and follows them; None where there
-            is neither.
-        prior: likewise.
-        drafter: a trained drafter of the target; None without one.
-        datastore: texts of a file; None without one.
-    """
-
-    def __init__(
-        self,
-        target: Model,
-        draft_model: Model | None = None,
-        shape: Shape | None = None,
-        curve: Seconds | Calibration | Unmeasured | None = None,
-        prior: Prior | StoredPrior | None = None,
-        drafter: TrainedHead | None = None,
-        datastore: Source | None = None,
-    ) -> None:
-        self._target, self._draft_model, self._shape = target, draft_model, shape
-        self._drafter, self._datastore = drafter, datastore
-        self._curve, self._prior = curve, prior
-
-    @property
-    def target(self) -> Model:
-        return self._target
-
-    @property
-    def draft_model(self) -> Model:
-        if self._draft_model is None:
-            raise ValueError(
-                "there is no draft model; a drafter that asks for one must need it, or look at"
-                " has_draft_model first"
-            )
-        return self._draft_model
-
-    @property
-    def has_draft_model(self) -> bool:
-        return self._draft_model is not None
-
-    @property
-    def drafter(self) -> TrainedHead:
-        if self._drafter is None:
-            raise ValueError(
-                "there is no trained drafter; a drafter that asks for one must need it, or look at"
-                " has_drafter first"
-            )
-        return self._drafter
-
-    @property
-    def has_drafter(self) -> bool:
-        return self._drafter is not None
-
-    @property
-    def shape(self) -> Shape | None:
-        return self._shape
-
-    @property
-    def curve(self) -> Seconds | None:
-        known = self._curve
-        return known.followed() if isinstance(known, (Calibration, Unmeasured)) else known
-
-    @property
-    def prior(self) -> Prior | None:
-        return self._prior.table if isinstance(self._prior, StoredPrior) else self._prior
-
-    @property
-    def exits(self) -> ExitMaps | None:
-        return stored_exits(self._prior) if isinstance(self._prior, StoredPrior) else None
-
-    @property
-    def datastore(self) -> Source | None:
-        return self._datastore

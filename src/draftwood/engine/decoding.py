@@ -16,6 +16,7 @@ from draftwood.engine.prefill import Prefill, check_prompt
 from draftwood.engine.root_first import RootFirst, node_probs
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import Input, Standing, Turn
+from draftwood.engine.undrafted import require_drafted, without_drafts
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import (
     ForwardInput,
@@ -32,7 +33,6 @@ from draftwood.native.step import NativeStep, UndrawableError
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling, require_probs, undrawable
 from draftwood.stats import Step, TokenLogprob
-from draftwood.tree import DraftTree
 
 SMOOTHING = 0.1
 """What a step adds to the mean of the tokens that a step emits."""
@@ -267,7 +267,7 @@ class Decoding:
         watch = Stopwatch(seconds)
         # with the logits below the one place where the host waits for the device
         tree = run.tree.to("cpu")
-        self._require_drafted(tree)
+        require_drafted(tree, self.drafter, self.emitted)
         probs = node_probs(output.logits.cpu(), self.options.sampler, tree, self.context)
         bound = self.options.bound(tree, probs) if self.options.bound and len(tree) > 1 else None
         verdict = self.verifier(tree, probs, self.rng)
@@ -292,6 +292,8 @@ class Decoding:
             self.branches.keep(accepted)
         self.root = verdict.next_token
         watch.lap("verify")
+        if tree.is_broken:
+            self.draft = without_drafts(self.drafter)
         self.draft.update(VerifiedTree(tree, path, output))
         watch.lap("draft")
         tokens = self._emit([*accepted[1:], self.root])
@@ -311,19 +313,6 @@ class Decoding:
             return None
         rows = torch.cat([logits[node : node + 1] for node in path[: len(tokens)]])
         return token_logprobs(tokens, rows, count)
-
-    def _require_drafted(self, tree: DraftTree) -> None:
-        """Raise ValueError where draft tokens were drawn from what is no number.
-
-        A verifier might accept any of them.
-        """
-        drawn = tree.drawn_chances()
-        if drawn is not None and not bool((drawn >= 0.0).all()):
-            raise ValueError(
-                f"{self.drafter.name} drafted token {self.emitted + 1} of the text and those behind"
-                " it from probabilities that are NaN: the draft model's weights are damaged, or"
-                " its dtype is too small for it"
-            )
 
     def _room(self) -> int:
         """Draft tokens in a row that may still become text.

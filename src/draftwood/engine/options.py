@@ -9,7 +9,7 @@ from draftwood.interfaces.model import PrefixStore
 from draftwood.interfaces.verifier import NodeProbs
 from draftwood.sampling import Sampler, Sampling
 from draftwood.tree import DraftTree
-from draftwood.validation import require_whole
+from draftwood.validation import require_kind, require_whole
 
 FinishReason = Literal["stop", "length"]
 Bound = Callable[[DraftTree, NodeProbs], float | None]
@@ -73,6 +73,10 @@ class Options:
         require_whole("max_new_tokens", self.max_new_tokens, "a whole number >= 1")
         if self.seed is not None:
             require_whole("seed", self.seed, "a whole number or None")
+        require_kind("grammar", self.constraint, Constraint, "Lark or a compiled grammar")
+        require_kind("prefixes", self.prefixes, PrefixStore, "a Prefixes or None")
+        if not isinstance(self.salt, str):
+            raise TypeError(f"salt must be a text, got {self.salt!r:.80}")
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
         if self.logprobs is not None:

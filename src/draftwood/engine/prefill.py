@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from draftwood.engine.options import Options
 from draftwood.interfaces.drafter import DraftSession, Reads, VerifiedTree
+from draftwood.interfaces.fingerprint import require_own_session
 from draftwood.interfaces.model import (
     CHUNK,
     BlockCache,
@@ -59,13 +60,23 @@ class Prefill:
         return self.session.wants(self.left or MOST_ROWS)
 
     def start(self, with_prefix: bool) -> ModelSession:
-        """A session, which begins with what is known of the prompt."""
-        prefixes = self.options.prefixes
-        if prefixes is None or not with_prefix:
+        """A session, which begins with what is known of the prompt.
+
+        Raises:
+            ValueError: for a store of prefixes of another model.
+        """
+        if self.options.prefixes is None:
             self.session = self.target.start()
-        else:
-            self.session, self.reused = prefixes.start(self.tokens, self.options.salt)
-        return self.session
+            return self.session
+        tokens = self.tokens if with_prefix else self.tokens[:1]  # nothing is known of one token
+        session, self.reused = self.options.prefixes.start(tokens, self.options.salt)
+        try:
+            require_own_session(session, self.target)
+        except ValueError:
+            session.close()
+            raise
+        self.session = session
+        return session
 
     def know(self, draft: DraftSession, count: int) -> None:
         """So many of the first tokens need not be run; the drafter may want to see them though."""

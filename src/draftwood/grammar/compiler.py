@@ -1,6 +1,5 @@
 """From schemas and grammars to what masks tokens."""
 
-import json
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
@@ -10,12 +9,10 @@ from transformers import PreTrainedTokenizerBase
 
 from draftwood.grammar.grammar import Grammar, first_line
 from draftwood.grammar.tools import Tool, ToolChoice, lark_of_tools
+from draftwood.validation import require_small, schema_text
 
 if TYPE_CHECKING:
     import llguidance
-
-LARGEST = 64 * 1024
-"""Bytes of a schema or grammar."""
 
 WHITESPACE = r"(\x20|\n[\x20\t]{0,40})"
 """Between the parts of JSON: a blank, or a line break and an indent. Without a bound, small models
@@ -54,10 +51,7 @@ class Compiler:
             ValueError: for a schema that is no JSON, too large, unsatisfiable, or that has keywords
                 which cannot be kept; it says which.
         """
-        if not isinstance(schema, (Mapping, str)):
-            raise TypeError(f"a JSON schema is a dict or a JSON text, got {type(schema).__name__}")
-        text = _json(schema)
-        _require_small("the JSON schema", text)
+        text = schema_text(schema)
         defaults: Any = {"whitespace_pattern": WHITESPACE}
         try:
             source = _guidance().LLMatcher.grammar_from_json_schema(text, defaults)
@@ -72,13 +66,13 @@ class Compiler:
     def lark(self, grammar: str) -> Grammar:
         """Texts of a grammar in llguidance's dialect of Lark, whose first rule is ``start``."""
         _require_text("a Lark grammar", grammar)
-        _require_small("the Lark grammar", grammar)
+        require_small("the Lark grammar", grammar)
         return self._compiled(_guidance().LLMatcher.grammar_from_lark(grammar), "the Lark grammar")
 
     def regex(self, pattern: str) -> Grammar:
         """Texts that match a regular expression as a whole; it knows no look-around."""
         _require_text("a regular expression", pattern)
-        _require_small("the regular expression", pattern)
+        require_small("the regular expression", pattern)
         return self._compiled(
             _guidance().LLMatcher.grammar_from_regex(pattern), "the regular expression"
         )
@@ -96,7 +90,7 @@ class Compiler:
         if choice.mode == "none" or not tools:
             return None
         lark = lark_of_tools(tools, choice, WHITESPACE)
-        _require_small("the tools' schemas", lark)
+        require_small("the tools' schemas", lark)
         return self._compiled(_guidance().LLMatcher.grammar_from_lark(lark), "the tools' schemas")
 
     @cached_property
@@ -160,37 +154,9 @@ def _text_of(tokenizer: Any) -> str:
     return tokenizer.to_str()
 
 
-def _json(schema: Mapping[str, Any] | str) -> str:
-    """A schema as JSON.
-
-    Raises:
-        ValueError: for what is no JSON object, or too deep for one.
-    """
-    try:
-        text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
-        if not isinstance(json.loads(text), dict):
-            raise ValueError("a schema is an object")
-    except RecursionError:
-        raise ValueError("the JSON schema is nested too deeply") from None
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"the JSON schema is no JSON: {error}") from None
-    return text
-
-
 def _require_text(what: str, text: object) -> None:
     if not isinstance(text, str):
         raise TypeError(f"{what} is a text, got {type(text).__name__}")
-
-
-def _require_small(what: str, text: str) -> None:
-    try:
-        size = len(text.encode("utf-8"))
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{what} holds a lone surrogate at character {error.start}: half of a character"
-        ) from None
-    if size > LARGEST:
-        raise ValueError(f"{what} has {size} bytes; the most are {LARGEST}")
 
 
 def _reason(error: str) -> str:

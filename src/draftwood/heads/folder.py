@@ -7,28 +7,39 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from draftwood.heads.kinds import KINDS, config_of, described
+from draftwood.heads.kinds import KINDS, config_of, described, require_parts
+from draftwood.heads.places import (
+    CONFIG,
+    WEIGHTS,
+    folder_of,
+    named,
+    require_folder,
+    shipped,
+)
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 
-__all__ = ["StoredHead", "TargetMark", "TrainedHead", "load", "open_folder", "save"]
+__all__ = [
+    "StoredHead",
+    "TargetMark",
+    "TrainedHead",
+    "folder_of",
+    "load",
+    "named",
+    "open_folder",
+    "save",
+    "shipped",
+]
 
 FORMAT, VERSION = "draftwood-drafter", 1
-CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
-SHIPPED = Path(__file__).parents[1] / "shipped"
-"""Drafters that come with draftwood, a folder each."""
-
-Named = TypeVar("Named")
-
-LEFT_OUT = "none"
-"""In the place of a drafter's name: there shall be none, not even one that comes with draftwood."""
+CARD = "card.md"
 
 DRAFT_TOKENS = "draft_tokens"
 """Name among the weights of the tokens that are drafted."""
@@ -53,14 +64,12 @@ class StoredHead:
         Raises:
             ValueError: for weights that are no numbers, and a draft vocabulary that is none.
         """
-        from safetensors.torch import load_file
-
-        weights = load_file(self.folder / WEIGHTS)
+        weights = _loaded(self.folder / WEIGHTS)
         tokens = weights.pop(DRAFT_TOKENS).long()
         weights = {name: weight.float() for name, weight in weights.items()}
         _require_numbers(weights, str(self.folder / WEIGHTS))
         _require_vocabulary(tokens, self.target, str(self.folder / WEIGHTS))
-        head = _network(self.config)
+        head = _network(self.config, len(weights))
         head.load_state_dict(weights, assign=True)
         return TrainedHead(head.eval().requires_grad_(False), tokens, self.target)
 
@@ -116,16 +125,6 @@ def load(folder: str | Path) -> TrainedHead:
     return open_folder(folder).read()
 
 
-def shipped() -> list[str]:
-    """Names of the drafters that come with draftwood."""
-    return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))
-
-
-def named(drafter: Named) -> Named | None:
-    """A drafter as it is given; None for ``LEFT_OUT``."""
-    return None if drafter == LEFT_OUT else drafter
-
-
 def shipped_for(model: Model, kind: str) -> TrainedHead | None:
     """The drafter of this kind that comes with draftwood for a model, however its weights are
     stored; None where there is none.
@@ -134,7 +133,7 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
     """
     sizes = (model.vocab_size, model.hidden_size, model.layers)
     for name in shipped():
-        says = _says(SHIPPED / name / CONFIG)
+        says = _says(folder_of(name) / CONFIG)
         mark = _mark(says["target"])
         if says["kind"] != kind or (mark.vocab_size, mark.hidden_size, mark.layers) != sizes:
             continue
@@ -146,12 +145,6 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
     return None
 
 
-def folder_of(name: str | Path) -> Path:
-    """A path as it is, or the folder of a drafter that comes with draftwood."""
-    path = Path(name)
-    return SHIPPED / path if not path.exists() and str(name) in shipped() else path
-
-
 def open_folder(folder: str | Path) -> StoredHead:
     """What a folder says of its drafter; reads no weights.
 
@@ -161,25 +154,17 @@ def open_folder(folder: str | Path) -> StoredHead:
     Raises:
         ValueError: as ``load``, as far as can be seen without weights.
     """
-    folder = folder_of(folder)
-    if not folder.is_dir():
-        raise ValueError(
-            f"there is no drafter's folder {folder}; name one with {CONFIG} in it, or one of"
-            f" draftwood's own: {', '.join(shipped())}"
-        )
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder} has no {name}, so it is no whole drafter; copy it again")
-    says = _says(folder / CONFIG)
+    folder = require_folder(folder)
+    says, header = _says(folder / CONFIG), read_header(folder / WEIGHTS)
     try:
         config = config_of(says["kind"], says["head"])
         target = _mark(says["target"])
-        network = _network(config)
+        network = _network(config, len(header))
     except KeyError as error:
         raise ValueError(f"{folder / CONFIG} does not say {error}; copy it again") from None
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{folder / CONFIG} cannot be used: {error}") from None
-    _require_shapes(folder / WEIGHTS, network)
+        raise ValueError(f"{folder / CONFIG} cannot be used: {_line(error)}") from None
+    _require_shapes(folder / WEIGHTS, header, network)
     return StoredHead(folder, config, target)
 
 
@@ -214,15 +199,35 @@ def _mark(values: Mapping[str, Any]) -> TargetMark:
     return mark
 
 
-def _network(config: Any) -> nn.Module:
-    """The network without memory for its weights."""
+def _network(config: Any, tensors: int) -> nn.Module:
+    """The network without memory for its weights, which are so many tensors."""
+    require_parts(config, tensors)
     with torch.device("meta"):
         return KINDS[config.kind][1](config)
 
 
-def _require_shapes(path: Path, network: nn.Module) -> None:
+def _loaded(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file; ValueError where they cannot be read, or are no weights."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not whole ({_line(error)}); copy it again") from None
+    for name, weight in weights.items():
+        if weight.is_floating_point() == (name == DRAFT_TOKENS):
+            raise ValueError(f"{path} is not whole ({name} is {weight.dtype}); copy it again")
+    return weights
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _require_shapes(path: Path, header: Mapping[str, Any], network: nn.Module) -> None:
     """Raise ValueError unless a file has just the weights of the network."""
-    found = {name: tuple(each["shape"]) for name, each in read_header(path).items()}
+    found = {name: tuple(each["shape"]) for name, each in header.items()}
     wanted = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     if len(found.pop(DRAFT_TOKENS, ())) != 1:
         raise ValueError(f"{path} has no list of {DRAFT_TOKENS}; copy it again")

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
-from typing import Any, TypeVar, get_type_hints
+from math import isfinite
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from torch import nn
 
@@ -60,6 +61,13 @@ def config_of(kind: str, values: Mapping[str, Any]) -> Any:
     return _filled(KINDS[kind][0], values)
 
 
+def require_parts(config: Any, tensors: int) -> None:
+    """Raise ValueError for more parts than there are tensors, which would take long to make."""
+    parts = max(getattr(config, "layers", 1), getattr(config, "heads", 1), len(config.reads))
+    if parts > tensors:
+        raise ValueError(f"it asks for {parts} layers, and the weights are {tensors} tensors")
+
+
 def _filled(config: type, values: Any) -> Any:
     """A dataclass from what JSON has of it."""
     if not isinstance(values, Mapping):
@@ -67,14 +75,31 @@ def _filled(config: type, values: Any) -> Any:
     known = {each.name for each in fields(config)}
     if other := sorted(set(values) - known):
         raise ValueError(f"{config.__name__} has no {', '.join(other)}")
-    types = get_type_hints(config)
-    given = {}
+    types, given = get_type_hints(config), dict[str, Any]()
     for name, value in values.items():
         if is_dataclass(types[name]):
             given[name] = _filled(types[name], value)
         else:
             given[name] = tuple(value) if isinstance(value, list) else value
+            if not _fits(given[name], types[name]):
+                raise ValueError(f"{name} of {config.__name__} cannot be {value!r:.60}")
     try:
         return config(**given)
-    except TypeError as error:
+    except (TypeError, ZeroDivisionError) as error:
         raise ValueError(str(error)) from None
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    """Whether a value from JSON is of a setting's type."""
+    inside = get_args(wanted)
+    if wanted in (int, bool):
+        return type(value) is wanted
+    if wanted is float:
+        return type(value) in (int, float) and isfinite(value)
+    if get_origin(wanted) is tuple:
+        return isinstance(value, tuple) and all(_fits(each, inside[0]) for each in value)
+    if get_origin(wanted) is Literal:
+        return type(value) is str and value in inside
+    if inside:
+        return any(_fits(value, each) for each in inside)
+    return value is None

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.heads.kinds import require_parts
 from draftwood.heads.layers import HeadSizes
 from draftwood.interfaces.model import Model, require_ability
 from draftwood.interfaces.trained import TargetMark, TrainedHead
@@ -115,6 +116,7 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
             f"{folder} was trained for hidden states of {config.sizes.hidden} entries, {name} has"
             f" {target.hidden_size}; name its own target"
         )
+    require_parts(config, len(weights))
     with torch.device("meta"):
         head = EagleHead(config)
     wanted = {each: tuple(weight.shape) for each, weight in head.state_dict().items()}

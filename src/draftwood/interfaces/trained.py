@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from draftwood.interfaces.fingerprint import probe_text
 from draftwood.interfaces.model import Model
 
 TOLERANCE = 0.05
@@ -17,9 +18,6 @@ Measured on SmolLM2-135M: rows in 8 bits give 0.003, weights rounded to 4 bits o
 of a fifth of the weights' spread 0.09, and a fine-tune 0.03 after its first 30 steps of 5e-5. What
 differs less than rounding does is as good a target for the drafter as the one it was trained for.
 """
-
-PROBED = 24
-"""Tokens of the text that tells models apart."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,7 @@ _PROBES: WeakKeyDictionary[Model, tuple[float, ...]] = WeakKeyDictionary()
 def _probe(model: Model) -> tuple[float, ...]:
     if "hidden" not in model.abilities or model.layers == 0:
         return ()
-    count = min(PROBED, model.vocab_size, model.context_length or PROBED)
-    text = [(2 * place + 1) * model.vocab_size // (2 * count) for place in range(count)]
-    last = model.layers - 1
+    text, last = probe_text(model), model.layers - 1
     session = model.start()
     try:
         states = session.extend(text, keep="last", hidden=(last,)).hidden[last].cpu().double()

@@ -13,9 +13,13 @@ from pathlib import Path
 
 import torch
 
+from draftwood.loading.agreement import require_agreement, require_no_adapter
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.safetensors import read_header
 from draftwood.storage.weights import WEIGHTS
+
+SMALL = 1 << 20
+"""Bytes of a file that is compared with its digest whenever it is read."""
 
 TOKENIZERS = (
     "tokenizer.json",
@@ -30,12 +34,13 @@ TOKENIZERS = (
 def check_folder(folder: Path) -> None:
     """Check that a folder can be loaded: the right files, whole.
 
-    Cheap: sizes only, no content is read.
+    Cheap: of weights nothing but sizes is read.
 
     Raises FileNotFoundError when a file is missing and ValueError when one is damaged.
     """
     if (folder / MANIFEST).is_file():
         _check_sizes(folder)
+    require_no_adapter(folder)
     if not (folder / "config.json").is_file():
         inside = sorted(path.name for path in folder.glob("*.gguf"))
         hint = (
@@ -57,14 +62,20 @@ def check_folder(folder: Path) -> None:
     for path in weights:
         if path.suffix == ".safetensors":
             read_header(path)
+    require_agreement(folder)
 
 
 @contextmanager
 def understood(folder: Path) -> Iterator[None]:
-    """Whatever Transformers says against a folder becomes a ValueError that names it."""
+    """Whatever Transformers says against a folder becomes a ValueError that names it.
+
+    What is missing, as files, packages and memory, keeps its own error.
+    """
     try:
         yield
-    except (ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # tokenizers and safetensors have types of their own
         reason = " ".join(str(error).split())[:300]
         raise ValueError(f"Transformers cannot load the model in {folder}: {reason}") from error
 
@@ -146,6 +157,8 @@ def _check_sizes(folder: Path) -> None:
                     f"{name} has {path.stat().st_size} bytes, written were {record['bytes']}",
                 )
             )
+        if path.suffix == ".json" and record["bytes"] < SMALL and sha256(path) != record["sha256"]:
+            raise ValueError(_damaged(folder, f"{name} was changed since it was written"))
 
 
 def _damaged(folder: Path, reason: str) -> str:

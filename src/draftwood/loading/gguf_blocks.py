@@ -32,7 +32,7 @@ from draftwood.loading.gguf_settings import configuration
 from draftwood.loading.kept_decoder import keep, read_kept
 from draftwood.models.decoder import why_other_shape
 from draftwood.models.described import DescribedModel
-from draftwood.native.matrix import Blocks, Matrix, block_formats
+from draftwood.native.matrix import Blocks, Matrix, block_formats, kept_as
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_transformers
@@ -155,10 +155,10 @@ def files_of(folder: Path) -> list[Path]:
     return _read_places(folder)[0]
 
 
-def open_blocks(folder: Path) -> DescribedModel:
+def open_blocks(folder: Path, products: str = "int8") -> DescribedModel:
     """The model that a folder describes.
 
-    Blocks stand in the place of its weights: the native path alone runs it.
+    Blocks stand in the place of its weights: the native path alone runs it, with these products.
 
     Raises:
         ValueError: for a file that was cut short or changed since it was described, and for
@@ -177,7 +177,9 @@ def open_blocks(folder: Path) -> DescribedModel:
                 f" {each.module} goes to byte {end} of {len(files[each.part])}; fetch it again"
             )
     require_unchanged(folder)
-    sizes = [Matrix.sizes(each.format, each.rows, each.inputs) for each in matrices]
+    sizes = [
+        Matrix.sizes(kept_as(each.format, products), each.rows, each.inputs) for each in matrices
+    ]
     require_memory(sum(map(sum, sizes)), str(paths[0]))
     kept = read_kept(folder, files)
     if kept is not None:
@@ -201,8 +203,7 @@ def require_unchanged(folder: Path) -> None:
 
     Before and after matrices are read from it.
     """
-    places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
-    for name, state in places.get("states", {}).items():
+    for name, state in _places(folder).get("states", {}).items():
         if _state(Path(name)) != state:
             raise ValueError(
                 f"{name} was changed since it was first read; load it again by its own name, once"
@@ -218,9 +219,27 @@ def _state(file: Path) -> list[int]:
 
 def _read_places(folder: Path) -> tuple[list[Path], list[StoredMatrix]]:
     """The files that a folder describes, and the matrices in them."""
-    places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
-    files = [folder / name for name in places["files"]]  # an absolute name stays what it is
-    return files, [StoredMatrix(**entry) for entry in places["matrices"]]
+    places = _places(folder)
+    try:
+        files = [folder / name for name in places["files"]]  # an absolute name stays what it is
+        return files, [StoredMatrix(**entry) for entry in places["matrices"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(_damaged(folder, error)) from None
+
+
+def _places(folder: Path) -> dict[str, Any]:
+    """What a folder tells of its file."""
+    try:
+        places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(_damaged(folder, error)) from None
+    if not isinstance(places, dict):
+        raise ValueError(_damaged(folder, "it is no object"))
+    return places
+
+
+def _damaged(folder: Path, reason: object) -> str:
+    return f"{folder / PLACES} cannot be read ({reason}); delete that folder and load again"
 
 
 def _mapped(file: Path) -> np.ndarray:

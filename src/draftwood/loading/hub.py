@@ -6,8 +6,6 @@ Hugging Face id such as `org/name`. Whatever draftwood makes itself lies under `
 is used from there without any network.
 """
 
-import difflib
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from typing import Any
 
 import torch
 
+from draftwood.loading.agreement import require_all_used
 from draftwood.loading.folders import check_folder, understood, verify, weight_bytes
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
@@ -27,9 +26,11 @@ from draftwood.loading.gguf_files import (
     stored_dtype,
 )
 from draftwood.loading.mxfp4 import is_mxfp4
+from draftwood.loading.names import builtin_names, is_hub_id, require_dtype, unknown
 from draftwood.loading.packages import builtins, fetch, fetch_blocks
+from draftwood.loading.repositories import FIRST_ANSWER_SECONDS, listing, not_there
 from draftwood.loading.skeleton import other_shape
-from draftwood.models.native import INTEGERS, Products
+from draftwood.native.formats import INTEGERS, Products
 from draftwood.storage.atomic import explain_write_errors
 from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory
@@ -47,10 +48,6 @@ __all__ = [
     "verify",
 ]
 
-DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
-# huggingface_hub asks twice, so an unreachable hub costs at most twice this
-FIRST_ANSWER_SECONDS = 2.0
-
 
 @dataclass(frozen=True, eq=False)
 class Pretrained:
@@ -63,11 +60,6 @@ class Pretrained:
     tokenizer: Any
     name: str  # as the caller wrote it
     path: Path  # the folder the weights were read from
-
-
-def builtin_names() -> tuple[str, ...]:
-    """The short names that draftwood knows itself."""
-    return tuple(builtins())
 
 
 def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
@@ -90,9 +82,9 @@ def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
         return path
     if name in builtins():
         return _builtin_folder(name, stored_dtype(_dtype(dtype)))
-    if _is_hub_id(name):
+    if is_hub_id(name):
         return _hub_folder(name)
-    raise _unknown(name)
+    raise unknown(name)
 
 
 def described(name: str) -> Path:
@@ -103,7 +95,7 @@ def described(name: str) -> Path:
     path = Path(name).expanduser()
     if name and (path / "config.json").is_file():
         return path
-    if not path.exists() and _is_hub_id(name):
+    if not path.exists() and is_hub_id(name):
         return _hub_folder(name, weights=False)
     return blocks_of(name) or folder_of(name)
 
@@ -234,6 +226,7 @@ def read_folder(
         raise ValueError(
             f"the model in {folder} lacks {len(missing)} weights, the first is {missing[0]}; {cure}"
         )
+    require_all_used(model, report["unexpected_keys"], folder)
     return Pretrained((model if split else model.to(place)).eval(), tokenizer, name, folder)
 
 
@@ -243,10 +236,7 @@ def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
         return "auto"
     if isinstance(dtype, torch.dtype):
         return dtype
-    if dtype not in DTYPES:
-        raise ValueError(
-            f"dtype is one of {', '.join((*INTEGERS, *DTYPES))} or a torch dtype, not {dtype!r}"
-        )
+    require_dtype(dtype)
     return dtype if dtype == "auto" else getattr(torch, dtype)
 
 
@@ -292,28 +282,11 @@ def _builtin_folder(name: str, dtype: torch.dtype) -> Path:
     return folder
 
 
-def _is_hub_id(name: str) -> bool:
-    return (
-        re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
-        and not name.startswith((".", "/"))
-        and not name.endswith(".gguf")
-    )
-
-
 def _hub_folder(repository: str, weights: bool = True) -> Path:
-    from huggingface_hub import is_offline_mode
-
     snapshot = _snapshot(repository, weights)
     if snapshot is not None:
         return snapshot
-    reason = (
-        "HF_HUB_OFFLINE is set" if is_offline_mode() else "the Hugging Face hub cannot be reached"
-    )
-    cure = "go online, or pass a model folder, a .gguf file or a built-in name"
-    raise FileNotFoundError(
-        f"{repository} is not in the local Hugging Face cache and {reason}; {cure}"
-        f" ({', '.join(builtin_names())})"
-    )
+    raise not_there(repository)
 
 
 def _snapshot(repository: str, weights: bool = True) -> Path | None:
@@ -324,7 +297,7 @@ def _snapshot(repository: str, weights: bool = True) -> Path | None:
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    names = _hub_listing(repository)
+    names = listing(repository)
     safetensors = names is None or any(_is_weights(name) for name in names)
     files = ["*.safetensors" if safetensors else "pytorch_model*.bin"] if weights else []
     try:
@@ -352,57 +325,3 @@ def _snapshot(repository: str, weights: bool = True) -> Path | None:
 
 def _is_weights(name: str) -> bool:
     return name.endswith(".safetensors") and "/" not in name and not name.startswith("consolidated")
-
-
-def _hub_listing(repository: str) -> list[str] | None:
-    """The files of a repository on the hub.
-
-    None when the hub is switched off or does not answer quickly.
-    """
-    from huggingface_hub import HfApi, is_offline_mode
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        RepositoryNotFoundError,
-    )
-
-    if is_offline_mode():
-        return None
-    try:
-        siblings = HfApi().model_info(repository, timeout=FIRST_ANSWER_SECONDS).siblings
-    except HFValidationError as error:
-        raise ValueError(f"{repository!r} is not a Hugging Face id (org/name): {error}") from error
-    except GatedRepoError as error:
-        cure = "accept its terms on the hub and log in with `hf auth login`"
-        raise PermissionError(f"{repository} is gated; {cure}") from error
-    except RepositoryNotFoundError as error:
-        cure = "check the spelling, or log in with `hf auth login` if it is private"
-        raise ValueError(f"the Hugging Face hub has no model {repository}; {cure}") from error
-    except (HfHubHTTPError, *_network_errors()):
-        return None
-    return [sibling.rfilename for sibling in siblings or []]
-
-
-def _network_errors() -> tuple[type[Exception], ...]:
-    # huggingface_hub lets the errors of its HTTP library through; their common base is a base of
-    # HfHubHTTPError.
-    from huggingface_hub.errors import HfHubHTTPError
-
-    return (
-        *(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception)),
-        ConnectionError,
-        TimeoutError,
-    )
-
-
-def _unknown(name: str) -> ValueError | FileNotFoundError:
-    accepted = (
-        "a model folder, a .gguf file, a Hugging Face id (org/name), or one of"
-        f" {', '.join(builtin_names())}"
-    )
-    if "/" in name or name.endswith(".gguf"):
-        return FileNotFoundError(f"there is no folder and no file {name}; a model is {accepted}")
-    near = difflib.get_close_matches(name.lower(), builtin_names(), n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return ValueError(f"no model is named {name!r}; {hint}accepted are {accepted}")

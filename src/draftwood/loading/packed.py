@@ -23,8 +23,8 @@ from transformers import PreTrainedTokenizerBase
 from draftwood.loading import mxfp4, skeleton
 from draftwood.loading.folders import check_folder, understood
 from draftwood.models.decoder import Projection, why_other_shape
-from draftwood.models.native import NativeModel, Products
-from draftwood.native.cache_types import CacheType
+from draftwood.models.native import NativeModel
+from draftwood.native.formats import CacheType, Products
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
@@ -197,9 +197,9 @@ def open_packed(kept: Path, cache: CacheType | None = None) -> NativeModel:
         ValueError: for a folder that is damaged.
         MemoryError: where the matrices do not fit into memory.
     """
+    check_folder(kept)
     places = json.loads((kept / PLACES).read_text(encoding="utf-8"))
     matrices = {place: KeptMatrix(**each) for place, each in places["matrices"].items()}
-    check_folder(kept)
     require_memory((kept / MATRICES).stat().st_size, str(kept))
     model = skeleton.open_skeleton(kept, skeleton.small_tensors(kept))
     file = _mapped(kept)

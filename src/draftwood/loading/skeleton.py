@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from draftwood.loading.agreement import REST
+from draftwood.loading.folders import understood
 from draftwood.models import experts
 from draftwood.models.decoder import weights_of
 from draftwood.native.matrix import Weights
 
-SMALL = "small.safetensors"
 Shape = tuple[int, ...]
 
 
@@ -41,14 +42,14 @@ def save(model: Any, tokenizer: Any, small: Mapping[str, torch.Tensor], folder: 
     if model.generation_config is not None:
         model.generation_config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    save_file({name: tensor.contiguous() for name, tensor in small.items()}, folder / SMALL)
+    save_file({name: tensor.contiguous() for name, tensor in small.items()}, folder / REST)
 
 
 def small_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """Those that ``save`` was given, mapped from their file."""
     from safetensors.torch import load_file
 
-    return load_file(folder / SMALL)
+    return load_file(folder / REST)
 
 
 def open_skeleton(
@@ -124,7 +125,8 @@ def tokenizer_of(folder: Path) -> Any:
 
     # other classes parse this file several times to build again what it says
     kind = TokenizersBackend if (folder / "tokenizer.json").is_file() else AutoTokenizer
-    return kind.from_pretrained(folder)
+    with understood(folder):
+        return kind.from_pretrained(folder)
 
 
 def module_of(model: nn.Module, name: str) -> str | None:

@@ -1,24 +1,39 @@
-"""Published methods by name."""
+"""Published methods by name.
 
-from draftwood.engine.method import Method, Promise
-from draftwood.methods.parts import Parts, PartsWarning, known_parts
-from draftwood.methods.recipes import Recipe
-from draftwood.methods.registry import (
-    build,
+What they say of themselves costs nothing; their parts are imported when they are first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from draftwood.lazy import importer
+from draftwood.methods.listings import Listing, listing, listings, lossless_names
+from draftwood.methods.needs import (
     drafts_ahead,
-    known,
     lacking,
     needs_draft_model,
     needs_drafter,
     needs_layers,
-    recipe,
     require,
     uses_datastore,
     uses_draft_model,
     uses_drafter,
 )
 
+if TYPE_CHECKING:
+    from draftwood.engine.method import Method, Promise
+    from draftwood.methods.composition import Recipe
+    from draftwood.methods.parts import Parts, PartsWarning, known_parts
+    from draftwood.methods.registry import build, known, recipe
+
+_HOMES = {
+    "draftwood.engine.method": ("Method", "Promise"),
+    "draftwood.methods.composition": ("Recipe",),
+    "draftwood.methods.parts": ("Parts", "PartsWarning", "known_parts"),
+    "draftwood.methods.registry": ("build", "known", "recipe"),
+}
+
 __all__ = [
+    "Listing",
     "Method",
     "Parts",
     "PartsWarning",
@@ -29,6 +44,9 @@ __all__ = [
     "known",
     "known_parts",
     "lacking",
+    "listing",
+    "listings",
+    "lossless_names",
     "needs_draft_model",
     "needs_drafter",
     "needs_layers",
@@ -38,3 +56,5 @@ __all__ = [
     "uses_draft_model",
     "uses_drafter",
 ]
+
+__getattr__ = importer(__name__, _HOMES)

@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import Any, Literal, get_args
 
 from draftwood.interfaces.drafter import Drafter
-from draftwood.methods.recipes import Recipe
+from draftwood.methods.composition import Recipe
+from draftwood.methods.listings import GROUP
 
-GROUP = "draftwood"
 Axis = Literal["drafters", "shapes", "verifiers", "sources"]
 
 

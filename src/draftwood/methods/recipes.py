@@ -18,7 +18,7 @@ from draftwood.drafters import (
 )
 from draftwood.drafters.draft_vocabulary import small_tree
 from draftwood.drafters.token_recycling import published_tree
-from draftwood.methods.recipe import Recipe
+from draftwood.methods.composition import Recipe
 from draftwood.methods.recipes_of_parts import OF_PARTS
 from draftwood.methods.recipes_of_several import OF_SEVERAL
 from draftwood.shapes import BestFirst, Independent, Sequoia, StochasticBeam, Widths

@@ -9,7 +9,7 @@ from draftwood.drafters import (
     Windowed,
     WithShadow,
 )
-from draftwood.methods.recipe import Recipe
+from draftwood.methods.composition import Recipe
 from draftwood.shapes import Widths
 from draftwood.verifiers import Match, Rejection
 

@@ -13,7 +13,7 @@ from draftwood.drafters import (
     MergedDrafters,
     MergedDrawn,
 )
-from draftwood.methods.recipe import Recipe
+from draftwood.methods.composition import Recipe
 from draftwood.shapes import MergedGraph, Until, Widths
 from draftwood.verifiers import Match, Rejection, TopN
 

@@ -1,19 +1,17 @@
-"""Methods by name: found, checked and built."""
-
-from collections.abc import Sequence
-from difflib import get_close_matches
+"""Methods by name: found and built."""
 
 from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration, Unmeasured
-from draftwood.drafters import resources
+from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine.method import Method
 from draftwood.engine.overlap import Overlap, Overlapped, require_places
-from draftwood.interfaces.drafter import Need
 from draftwood.interfaces.model import Model, require_ability
 from draftwood.interfaces.source import Prior, Source
 from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.methods.composition import Recipe
+from draftwood.methods.listings import unknown
+from draftwood.methods.needs import require
 from draftwood.methods.parts import known_parts
-from draftwood.methods.recipes import Recipe
 from draftwood.shapes import Shape
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.validation import require_like_size
@@ -36,87 +34,7 @@ def recipe(method: str | Recipe) -> Recipe:
     recipes = known_parts().recipes
     if method in recipes:
         return recipes[method]
-    near = [
-        *(name for name, each in recipes.items() if f"{method}: ".lower() in each.source.lower()),
-        *get_close_matches(method, recipes, n=3, cutoff=0.75),
-    ] or get_close_matches(method, recipes, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(recipes)}"
-    raise ValueError(f"there is no method {method!r}; {hint}")
-
-
-def needs_draft_model(method: str | Recipe) -> bool:
-    """Whether a method cannot do without a second model."""
-    return resources.needs_draft_model(recipe(method).drafter)
-
-
-def uses_draft_model(method: str | Recipe) -> bool:
-    """Whether a method drafts with a second model where one is given."""
-    return resources.uses_draft_model(recipe(method).drafter)
-
-
-def needs_drafter(method: str | Recipe) -> bool:
-    """Whether a method cannot do without a trained drafter."""
-    return resources.needs_drafter(recipe(method).drafter)
-
-
-def uses_drafter(method: str | Recipe) -> bool:
-    """Whether a method drafts with a trained drafter where one is given."""
-    return resources.uses_drafter(recipe(method).drafter)
-
-
-def needs_layers(method: str | Recipe) -> bool:
-    """Whether a method drafts with parts of the target itself, which not every model has."""
-    return resources.needs_layers(recipe(method).drafter)
-
-
-def uses_datastore(method: str | Recipe) -> bool:
-    """Whether a method copies from a datastore where one is given."""
-    return "datastore" in recipe(method).drafter.uses
-
-
-def drafts_ahead(method: str | Recipe) -> bool:
-    """Whether a method can draft while the target runs."""
-    return recipe(method).drafter.drafts_ahead
-
-
-def lacking(method: str | Recipe, draft_model: bool, drafter: bool) -> Need | None:
-    """What a method cannot do without and does not get, under its option's name; None if nothing.
-
-    Args:
-        draft_model: whether one is given.
-        drafter: whether a trained one is given.
-    """
-    return resources.lacking(recipe(method).drafter, draft_model, drafter)
-
-
-def require(
-    methods: Sequence[str | Recipe | Method],
-    draft_model: bool,
-    shape: Shape | None = None,
-    drafter: bool = False,
-    datastore: bool = False,
-    overlap: bool = False,
-) -> None:
-    """Refuse methods that lack a part, and parts that none of them uses. Costs no weights.
-
-    Args:
-        overlap: whether those that can are to draft while the target runs.
-
-    Raises:
-        ValueError: with what is wrong and how to mend it.
-    """
-    built = [method.name for method in methods if isinstance(method, Method)]
-    if built and (draft_model or drafter or datastore or overlap or shape is not None):
-        raise ValueError(
-            f"method {built[0]!r} is built already and takes no further parts; leave out draft"
-            " model, drafter, datastore, shape and overlap"
-        )
-    wanted = [recipe(method) for method in methods if not isinstance(method, Method)]
-    if wanted:
-        drafters = {each.name: each.drafter for each in wanted}
-        resources.require(drafters, draft_model, shape, drafter, datastore)
-    if overlap and not any(each.drafter.drafts_ahead for each in wanted):
-        resources.require_ahead(wanted[0].name, wanted[0].drafter)
+    raise unknown(method, {name: each.source for name, each in recipes.items()})
 
 
 def build(
@@ -160,7 +78,7 @@ def build(
         require_like_size(target.vocab_size, draft_model.vocab_size)
     if drafter is not None:
         drafter.target.require(TargetMark.of(target, "this model"))
-    found = resources.LazyResources(
+    found = LazyResources(
         target, draft_model, shape or wanted.shape, curve, prior, drafter, datastore
     )
     if overlap is not None:

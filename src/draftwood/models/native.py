@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,17 +21,15 @@ from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.session import PooledSession
 from draftwood.models.shadow import MATRICES, Shadow, has_shadow
 from draftwood.native import library, structures
-from draftwood.native.cache_types import CacheType, stored_as
+from draftwood.native.cache_types import stored_as
 from draftwood.native.clock import PhaseClock
+from draftwood.native.formats import INTEGERS, CacheType, Products
 from draftwood.native.matrix import Blocks, Matrix, fill
 from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Products = Literal["float32", "bfloat16", "int8", "int4"]
-INTEGERS: tuple[Products, ...] = ("int8", "int4")
-"""Products of rows that are rounded to 8 bits; what they are made from is stored in so many."""
 Packer = Callable[[str, Projection], Matrix]
 """Makes the matrix at a place of the decoder, which is called as ``3.query`` or ``lm_head``."""
 

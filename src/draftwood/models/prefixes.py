@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from draftwood.interfaces.fingerprint import Fingerprint, require_own_session
 from draftwood.interfaces.model import ModelSession
 from draftwood.models.blocks import PLACES, BlockPool
 from draftwood.models.native import NativeModel
@@ -31,16 +32,31 @@ class Prefixes:
     Several threads may use it.
 
     Args:
-        model: whose pool gives blocks back through this store; a pool has one store.
+        model: whose pool gives blocks back through this store; a pool has one store. Texts of other
+            models, known by their fingerprints, are refused.
+
+    Raises:
+        ValueError: for a model whose cache has no blocks.
     """
 
     def __init__(self, model: NativeModel) -> None:
+        if not isinstance(getattr(model, "pool", None), BlockPool):
+            raise ValueError(
+                "a prefix store keeps blocks of a cache, as models on the native path have them,"
+                f" and {type(model).__name__} has none; load the model natively, on a CPU with a"
+                " C++ compiler, or leave prefixes out"
+            )
         self.model = model
         self.pool: BlockPool = model.pool
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()  # a block comes before the one above it
         self._salts: dict[str, int] = {}
         self._numbers = 0
         self.pool.evict = self._evict
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Tells which model's texts these are."""
+        return Fingerprint.of(self.model)
 
     def __len__(self) -> int:
         """Blocks that are kept."""
@@ -62,14 +78,16 @@ class Prefixes:
         """Keep the whole blocks of a session's first tokens, which are these.
 
         Raises:
-            ValueError: for more tokens than the session has, or a session of another model.
+            ValueError: for more tokens than the session has, or a session of another model or in
+                another cache.
         """
+        require_own_session(session, self.model)
         if not isinstance(session, PooledSession) or (
-            session.model is not self.model or len(tokens) > session.length
+            session.model.pool is not self.pool or len(tokens) > session.length
         ):
             raise ValueError(
-                f"a session of this model with at least {len(tokens)} tokens is wanted, this one"
-                f" has {session.length}"
+                f"a session in this store's cache with at least {len(tokens)} tokens is wanted,"
+                f" this one has {session.length}; begin sessions with the store's start"
             )
         with self.pool.lock:
             keys = self._known(tokens, salt)

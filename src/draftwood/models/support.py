@@ -4,6 +4,7 @@ import inspect
 import sys
 from typing import TYPE_CHECKING
 
+import torch
 import transformers
 
 from draftwood.models.recurrences.known import recurrent_layers, unknown_recurrences
@@ -69,10 +70,10 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
         return "has no KV cache; use a model that has one"
     if "encoder_hidden_states" in takes and not getattr(config, "is_decoder", True):
         return "is an encoder, which sees what comes after a token; use a causal language model"
-    if config.model_type == "gpt_neo":
+    if _has_own_window(hf_model):
         return (
-            "makes its own causal mask by places in the cache and cannot take that of a tree; use"
-            " another model"
+            "makes its own causal mask with a window by places in the cache, where branches of a"
+            " tree push its nodes away from what they should see; use another model"
         )
     if (config._attn_implementation or "eager") not in ("eager", "sdpa"):
         return (
@@ -128,6 +129,15 @@ def layer_windows(hf_model: "PreTrainedModel") -> list[int | None]:
     if len(windows) == 1:
         return list(windows.values()) * config.num_hidden_layers
     return [windows[kind] for kind in config.layer_types]
+
+
+def _has_own_window(hf_model: "PreTrainedModel") -> bool:
+    """Whether one of the masks that the model holds itself hides the first place from the last."""
+    return any(
+        not bool(mask[..., -1, 0].all())
+        for mask in hf_model.buffers()
+        if mask.dtype == torch.bool and mask.ndim > 1 and mask.shape[-1] == mask.shape[-2] > 1
+    )
 
 
 def _makes_windows(hf_model: "PreTrainedModel") -> bool:

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from draftwood.interfaces.model import Ability, Layers, ModelEnds, Output, WithoutEnds
+from draftwood.models.by_place import masks_by_place
 from draftwood.models.cache import CachePool, LayerShape, RunCache
 from draftwood.models.ends import ModuleEnds, final_norm
-from draftwood.models.parts import PackedInput
+from draftwood.models.parts import Packed, PackedInput
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.submodules import GoingOn, going_on, list_of_layers, without_layers
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
@@ -29,6 +30,10 @@ class TransformersModel(PoolOfSequences[CachePool]):
     Args:
         hf_model: the model, in eval mode; it is not changed.
         pool: the cache of an earlier object for the same model; None makes one.
+
+    Attributes:
+        masks_by_place: whether it hides tokens by their places in the cache, so that each sequence
+            is run in a pass of its own.
 
     Raises:
         ValueError: for architectures whose cache cannot drop nodes or whose attention cannot take a
@@ -55,6 +60,8 @@ class TransformersModel(PoolOfSequences[CachePool]):
         )
         self._smaller: dict[frozenset[int], PreTrainedModel] = {}
         self._parts: dict[frozenset[int], tuple[PreTrainedModel, dict[int, GoingOn]]] = {}
+        # running states follow the order of a tree, not places
+        self.masks_by_place = not self.holds_states and masks_by_place(self)
 
     @property
     def layers(self) -> int:
@@ -75,6 +82,11 @@ class TransformersModel(PoolOfSequences[CachePool]):
     @property
     def device(self) -> torch.device:
         return self.hf_model.device
+
+    def run(self, parts: Sequence[Packed]) -> list[Any]:
+        if not self.masks_by_place:
+            return super().run(parts)
+        return [output for part in parts for output in super(TransformersModel, self).run([part])]
 
     def check(self, layers: Layers) -> None:
         super().check(layers)
@@ -102,7 +114,8 @@ class TransformersModel(PoolOfSequences[CachePool]):
         is_short = len(parts) == 1 and parts[0].keep != "all" and self.takes_logits_to_keep
         if is_short:
             options["logits_to_keep"] = 1
-        out = self._called(self._without(skipped) if skipped else self.network, parts, options)
+        network = self._without(skipped) if skipped else self.network
+        out = self.run_padded(network, parts, options, self._cache(parts))
         outputs = []
         for row, part in enumerate(parts):
             count = part.place.count
@@ -112,10 +125,20 @@ class TransformersModel(PoolOfSequences[CachePool]):
             outputs.append(Output(logits, states))
         return outputs
 
-    def _called(
-        self, model: PreTrainedModel, parts: Sequence[PackedInput], options: Mapping[str, object]
+    def run_padded(
+        self,
+        model: PreTrainedModel,
+        parts: Sequence[PackedInput],
+        options: Mapping[str, object],
+        cache: RunCache,
     ) -> Any:
-        cache = self._cache(parts)
+        """What Transformers gives for the parts, as rows of one pass [parts longest ...].
+
+        Args:
+            model: the whole one, or some of its layers.
+            options: more of its call.
+            cache: of these parts.
+        """
         tokens, positions = (
             _padded(rows).to(self.device, non_blocking=True)
             for rows in ([part.tokens for part in parts], [part.positions for part in parts])
@@ -143,7 +166,7 @@ class TransformersModel(PoolOfSequences[CachePool]):
             stream = _padded([part.stream for part in parts if part.stream is not None])
             next(iter(kept.values())).stream = stream
         try:
-            logits = self._called(model, parts, {}).logits
+            logits = self.run_padded(model, parts, {}, self._cache(parts)).logits
             states = {layer: self._state(kept, layer) for layer in hidden}
         finally:
             for layer in kept.values():

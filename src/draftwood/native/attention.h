@@ -3,6 +3,9 @@
 // In each block of a text (visibility.h) scores become weights relative to the block's own maximum;
 // the blocks' averages are joined in the order of the text. A row's sums therefore run over its own
 // text in a fixed order, whichever rows are computed beside it and whichever thread does a block.
+//
+// Each kind of cache has a file of its own: floats are here and in attention.cpp, pairs of bfloat16
+// numbers in attention_pairs, bytes in attention_bytes.
 #pragma once
 
 #include <type_traits>
@@ -83,49 +86,10 @@ struct Together {
     }
 };
 
-// A weight in the precision in which values are averaged.
-template <class Number>
-inline Floats attention_weight(Floats weights) {
-    return weights;
-}
-
-#if defined(__AVX512BF16__)
-template <>
-inline Floats attention_weight<bfloat16>(Floats weights) {
-    Words bits = (Words)weights;
-    return (Floats)((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u);
-}
-#endif
-
 // Scores [16 * n] stay within a cap, unless it is 0.
 inline void cap_scores(float* scores, const Stretch& seen, float cap) {
     for (int i = 0; cap && i < (int)seen.last; i += LANES)
         store(scores + i, capped(load(scores + i), cap));
-}
-
-// Scores [16 * n] become weights relative to the largest; those outside of `seen` become 0.
-template <class Number>
-inline void weigh(float* scores, const Stretch& seen, const Average& average) {
-    const int end = (int)(seen.last + LANES - 1) / LANES * LANES;
-    Ints lanes{};
-    for (int lane = 0; lane < LANES; lane++) lanes[lane] = lane;
-    Floats most = all(-INFINITY), total{};
-    for (int i = 0; i < end; i += LANES) {
-        Ints hidden = (lanes + i < (int)seen.first) | (lanes + i >= (int)seen.last);
-        Floats score = hidden ? all(-INFINITY) : load(scores + i);
-        store(scores + i, score);
-        most = larger(most, score);
-    }
-    average.most() = maximum(most);
-    for (int i = 0; i < end; i += LANES) {
-        Floats score = load(scores + i);
-        Floats weights = attention_weight<Number>(exponential(score - average.most()));
-        Ints hidden = (lanes + i < (int)seen.first) | (lanes + i >= (int)seen.last);
-        weights = hidden ? Floats{} : weights;
-        store(scores + i, weights);
-        total += weights;
-    }
-    average.total() = sum(total);
 }
 
 // Where the tokens of a block that one row sees lie, its keys or its values.
@@ -232,6 +196,17 @@ struct Bench {
     }
 };
 
+// Where the queries of rows lie, each of all heads.
+template <class Number>
+struct Queries {
+    const Number* first;
+    size_t row, head;  // numbers from one to the next
+
+    const Number* operator()(int number, int of_head) const {
+        return first + number * row + of_head * head;
+    }
+};
+
 // act(number, first) for pieces of at most four of `count` things, whose sums fit into registers.
 template <class Act>
 inline void in_pieces(int count, Act act) {
@@ -244,90 +219,12 @@ inline void in_pieces(int count, Act act) {
     }
 }
 
-// Scores [COUNT][BLOCK] of queries [COUNT][dim], four places at a time.
-template <int COUNT, class Number>
-inline void score(const float* queries, int dim, const Places<Number>& keys, float* scores) {
-    const int even = dim / LANES * LANES;
-    for (int64_t i = keys.seen.first / 4 * 4; i < keys.seen.last; i += 4) {
-        const Number* four[4] = {keys(i), keys(i + 1), keys(i + 2), keys(i + 3)};
-        for (int j = 0; j < 4; j++)
-            fetch<3>(keys(i + j + PLACES_AHEAD), dim);
-        Floats sums[COUNT][4]{};
-        for (int from = 0; from < even; from += LANES)
-            for (int j = 0; j < 4; j++) {
-                Floats key = load(four[j] + from);
-                for (int head = 0; head < COUNT; head++)
-                    sums[head][j] = fma(load(queries + head * dim + from), key, sums[head][j]);
-            }
-        for (int head = 0; head < COUNT; head++) {
-            for (int j = 0; j < 4; j++)
-                for (int k = even; k < dim; k++)
-                    sums[head][j][0] += queries[head * dim + k] * to_float(four[j][k]);
-            store_sums(scores + head * BLOCK + i, sums[head]);
-        }
-    }
-}
-
-// Sums of dimensions [from, from + 16 * PARTS) with weights [COUNT][BLOCK].
-template <int COUNT, int PARTS, class Number>
-inline void average_part(const float* weights, const Places<Number>& values, int from,
-                         const Average* results) {
-    Floats sums[COUNT][PARTS]{};
-    for (int64_t i = values.seen.first; i < values.seen.last; i++) {
-        const Number* value = values(i) + from;
-        fetch<3>(values(i + PLACES_AHEAD) + from, PARTS * LANES);
-        for (int part = 0; part < PARTS; part++) {
-            Floats numbers = load(value + part * LANES);
-            for (int head = 0; head < COUNT; head++)
-                sums[head][part] = fma(all(weights[head * BLOCK + i]), numbers, sums[head][part]);
-        }
-    }
-    for (int head = 0; head < COUNT; head++)
-        for (int part = 0; part < PARTS; part++)
-            store(results[head].sums + from + part * LANES, sums[head][part]);
-}
-
-template <int COUNT, class Number>
-inline void average(const float* weights, const Places<Number>& values, const Average* results) {
-    const int dim = results[0].dim;
-    int from = 0;
-    for (; from + 4 * LANES <= dim; from += 4 * LANES)
-        average_part<COUNT, 4>(weights, values, from, results);
-    for (; from + LANES <= dim; from += LANES)
-        average_part<COUNT, 1>(weights, values, from, results);
-    for (; from < dim; from++)
-        for (int head = 0; head < COUNT; head++) {
-            float average = 0;
-            for (int64_t i = values.seen.first; i < values.seen.last; i++)
-                average += weights[head * BLOCK + i] * to_float(values(i)[from]);
-            results[head].sums[from] = average;
-        }
-}
-
-// Averages over one block; query_of(row, head) is where a query lies, behind it those of the
-// further heads.
-template <class Number, class QueryOf>
-inline void attend_block(const Visibility& visibility, const Together& some,
-                         const KeysAndValues<Number>& cache, QueryOf query_of, Bench& bench) {
-    float* scores = Bench::room(bench.scores, 4 * BLOCK);
-    for (int row = some.group.first; row < some.group.first + some.group.count; row++) {
-        const Stretch seen = some.seen(visibility, row);
-        if (seen.empty()) continue;
-        const auto keys = places_of(visibility, some, row, cache.keys),
-                   values = places_of(visibility, some, row, cache.values);
-        in_pieces(some.heads, [&](auto number, int head) {
-            constexpr int COUNT = decltype(number)::value;
-            score<COUNT>(query_of(row, head), cache.dim, keys, scores);
-            Average results[COUNT];
-            for (int i = 0; i < COUNT; i++) {
-                results[i] = some.average(row, head + i, cache.dim);
-                cap_scores(scores + i * BLOCK, seen, some.score_cap);
-                weigh<Number>(scores + i * BLOCK, seen, results[i]);
-            }
-            average<COUNT>(scores, values, results);
-        });
-    }
-}
+// Averages over one block, of queries whose heads lie one behind the other.
+void attend_block(const Visibility& visibility, const Together& some,
+                  const KeysAndValues<float>& cache, const Queries<float>& queries, Bench& bench);
+void attend_block(const Visibility& visibility, const Together& some,
+                  const KeysAndValues<bfloat16>& cache, const Queries<float>& queries,
+                  Bench& bench);
 
 // Sums in the order of a kernel, divided by the sum of the weights.
 inline void finish(const Average& average, float* results) {

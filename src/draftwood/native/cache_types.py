@@ -1,14 +1,10 @@
 """How the native path stores keys and values."""
 
-from typing import Literal
-
 import torch
 
 from draftwood.native import library
+from draftwood.native.formats import CacheType
 
-CacheType = Literal["int8"]
-"""Other than in floats."""
-CACHES: tuple[CacheType, ...] = ("int8",)
 SCALE_BYTES = 4
 
 

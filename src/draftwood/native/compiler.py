@@ -8,7 +8,9 @@ import platform
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
@@ -20,8 +22,10 @@ FLAGS = (
     "-fno-math-errno",
     "-ffp-contract=off",
     "-fPIC",
-    "-shared",
 )
+# parts that take longest, which begin first; the others follow by name
+LONGEST = ("drafting.cpp", "decoder.cpp", "products_of_bytes.cpp")
+POLL_SECONDS = 0.02
 
 
 class CompilerError(ValueError):
@@ -45,12 +49,23 @@ def own_flags() -> list[str]:
     return shlex.split(os.environ.get("CXXFLAGS", ""))
 
 
-def compile_library(destination: Path, flags: Sequence[str]) -> None:
-    """Compile all sources into one file.
+def parts() -> list[Path]:
+    """The files that are compiled by themselves, in the order in which they begin."""
+    found = sorted(SOURCES.glob("*.cpp"))
+    return sorted(found, key=lambda path: path.name not in LONGEST)
+
+
+def compile_library(
+    destination: Path, flags: Sequence[str], tell: Callable[[int, int], None] | None = None
+) -> None:
+    """Compile the parts of the library, one on each core at a time, and link them into one file.
+
+    Whoever is stopped meanwhile leaves the file as it was.
 
     Args:
         destination: the file.
         flags: besides ``FLAGS``, such as the CPU to compile for; ``own_flags`` come last.
+        tell: is told how many steps are done, and of how many.
 
     Raises:
         CompilerError: where there is no compiler, or it fails.
@@ -58,17 +73,73 @@ def compile_library(destination: Path, flags: Sequence[str]) -> None:
     path = compiler()
     if path is None:
         raise CompilerError("there is no C++ compiler; install one (for instance: apt install g++)")
-    sources = map(str, sorted(SOURCES.glob("*.cpp")))
-    command = [path, *FLAGS, *flags, *own_flags(), *sources, "-o", str(destination)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        first = next(
-            (line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200]
-        )
-        raise CompilerError(
-            f"{Path(path).name} could not compile the decoder ({first.strip()}); try another with"
-            " $CXX"
-        )
+    command = [path, *FLAGS, *flags, *own_flags()]
+    # a compiler that outlives this process writes where nobody else does
+    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".compiling-") as name:
+        made = {part: Path(name, f"{part.stem}.o") for part in parts()}
+        linked = Path(name, destination.name)
+        run = _Compilers(Path(name), len(made) + 1, tell)
+        run.all([[*command, "-c", str(part), "-o", str(to)] for part, to in made.items()])
+        run.all([[*command, "-shared", *map(str, made.values()), "-o", str(linked)]])
+        os.replace(linked, destination)
+
+
+class _Compilers:
+    """Compilers at work side by side.
+
+    Args:
+        folder: for what they say.
+        steps: how many there will be, for ``tell``.
+        tell: see ``compile_library``.
+    """
+
+    def __init__(self, folder: Path, steps: int, tell: Callable[[int, int], None] | None) -> None:
+        self.folder, self.steps, self.tell = folder, steps, tell
+        self.done = 0
+
+    def all(self, commands: Sequence[list[str]]) -> None:
+        """Run commands, as many at a time as there are cores. Where one fails, the others end."""
+        waiting, at_work = list(commands), dict[Path, subprocess.Popen[bytes]]()
+        try:
+            while waiting or at_work:
+                while waiting and len(at_work) < cores():
+                    log = self.folder / f"{self.done + len(at_work)}-{len(waiting)}.log"
+                    at_work[log] = _start(waiting.pop(0), log)
+                for log in [log for log, each in at_work.items() if each.poll() is not None]:
+                    self._end(at_work.pop(log), log)
+                time.sleep(POLL_SECONDS)
+        finally:
+            for each in at_work.values():
+                each.kill()
+                each.wait()
+
+    def _end(self, compiler: "subprocess.Popen[bytes]", log: Path) -> None:
+        if compiler.returncode:
+            raise CompilerError(_failure(log.read_text(encoding="utf-8", errors="replace")))
+        self.done += 1
+        if self.tell is not None:
+            self.tell(self.done, self.steps)
+
+
+def _start(command: list[str], log: Path) -> "subprocess.Popen[bytes]":
+    with log.open("wb") as said:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+
+
+def _failure(said: str) -> str:
+    """The reason of a failure, from all that the compiler said."""
+    first = next((line for line in said.splitlines() if "error" in line), said[:200])
+    return (
+        f"{Path(compiler() or 'c++').name} could not compile the decoder ({first.strip()}); try"
+        " another with $CXX"
+    )
+
+
+def cores() -> int:
+    """CPUs that the system lets this process run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def processor() -> str:

@@ -5,18 +5,14 @@
 // some sequence: it writes its key and value to a place in that sequence's blocks of the cache and
 // sees the sequence's committed tokens and its own ancestors (visibility.h). Whatever is added up
 // for a row is added up in an order that does not depend on the other rows.
-#include "amx_products.h"
 #include "attention.h"
 #include "attention_bytes.h"
 #include "attention_pairs.h"
-#include "blocks.h"
 #include "clock.h"
-#include "foreign.h"
-#include "head.h"
-#include "noise.h"
-#include "rows.h"
-#include "step.h"
+#include "network.h"
+#include "products.h"
 #include "team.h"
+#include "workshop.h"
 
 #if !defined(_WIN32)
 #include <pthread.h>
@@ -27,8 +23,8 @@ namespace draftwood {
 namespace {
 
 // RMSNorm, or LayerNorm where is_layer_norm. The results may take the place of the values.
-void normed(const Decoder& decoder, const float* values, int count, const Norm& norm,
-            bool is_layer_norm, float* results) {
+__attribute__((noinline)) void normed(const Decoder& decoder, const float* values, int count,
+                                      const Norm& norm, bool is_layer_norm, float* results) {
     float mean = 0;
     if (is_layer_norm) {
         double total = 0;
@@ -164,7 +160,6 @@ struct Some {
     int first, last;
 };
 
-template <class Number>  // of the cache and the embedding
 class Forward final : public Job {
 public:
     Forward(const Decoder& decoder, const ForwardInput& run, Scratch& scratch, int threads)
@@ -210,12 +205,12 @@ private:
     const int mixed_width;
     // so that a head's results can be encoded by themselves
     const bool whole_heads = decoder.head_dim % GROUP == 0;
-    static constexpr bool MAY_PAIR = HAS_PAIRS && std::is_same_v<Number, bfloat16>;
-    const bool in_bytes = decoder.has_byte_cache,
-               in_pairs = MAY_PAIR && !in_bytes && fits_pairs(decoder.head_dim);
+    const bool in_bytes = decoder.has_byte_cache, in_halves = decoder.is_bfloat16 && !in_bytes,
+               in_pairs = HAS_PAIRS && in_halves && fits_pairs(decoder.head_dim);
     const CacheShape cache{
         run.layers, decoder.num_kv_heads,
-        in_bytes ? padded_dim(decoder.head_dim) : (int64_t)(decoder.head_dim * sizeof(Number)),
+        in_bytes ? padded_dim(decoder.head_dim)
+                 : (int64_t)(decoder.head_dim * (in_halves ? sizeof(bfloat16) : sizeof(float))),
         in_bytes};
     std::vector<Phase> list;
 
@@ -280,7 +275,8 @@ private:
         add_phase(&Forward::add_experts, NORMS, index, run.rows);
     }
 
-    void add_phase(void (Forward::*act)(Some, int), PhaseKind part, int layer, int things) {
+    __attribute__((noinline)) void add_phase(void (Forward::*act)(Some, int), PhaseKind part,
+                                             int layer, int things) {
         // shares of attention are less alike
         const int tasks = (part == ATTENTION ? 4 : 1) * TASKS_PER_THREAD * threads;
         list.push_back({act, part, layer, things, threads == 1 ? 1 : std::min(things, tasks)});
@@ -368,10 +364,16 @@ private:
             for (int i = 0; i < decoder.hidden; i++) to[i] *= scale;
             return;
         }
-        const Number* embedded = (const Number*)decoder.embedding + (size_t)token * decoder.hidden;
+        const size_t first = (size_t)token * decoder.hidden;
+        if (decoder.is_bfloat16) embed((const bfloat16*)decoder.embedding + first, to);
+        else embed((const float*)decoder.embedding + first, to);
+    }
+
+    template <class Number>
+    void embed(const Number* embedded, float* to) const {
         for (int i = 0; i < decoder.hidden; i++) {
             Number scaled;  // rounded, as the model's own embedding does
-            put(&scaled, to_float(embedded[i]) * scale);
+            put(&scaled, to_float(embedded[i]) * decoder.embedding_scale);
             to[i] = to_float(scaled);
         }
     }
@@ -539,8 +541,13 @@ private:
         for (int head = 0; in_bytes && head < decoder.num_kv_heads; head++)
             ((float*)(block + cache.scales_at(index, value, head)))[within] = encode_row(
                 numbers + head * dim, dim, value ? 0 : KEY_ZERO, to + head * cache.row_bytes);
-        for (int i = 0; !in_bytes && i < decoder.num_kv_heads * dim; i++)
-            put((Number*)to + i, numbers[i]);
+        if (in_halves) put_all(numbers, decoder.num_kv_heads * dim, (bfloat16*)to);
+        else if (!in_bytes) put_all(numbers, decoder.num_kv_heads * dim, (float*)to);
+    }
+
+    template <class Number>
+    static void put_all(const float* numbers, int count, Number* to) {
+        for (int i = 0; i < count; i++) put(to + i, numbers[i]);
     }
 
     // Queries and keys of a row, each across all heads.
@@ -600,37 +607,46 @@ private:
 
     void attend_block(const AttentionUnit& unit, int index, int64_t block, float* averages,
                       Bench& bench) {
-        const int dim = decoder.head_dim;
+        const Visibility& visibility = scratch.visibility;
         const Together some{unit.group,  (int)block, unit.heads,
                             unit.window, averages,   decoder.score_cap};
-        const auto stored = [&](auto number, size_t (CacheShape::*at)(int, bool, int) const,
-                                size_t stride) {
-            const auto half = [&](bool value) {
-                return Stored<decltype(number)>{unit.group.blocks,
-                                                (cache.*at)(index, value, unit.shared), stride};
-            };
-            return KeysAndValues<decltype(number)>{half(false), half(true), dim};
-        };
-        const auto encoded = [&](int row, int head) {
-            return encoded_query(row, unit.first_head + head);
-        };
         if (in_bytes)
-            return attend_block_in_bytes(
-                scratch.visibility, some,
-                ByteCache{stored(uint8_t(), &CacheShape::at, cache.place_bytes()),
-                          stored(float(), &CacheShape::scales_at, 1)},
-                encoded, bench);
-        const auto floats =
-            stored(Number(), &CacheShape::at, cache.place_bytes() / sizeof(Number));
-        if constexpr (MAY_PAIR)
+            return attend_block_in_bytes(visibility, some,
+                                         {stored<uint8_t>(unit, index),
+                                          stored<float>(unit, index, &CacheShape::scales_at, 1)},
+                                         encoded_queries(unit), bench);
+        if constexpr (HAS_PAIRS)
             if (in_pairs)
-                return attend_block_in_pairs(scratch.visibility, some, floats, encoded, bench);
-        draftwood::attend_block(
-            scratch.visibility, some, floats,
-            [&](int row, int head) {
-                return &scratch.mixed[(size_t)row * mixed_width + (unit.first_head + head) * dim];
-            },
-            bench);
+                return attend_block_in_pairs(visibility, some, stored<bfloat16>(unit, index),
+                                             encoded_queries(unit), bench);
+        const Queries<float> queries{&scratch.mixed[(size_t)unit.first_head * decoder.head_dim],
+                                     (size_t)mixed_width, (size_t)decoder.head_dim};
+        if (in_halves)
+            draftwood::attend_block(visibility, some, stored<bfloat16>(unit, index), queries,
+                                    bench);
+        else draftwood::attend_block(visibility, some, stored<float>(unit, index), queries, bench);
+    }
+
+    // A unit's keys and values, or their scales, which lie `stride` apart.
+    template <class Number>
+    KeysAndValues<Number> stored(const AttentionUnit& unit, int index,
+                                 size_t (CacheShape::*at)(int, bool, int) const,
+                                 size_t stride) const {
+        const auto half = [&](bool value) {
+            return Stored<Number>{unit.group.blocks, (cache.*at)(index, value, unit.shared),
+                                  stride};
+        };
+        return {half(false), half(true), decoder.head_dim};
+    }
+
+    template <class Number>
+    KeysAndValues<Number> stored(const AttentionUnit& unit, int index) const {
+        return stored<Number>(unit, index, &CacheShape::at, cache.place_bytes() / sizeof(Number));
+    }
+
+    Queries<uint32_t> encoded_queries(const AttentionUnit& unit) {
+        const size_t words = query_words(decoder);
+        return {encoded_query(0, unit.first_head), decoder.heads * words, words};
     }
 
     uint32_t* encoded_query(int row, int head) {
@@ -838,20 +854,11 @@ Workshop& workshop() { return works_beside ? workshops->beside : workshops->usua
     pthread_atfork(nullptr, nullptr, [] { workshops = new Workshops; });
 #endif
 
-template <class Number>
-void pass(const Decoder& decoder, const ForwardInput& run, int threads) {
-    Forward<Number> forward(decoder, run, workshop().scratch, threads);
-    workshop().team.run(forward, threads);
-    forward.end();
-}
-
-// act(i) for every i below count, by the team unless it is at work for another thread.
-template <class Act>
-void for_each(int64_t count, int threads, Act act) {
-    std::unique_lock<std::mutex> lock(workshop().busy, std::defer_lock);
-    if (count < 2 || threads < 2 || !lock.try_lock()) threads = 1;
-    Loop<Act> loop(count, threads, act);
-    workshop().team.run(loop, threads);
+// Whose team is free for so many things and threads; null for none.
+Workshop* free_workshop(int64_t count, int threads) {
+    if (count < 2 || threads < 2) return nullptr;
+    Workshop& own = workshop();
+    return own.busy.try_lock() ? &own : nullptr;
 }
 
 // Hidden states [rows hidden] as the output head reads them.
@@ -873,22 +880,26 @@ void encode_for_head(const Decoder& decoder, const float* hidden, int rows, bool
 
 }  // namespace
 
-// Runs the passes of a head.
-struct Runner {
-    const int threads;
+void pass(const Decoder& decoder, const ForwardInput& run, int threads) {
+    Workshop& own = workshop();
+    std::lock_guard<std::mutex> lock(own.busy);
+    own.scratch.reserve(decoder, run, threads);
+    Forward forward(decoder, run, own.scratch, threads);
+    own.team.run(forward, threads);
+    forward.end();
+}
 
-    void operator()(const Decoder& decoder, const ForwardInput& run) const {
-        std::lock_guard<std::mutex> lock(workshop().busy);
-        workshop().scratch.reserve(decoder, run, threads);
-        if (decoder.is_bfloat16) pass<bfloat16>(decoder, run, threads);
-        else pass<float>(decoder, run, threads);
-    }
+Turn::Turn(int64_t count, int threads)
+    : count(count), threads(threads), workshop(free_workshop(count, threads)) {}
 
-    template <class Act>
-    void each(int64_t count, Act act) const {
-        for_each(count, threads, act);
-    }
-};
+Turn::~Turn() {
+    if (workshop) workshop->busy.unlock();
+}
+
+void Turn::run(Job& job) const {
+    if (workshop) workshop->team.run(job, threads);
+    else do_alone(job);
+}
 
 }  // namespace draftwood
 
@@ -900,27 +911,7 @@ int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::Forwar
     using namespace draftwood;
     for (int32_t row = 0; row < run->rows; row++)
         if (run->tokens[row] < 0 || run->tokens[row] >= decoder->vocabulary) return row;
-    Runner{threads}(*decoder, *run);
-    return -1;
-}
-
-// A step of each of several texts. `beside` holds the layers to run, other sequences for the same
-// pass (there may be none), and where the states of all rows go: the others' first, then those of
-// the steps in their order. `places`: where each text goes on. Returns what draftwood_run does.
-int32_t draftwood_steps(const draftwood::Decoder* decoder, const draftwood::ForwardInput* beside,
-                        draftwood::Step* const* steps, const draftwood::Sequence* places,
-                        int64_t count, int32_t threads) {
-    using namespace draftwood;
-    thread_local std::unique_ptr<float[]> logits;
-    thread_local int64_t room = 0;  // of the logits
-    for (int64_t i = 0; i < count; i++) Stepper(*steps[i], decoder->vocabulary).draft(threads);
-    Pass pass(*decoder, *beside, steps, places, count);
-    const ForwardInput all = pass.joined(logits, room);
-    Lap lap;
-    const int32_t odd = draftwood_run(decoder, &all, threads);
-    if (odd >= 0) return odd;
-    pass.settle(logits.get(), lap(),
-                [&](int64_t number, auto act) { for_each(number, threads, act); });
+    pass(*decoder, *run, threads);
     return -1;
 }
 
@@ -934,104 +925,8 @@ void draftwood_keep_path(const draftwood::CacheShape* shape, draftwood::Blocks b
     draftwood::keep_path(*shape, blocks, start, path, count);
 }
 
-// A sequence of a drafter's head; the head stays where it is.
-draftwood::HeadSession* draftwood_head_new(const draftwood::Head* head) {
-    return new draftwood::HeadSession(*head);
-}
-
-void draftwood_head_free(draftwood::HeadSession* session) { delete session; }
-
-// As HeadSession says; the number of a row whose token, or parent, is none, and then nothing was
-// run; else -1.
-int32_t draftwood_head_take(draftwood::HeadSession* session, const draftwood::FusionInput* features,
-                            const int64_t* tokens, int64_t count, draftwood::Successors* found,
-                            int32_t threads) {
-    return session->take(*features, tokens, count, *found, draftwood::Runner{threads});
-}
-
-int32_t draftwood_head_level(draftwood::HeadSession* session, const int64_t* parents,
-                             const int64_t* tokens, int64_t count, draftwood::Successors* found,
-                             int32_t threads) {
-    return session->level(parents, tokens, count, *found, draftwood::Runner{threads});
-}
-
-// As HeadSession says, behind a take() of the root and what came before it; see there.
-int32_t draftwood_head_draft(draftwood::HeadSession* session,
-                             const draftwood::FusionInput* features, const int64_t* tokens,
-                             int64_t count, draftwood::Successors* found,
-                             draftwood::HeadTree* tree, int32_t threads) {
-    const draftwood::Runner run{threads};
-    const int32_t odd = session->take(*features, tokens, count, *found, run);
-    if (odd >= 0) return odd;
-    tree->tokens[0] = tokens[count - 1];
-    session->draft(*tree, *found, run);
-    return -1;
-}
-
-// Rows that stay.
-void draftwood_head_keep(draftwood::HeadSession* session, int64_t rows) { session->keep(rows); }
-
-int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t inputs,
-                            int32_t threads) {
-    using namespace draftwood;
-    if (inputs % GROUP) return false;
-    std::atomic<bool> fit{true};
-    for_each(outputs, threads, [&](int64_t output) {
-        if (fit.load(std::memory_order_relaxed) && !fits_int4(weights + output * inputs, inputs))
-            fit = false;
-    });
-    return fit;
-}
-
-void draftwood_pack(const float* weights, draftwood::Matrix* matrix, int32_t threads) {
-    using namespace draftwood;
-    set_factor(weights, *matrix);
-    for_each(tiles(*matrix), threads,
-             [&](int64_t tile) { pack_tile(weights, *matrix, (int)tile); });
-}
-
-// Matrices from a GGUF file's blocks.
-void draftwood_pack_blocks(const draftwood::StoredBlocks* stored, int64_t count, int32_t threads) {
-    using namespace draftwood;
-    for (const StoredBlocks* each = stored; each < stored + count; each++)
-        for_each(tiles(*each->matrix), threads,
-                 [&](int64_t tile) { pack_blocks(*each, (int)tile); });
-}
-
-// What the scales of a matrix in a format of blocks are multiplied with.
-float draftwood_block_factor(int32_t format) { return draftwood::info_of(format).factor; }
-
-// Bytes of a matrix's weights and of its scales.
-void draftwood_matrix_sizes(const draftwood::Matrix* matrix, int64_t* bytes) {
-    using namespace draftwood;
-    bytes[0] = (int64_t)tiles(*matrix) * planes_of_tile(*matrix) * sizeof(Ints);
-    bytes[1] = (int64_t)tiles(*matrix) * scale_bytes_of_tile(*matrix);
-}
-
-// The name of a format as GGUF files have it; null behind the last.
-const char* draftwood_format_name(int32_t format) {
-    return format < draftwood::FORMATS ? draftwood::info_of(format).name : nullptr;
-}
-
-// What products of bytes, or of floats, run on; null for plain loops.
-const char* draftwood_instructions(int32_t of_bytes) {
-    return of_bytes ? draftwood::byte_instructions() : draftwood::float_instructions();
-}
-
-// The bytes of a block in a GGUF file, 0 for floats.
-int32_t draftwood_block_bytes(int32_t format) { return draftwood::bytes_of_block(format); }
-
 // Bytes that keys or values of one head and token take in a cache of bytes, without their scale.
 int32_t draftwood_padded_dim(int32_t head_dim) { return draftwood::padded_dim(head_dim); }
-
-// Weights [count inputs] of some outputs.
-void draftwood_read_outputs(const draftwood::Matrix* matrix, const int64_t* outputs, int64_t count,
-                            float* weights, int32_t threads) {
-    using namespace draftwood;
-    for_each(count, threads, [&](int64_t i) {
-        read_output(*matrix, (int)outputs[i], weights + (size_t)i * matrix->inputs);
-    });
-}
 
 // Logits [rows count] of some tokens after hidden states [rows hidden], which go through the final
 // norm first where `norm` is true. The whole tiles that the tokens lie in are multiplied.
@@ -1057,99 +952,5 @@ void draftwood_logits(const draftwood::Decoder* decoder, const float* hidden, in
                 logits[(size_t)row * count + columns[i]] = values[tokens[columns[i]] % LANES];
         });
     });
-}
-
-// results [rows outputs] of values [rows inputs]
-void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, int32_t rows,
-                        float* results) {
-    using namespace draftwood;
-    Rows encoded;
-    encoded.reserve(matrix->encoding, rows, matrix->inputs);
-    for (int row = 0; row < rows; row++)
-        for (int from = 0; from < matrix->inputs; from += GROUP)
-            encoded.encode(row, from, values + (size_t)row * matrix->inputs + from,
-                           std::min(GROUP, matrix->inputs - from));
-    products(*matrix, encoded, rows, 0, tiles(*matrix), [&](int row, int tile, Floats sums) {
-        for (int lane = 0; lane < LANES && tile * LANES + lane < matrix->outputs; lane++)
-            results[(size_t)row * matrix->outputs + tile * LANES + lane] = sums[lane];
-    });
-}
-
-// Whether the unit for small matrices is there (amx.h); and whether products of so many rows with a
-// matrix take it.
-int32_t draftwood_has_tiles() { return draftwood::has_unit(); }
-int32_t draftwood_takes_tiles(const draftwood::Matrix* matrix, int32_t rows) {
-    return draftwood::takes_unit(*matrix, rows);
-}
-
-// For tests: see forced_unit.
-void draftwood_force_tiles(int32_t forced) { draftwood::forced_unit = forced; }
-
-// places [rows count], and shares [rows count] unless they are null
-void draftwood_topk(const float* values, int64_t rows, int64_t stride, int64_t size, int32_t count,
-                    int64_t* places, float temperature, float* shares, int32_t threads) {
-    draftwood::for_each(rows, threads, [&](int64_t row) {
-        const float* own = values + row * stride;
-        draftwood::topk_of(own, size, count, places + row * count);
-        if (shares)
-            draftwood::shares_of(own, size, places + row * count, count, temperature,
-                                 shares + row * count);
-    });
-}
-
-void draftwood_softmax(const float* values, int64_t rows, int64_t stride, int64_t size,
-                       float temperature, float* probs, int32_t threads) {
-    draftwood::for_each(rows, threads, [&](int64_t row) {
-        draftwood::soften_row(values + row * stride, size, temperature, probs + row * size);
-    });
-}
-
-// shares and places [rows count]
-void draftwood_sample_inverse_cdf(const float* weights, int64_t rows, int64_t stride, int64_t size,
-                                  const double* shares, int32_t count, int32_t distinct,
-                                  int64_t* places, int32_t threads) {
-    draftwood::for_each(rows, threads, [&](int64_t row) {
-        draftwood::sample_inverse_cdf(weights + row * stride, size, shares + row * count, count,
-                                      distinct, places + row * count);
-    });
-}
-
-double draftwood_overlap(const float* p, const float* q, int64_t size, float scale) {
-    return draftwood::overlap(p, q, size, scale);
-}
-
-int64_t draftwood_gumbel_argmax(const float* weights, int64_t size, uint32_t first,
-                                uint32_t second) {
-    return draftwood::gumbel_argmax(weights, size, {first, second});
-}
-
-int64_t draftwood_gumbel_argmax_of_logits(const float* logits, int64_t size, float temperature,
-                                          uint32_t first, uint32_t second) {
-    return draftwood::gumbel_argmax_of_logits(logits, size, temperature, {first, second});
-}
-
-void draftwood_exponential_noise(const int64_t* tokens, int64_t count, uint32_t first,
-                                 uint32_t second, float* times) {
-    using namespace draftwood;
-    for (int64_t from = 0; from < count; from += LANES) {
-        Words some{};
-        for (int64_t i = from; i < std::min(count, from + LANES); i++)
-            some[i - from] = (uint32_t)tokens[i];
-        Floats found = exponential_noise(some, {first, second});
-        for (int64_t i = from; i < std::min(count, from + LANES); i++) times[i] = found[i - from];
-    }
-}
-
-// Bytes of a structure that Python hands over, in the order of STRUCTURES in structures.py; 0
-// behind the last.
-int64_t draftwood_structure_size(int32_t index) {
-    using namespace draftwood;
-    const int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Expert),
-                             sizeof(Experts), sizeof(Layer),        sizeof(Gating),
-                             sizeof(Decoder), sizeof(ForwardInput), sizeof(StoredBlocks),
-                             sizeof(Step),    sizeof(Fusion),       sizeof(FusionInput),
-                             sizeof(Head),    sizeof(Successors),   sizeof(HeadTree),
-                             sizeof(CacheShape)};
-    return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

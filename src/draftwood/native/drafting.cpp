@@ -1,6 +1,6 @@
-// What drafting.py calls, and the kinds of sources it may ask for.
+// What drafting.py and step.py call, and the kinds of sources they may ask for.
+#include "blocks.h"
 #include "foreign.h"
-#include "merging.h"
 #include "sources/alike.h"
 #include "sources/bigram_prior.h"
 #include "sources/datastore.h"
@@ -8,6 +8,8 @@
 #include "sources/n_grams.h"
 #include "sources/suffix.h"
 #include "sources/trained_head.h"
+#include "step.h"
+#include "workshop.h"
 
 using namespace draftwood;
 
@@ -50,6 +52,8 @@ const int32_t SOURCE_KIND_COUNT = sizeof(SOURCE_KINDS) / sizeof(SourceKind);
 }  // namespace
 
 extern "C" {
+
+int32_t draftwood_run(const Decoder* decoder, const ForwardInput* run, int32_t threads);
 
 // The name of a kind of source; null behind the last. In what follows a kind is its number here.
 const char* draftwood_source_kind(int32_t kind) {
@@ -134,4 +138,34 @@ void draftwood_drafting_learn(Drafting* drafting, const int64_t* tokens, const i
 
 // Seconds that sources took which take their time, since this was asked last.
 double draftwood_drafting_spent(Drafting* drafting) { return drafting->spent(); }
+
+// A step of each of several texts. `beside` holds the layers to run, other sequences for the same
+// pass (there may be none), and where the states of all rows go: the others' first, then those of
+// the steps in their order. `places`: where each text goes on. Returns what draftwood_run does.
+int32_t draftwood_steps(const Decoder* decoder, const ForwardInput* beside, Step* const* steps,
+                        const Sequence* places, int64_t count, int32_t threads) {
+    thread_local std::unique_ptr<float[]> logits;
+    thread_local int64_t room = 0;  // of the logits
+    for (int64_t i = 0; i < count; i++) Stepper(*steps[i], decoder->vocabulary).draft(threads);
+    Pass pass(*decoder, *beside, steps, places, count);
+    const ForwardInput all = pass.joined(logits, room);
+    Lap lap;
+    const int32_t odd = draftwood_run(decoder, &all, threads);
+    if (odd >= 0) return odd;
+    pass.settle(logits.get(), lap(),
+                [&](int64_t number, auto act) { for_each(number, threads, act); });
+    return -1;
+}
+
+// Bytes of a structure that Python hands over, in the order of STRUCTURES in structures.py; 0
+// behind the last.
+int64_t draftwood_structure_size(int32_t index) {
+    const int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Expert),
+                             sizeof(Experts), sizeof(Layer),        sizeof(Gating),
+                             sizeof(Decoder), sizeof(ForwardInput), sizeof(StoredBlocks),
+                             sizeof(Step),    sizeof(Fusion),       sizeof(FusionInput),
+                             sizeof(Head),    sizeof(Successors),   sizeof(HeadTree),
+                             sizeof(CacheShape)};
+    return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
+}
 }

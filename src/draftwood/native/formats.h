@@ -66,57 +66,56 @@ struct FormatInfo {
 
 constexpr int8_t NO_VALUES = 0;
 
-inline const FormatInfo& info_of(int32_t format) {
-    static constexpr FormatInfo infos[FORMATS] = {
-        {"F32", 32, 0, NO_SCALES, 0, 0, 1, {NO_VALUES}},
-        {"F16", 16, 0, NO_SCALES, 0, 0, 1, {NO_VALUES}},
-        {"BF16", 16, 0, NO_SCALES, 0, 0, 1, {NO_VALUES}},
-        {"Q4_0", 4, 0, HALF, 128, 120, 1, {NO_VALUES}},
-        {"Q4_1", 4, 0, HALF_OFFSET, 0, 0, 1, {NO_VALUES}},
-        {"Q5_0", 4, 1, HALF, 128, 112, 1, {NO_VALUES}},
-        {"Q5_1", 4, 1, HALF_OFFSET, 0, 0, 1, {NO_VALUES}},
-        {"Q8_0", 8, 0, HALF, 128, 0, 1, {NO_VALUES}},
-        {"Q2_K", 2, 0, SUPER_NIBBLES, 0, 0, 1, {NO_VALUES}},
-        {"Q3_K", 2, 1, SUPER_OF_HALVES, 128, 124, 1, {NO_VALUES}},
-        {"Q4_K", 4, 0, SUPER_OFFSET, 0, 0, 1, {NO_VALUES}},
-        {"Q5_K", 4, 1, SUPER_OFFSET, 0, 0, 1, {NO_VALUES}},
-        {"Q6_K", 4, 2, SUPER_OF_HALVES, 128, 96, 1, {NO_VALUES}},
-        {"IQ4_NL",
-         4,
-         0,
-         HALF,
-         128,
-         0,
-         1,
-         {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}},
-        {"IQ4_XS",
-         4,
-         0,
-         SUPER,
-         128,
-         0,
-         1,
-         {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}},
-        {"MXFP4",
-         4,
-         0,
-         EXPONENT,
-         128,
-         0,
-         1,
-         {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}},
-        {"IQ2_XXS", 2, 1, SUPER, 128, 0, 1.0f / 8, {8, 25, 43, 0, -8, -25, -43, 0}},
-        {"IQ3_XXS",
-         4,
-         0,
-         SUPER,
-         128,
-         0,
-         1.0f / 4,
-         {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62}},
-    };
-    return infos[format];
-}
+inline constexpr FormatInfo INFOS[FORMATS] = {
+    {"F32", 32, 0, NO_SCALES, 0, 0, 1, {NO_VALUES}},
+    {"F16", 16, 0, NO_SCALES, 0, 0, 1, {NO_VALUES}},
+    {"BF16", 16, 0, NO_SCALES, 0, 0, 1, {NO_VALUES}},
+    {"Q4_0", 4, 0, HALF, 128, 120, 1, {NO_VALUES}},
+    {"Q4_1", 4, 0, HALF_OFFSET, 0, 0, 1, {NO_VALUES}},
+    {"Q5_0", 4, 1, HALF, 128, 112, 1, {NO_VALUES}},
+    {"Q5_1", 4, 1, HALF_OFFSET, 0, 0, 1, {NO_VALUES}},
+    {"Q8_0", 8, 0, HALF, 128, 0, 1, {NO_VALUES}},
+    {"Q2_K", 2, 0, SUPER_NIBBLES, 0, 0, 1, {NO_VALUES}},
+    {"Q3_K", 2, 1, SUPER_OF_HALVES, 128, 124, 1, {NO_VALUES}},
+    {"Q4_K", 4, 0, SUPER_OFFSET, 0, 0, 1, {NO_VALUES}},
+    {"Q5_K", 4, 1, SUPER_OFFSET, 0, 0, 1, {NO_VALUES}},
+    {"Q6_K", 4, 2, SUPER_OF_HALVES, 128, 96, 1, {NO_VALUES}},
+    {"IQ4_NL",
+     4,
+     0,
+     HALF,
+     128,
+     0,
+     1,
+     {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}},
+    {"IQ4_XS",
+     4,
+     0,
+     SUPER,
+     128,
+     0,
+     1,
+     {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}},
+    {"MXFP4",
+     4,
+     0,
+     EXPONENT,
+     128,
+     0,
+     1,
+     {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}},
+    {"IQ2_XXS", 2, 1, SUPER, 128, 0, 1.0f / 8, {8, 25, 43, 0, -8, -25, -43, 0}},
+    {"IQ3_XXS",
+     4,
+     0,
+     SUPER,
+     128,
+     0,
+     1.0f / 4,
+     {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62}},
+};
+
+inline const FormatInfo& info_of(int32_t format) { return INFOS[format]; }
 
 inline int ceil_div(int number, int unit) { return (number + unit - 1) / unit; }
 
@@ -124,11 +123,11 @@ inline bool is_quantised(int32_t format) { return format > BFLOAT16; }
 inline int bits_of(int32_t format) { return info_of(format).low + info_of(format).high; }
 
 // A format whose scales each cover 16 inputs.
-inline bool has_half_groups(Scales scales) {
+constexpr bool has_half_groups(Scales scales) {
     return scales == SUPER_OF_HALVES || scales == SUPER_NIBBLES;
 }
 
-inline bool has_offsets(Scales scales) {
+constexpr bool has_offsets(Scales scales) {
     return scales == HALF_OFFSET || scales == SUPER_OFFSET || scales == SUPER_NIBBLES;
 }
 
@@ -169,7 +168,30 @@ DRAFTWOOD_INLINE Floats floats_of(const int8_t* bytes) {
 #endif
 }
 
-// Scales and offsets of a tile, group by group.
+// Kinds of scales, a bit each.
+using ScaleKinds = uint32_t;
+constexpr ScaleKinds EVERY_KIND = ~0u;
+
+// Those that formats with codes of so many bits have.
+constexpr ScaleKinds kinds_of_codes(int low, int high) {
+    ScaleKinds kinds = 0;
+    for (const FormatInfo& info : INFOS)
+        if (info.low == low && info.high == high) kinds |= 1u << info.scales;
+    return kinds;
+}
+
+// And with offsets, or without.
+constexpr ScaleKinds kinds_of_codes(int low, int high, bool offset) {
+    ScaleKinds kinds = 0;
+    for (const FormatInfo& info : INFOS)
+        if (info.low == low && info.high == high && has_offsets(info.scales) == offset)
+            kinds |= 1u << info.scales;
+    return kinds;
+}
+
+// Scales and offsets of a tile, group by group, of one of some kinds: what is compiled for others
+// would only take the compiler's time.
+template <ScaleKinds KINDS = EVERY_KIND>
 class ScaleReader {
 public:
     ScaleReader(Scales kind, const void* scales) : kind(kind), at((const uint8_t*)scales) {}
@@ -177,41 +199,38 @@ public:
     // Of the next group: for its first and its second 16 inputs.
     DRAFTWOOD_INLINE void next(Floats* scale, Floats* offset) {
         constexpr int halves = LANES * sizeof(float16), factors = LANES * GROUPS_OF_BLOCK;
-        switch (kind) {
-            case HALF: scale[0] = load((const float16*)at), at += halves; return;
-            case HALF_OFFSET:
-                scale[0] = load((const float16*)at), offset[0] = load((const float16*)at + LANES);
-                at += 2 * halves;
-                return;
-            case EXPONENT: scale[0] = powers_of_two(at), at += LANES; return;
-            case SUPER:
-            case SUPER_OF_HALVES:
-                if (group == 0) super_scale = load((const float16*)at), at += halves;
-                scale[0] = super_scale * floats_of((const int8_t*)at);
-                if (kind == SUPER) scale[1] = scale[0];
-                else scale[1] = super_scale * floats_of((const int8_t*)at + LANES), at += LANES;
-                at += LANES;
-                break;
-            case SUPER_OFFSET:
-                if (group == 0) begin_block();
-                scale[0] = super_scale * floats_of((const int8_t*)at);
-                offset[0] = super_offset * floats_of((const int8_t*)at + factors);
-                at += LANES;
-                if (group == GROUPS_OF_BLOCK - 1) at += factors;
-                break;
-            case SUPER_NIBBLES:
-                if (group == 0) begin_block();
-                for (int half = 0; half < 2; half++, at += LANES) {
-                    int8_t low[LANES], high[LANES];
-                    for (int lane = 0; lane < LANES; lane++)
-                        low[lane] = at[lane] & 15, high[lane] = at[lane] >> 4;
-                    scale[half] = super_scale * floats_of(low);
-                    offset[half] = super_offset * floats_of(high);
-                }
-                break;
-            default: return;
+        if (is(HALF)) {
+            scale[0] = load((const float16*)at), at += halves;
+        } else if (is(HALF_OFFSET)) {
+            scale[0] = load((const float16*)at), offset[0] = load((const float16*)at + LANES);
+            at += 2 * halves;
+        } else if (is(EXPONENT)) {
+            scale[0] = powers_of_two(at), at += LANES;
+        } else if (is(SUPER) || is(SUPER_OF_HALVES)) {
+            if (group == 0) super_scale = load((const float16*)at), at += halves;
+            scale[0] = super_scale * floats_of((const int8_t*)at);
+            if (is(SUPER)) scale[1] = scale[0];
+            else scale[1] = super_scale * floats_of((const int8_t*)at + LANES), at += LANES;
+            at += LANES;
+            count();
+        } else if (is(SUPER_OFFSET)) {
+            if (group == 0) begin_block();
+            scale[0] = super_scale * floats_of((const int8_t*)at);
+            offset[0] = super_offset * floats_of((const int8_t*)at + factors);
+            at += LANES;
+            if (group == GROUPS_OF_BLOCK - 1) at += factors;
+            count();
+        } else if (is(SUPER_NIBBLES)) {
+            if (group == 0) begin_block();
+            for (int half = 0; half < 2; half++, at += LANES) {
+                int8_t low[LANES], high[LANES];
+                for (int lane = 0; lane < LANES; lane++)
+                    low[lane] = at[lane] & 15, high[lane] = at[lane] >> 4;
+                scale[half] = super_scale * floats_of(low);
+                offset[half] = super_offset * floats_of(high);
+            }
+            count();
         }
-        group = (group + 1) % GROUPS_OF_BLOCK;
     }
 
     void prefetch(int groups) const {
@@ -224,7 +243,15 @@ private:
     Floats super_scale{}, super_offset{};
     int group = 0;  // of its block
 
-    void begin_block() {
+    // The only kind that it may be is not looked up.
+    DRAFTWOOD_INLINE bool is(Scales one) const {
+        constexpr bool is_single = (KINDS & (KINDS - 1)) == 0;
+        return (KINDS >> one & 1) && (is_single || kind == one);
+    }
+
+    DRAFTWOOD_INLINE void count() { group = (group + 1) % GROUPS_OF_BLOCK; }
+
+    DRAFTWOOD_INLINE void begin_block() {
         super_scale = load((const float16*)at);
         super_offset = -load((const float16*)at + LANES);
         at += 2 * LANES * sizeof(float16);
@@ -260,7 +287,7 @@ struct Tables {
         for (int format = 0; format < FORMATS; format++) of[format] = make_table(info_of(format));
     }
 };
-inline const Tables TABLES;
+extern const Tables TABLES;  // products.cpp
 
 // Each byte becomes the table's entry of that number, below 16.
 DRAFTWOOD_INLINE Ints translated(Ints table, Ints codes) {

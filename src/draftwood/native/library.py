@@ -2,11 +2,15 @@
 Python sees them.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
+import json
 import platform
 import shutil
+import time
+import warnings
 from collections.abc import Sequence
 from ctypes import (
     POINTER,
@@ -47,9 +51,9 @@ from draftwood.native.structures import (
     CStoredBlocks,
     CSuccessors,
 )
-from draftwood.storage.atomic import publish
+from draftwood.storage.atomic import MANIFEST, Facts, is_intact, publish
 from draftwood.storage.home import home
-from draftwood.storage.progress import progress
+from draftwood.storage.progress import counted_progress
 
 MOST_KEPT = 8
 TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
@@ -240,17 +244,37 @@ def _load() -> ctypes.CDLL:
 
 
 def _compiled() -> Path:
-    """The library for this CPU, made where it is not there."""
+    """The library for this CPU, made where it is not there, or not as it was made."""
     folder = home() / "kernels" / key()
-    if not folder.is_dir():
-        publish(folder, f"the C++ library for {platform.machine()}", _compile)
+    if not _is_whole(folder):
+        if folder.is_dir():
+            warnings.warn(f"{folder / LIBRARY} is damaged; it is compiled again", stacklevel=4)
+        publish(folder, f"the C++ library for {platform.machine()}", _compile, _is_whole)
         _forget_old(folder.parent)
     return folder / LIBRARY
 
 
-def _compile(folder: Path) -> None:
-    with progress("compiling the decoder for this CPU (once, a few seconds)"):
-        compile_library(folder / LIBRARY, [TARGET])
+def _is_whole(folder: Path) -> bool:
+    return is_intact(folder, LIBRARY)
+
+
+def _compile(folder: Path) -> Facts:
+    """Compile into a folder; returns how long that took, for the next time."""
+    last, begun = _last_seconds(folder.parent), time.monotonic()
+    told = "" if last is None else f" (last time took {last:.0f} s)"
+    with counted_progress(f"compiling for this CPU, once{told}") as tell:
+        compile_library(folder / LIBRARY, [TARGET], tell)
+    return {"seconds": f"{time.monotonic() - begun:.1f}"}
+
+
+def _last_seconds(folder: Path) -> float | None:
+    """Seconds that the newest of all libraries here took; None where none says."""
+    found = list[tuple[float, float]]()
+    for path in folder.glob(f"*/{MANIFEST}"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            seconds = float(json.loads(path.read_text(encoding="utf-8"))["seconds"])
+            found.append((path.stat().st_mtime, seconds))
+    return max(found)[1] if found else None
 
 
 def _check_structures(compiled: ctypes.CDLL) -> None:

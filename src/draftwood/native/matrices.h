@@ -1,4 +1,4 @@
-// Matrices in the formats of formats.h and their products with a few rows.
+// Matrices in the formats of formats.h, and the rows that products.h multiplies with them.
 //
 // Within a tile of 16 outputs the inputs run from first to last, so one pass over memory gives 16
 // results, and each result is added up in the order of the inputs: a row's product does not depend
@@ -144,54 +144,6 @@ private:
     }
 };
 
-// Products of R rows with one tile of codes, in 8-bit integers.
-template <int LOW, int HIGH, bool OFFSET, int R>
-__attribute__((noinline)) void product_of_bytes(const Matrix& matrix, const Rows& rows, int block,
-                                                int tile, Floats* results) {
-    constexpr int BITS = LOW + HIGH;
-    constexpr bool HALF_GROUPS = LOW == 2 || HIGH == 2;
-    const FormatInfo& info = info_of(matrix.format);
-    const Unpacker<LOW, HIGH> unpack(matrix.format);
-    constexpr bool ZERO_POINT = !OFFSET;  // no format has both
-    const Ints* weights = planes(matrix, tile);
-    ScaleReader reader(info.scales, scales(matrix, tile));
-    const uint32_t* words = rows.words_of(BYTES, block);
-    const GroupFacts* facts = rows.facts_of(block);
-    Floats sums[R];
-    for (int r = 0; r < R; r++) sums[r] = Floats{};
-    for (int group = 0, count = groups(matrix); group < count; group++) {
-        Ints bytes[WORDS];
-        unpack(weights, bytes);
-        for (int i = 0; i < BITS; i++) __builtin_prefetch(weights + AHEAD * BITS + i);
-        reader.prefetch(AHEAD);
-        Floats scale[2], offset[2];
-        reader.next(scale, offset);
-        for (int r = 0; r < R; r++) {
-            const Floats row_scale = all(facts->scales[r]);
-            if constexpr (HALF_GROUPS) {
-                for (int half = 0; half < 2; half++) {
-                    constexpr int COUNT = WORDS / 2;
-                    const Ints products = dot_bytes(bytes + half * COUNT, ZERO_POINT,
-                                                    words + half * COUNT * MOST_ROWS + r, MOST_ROWS,
-                                                    COUNT, facts->corrections[1 + half][r]);
-                    sums[r] = fma(__builtin_convertvector(products, Floats),
-                                  scale[half] * row_scale, sums[r]);
-                    if constexpr (OFFSET)
-                        sums[r] = fma(offset[half], all(facts->sums[1 + half][r]), sums[r]);
-                }
-            } else {
-                const Ints products = dot_bytes(bytes, ZERO_POINT, words + r, MOST_ROWS, WORDS,
-                                                facts->corrections[0][r]);
-                sums[r] =
-                    fma(__builtin_convertvector(products, Floats), scale[0] * row_scale, sums[r]);
-                if constexpr (OFFSET) sums[r] = fma(offset[0], all(facts->sums[0][r]), sums[r]);
-            }
-        }
-        weights += BITS, words += WORDS * MOST_ROWS, facts++;
-    }
-    for (int r = 0; r < R; r++) results[r] = sums[r] * matrix.factor;
-}
-
 // A tile's weights, group by group, as floats.
 class TileReader {
 public:
@@ -203,7 +155,7 @@ public:
           reader(info.scales, scales(matrix, tile)) {}
 
     // The next 32 inputs of 16 outputs.
-    void next(Floats* floats) {
+    __attribute__((noinline)) void next(Floats* floats) {
         Ints bytes[WORDS];
         unpack(bytes);
         Floats scale[2]{}, offset[2]{};
@@ -225,7 +177,7 @@ private:
     const FormatInfo& info;
     const float factor;
     const Ints* weights;
-    ScaleReader reader;
+    ScaleReader<> reader;
 
     void unpack(Ints* bytes) const {
         switch (info.low * 10 + info.high) {
@@ -239,131 +191,7 @@ private:
     }
 };
 
-// Products of R rows with one tile of codes, in floats: nothing of the rows is rounded.
-template <int R>
-inline void product_of_codes(const Matrix& matrix, const Rows& rows, int block, int tile,
-                             Floats* results) {
-    TileReader reader(matrix, tile);
-    const float* words = (const float*)rows.words_of(FLOATS, block);
-    for (int r = 0; r < R; r++) results[r] = Floats{};
-    for (int group = 0, count = groups(matrix); group < count; group++) {
-        Floats weights[GROUP];
-        reader.next(weights);
-        for (int input = 0; input < GROUP; input++, words += MOST_ROWS)
-            for (int r = 0; r < R; r++) results[r] = fma(weights[input], all(words[r]), results[r]);
-    }
-}
-
-// Products of R rows with T tiles in floats.
-template <int FORMAT, int R, int T>
-inline void product_of_floats(const Matrix& matrix, const Rows& rows, int block, int tile,
-                              Floats* results) {
-    constexpr bool PAIRS = FORMAT == BFLOAT16;  // a step takes two inputs
-    using Vector = std::conditional_t<FORMAT == FLOAT16, Halves, Floats>;
-    const int steps = groups(matrix) * GROUP / (PAIRS ? 2 : 1);
-    const Vector* weights = (const Vector*)matrix.weights + (size_t)tile * steps;
-    const uint32_t* words = rows.words_of(PAIRS ? HALVES : FLOATS, block);
-    Floats sums[T][R];
-    for (int t = 0; t < T; t++)
-        for (int r = 0; r < R; r++) sums[t][r] = Floats{};
-    for (int step = 0; step < steps; step++, words += MOST_ROWS)
-        for (int t = 0; t < T; t++) {
-            const Vector* stored = weights + (size_t)t * steps + step;
-            __builtin_prefetch(stored + AHEAD * 4);
-            Floats weight;
-            if constexpr (FORMAT == FLOAT16) weight = load((const float16*)stored);
-            else weight = *stored;
-            for (int r = 0; r < R; r++) {
-                if constexpr (PAIRS) sums[t][r] = dot_halves(sums[t][r], (Words)weight, words[r]);
-                else sums[t][r] = fma(weight, all(((const float*)words)[r]), sums[t][r]);
-            }
-        }
-    for (int t = 0; t < T; t++)
-        for (int r = 0; r < R; r++) results[t * R + r] = sums[t][r];
-}
-
-// Products of R rows with one tile, or with `most` where the format takes several at a time;
-// returns with how many.
-template <int R>
-inline int product(const Matrix& matrix, const Rows& rows, int block, int tile, int most,
-                   Floats* results) {
-    constexpr int T = R <= 4 ? 4 : 2;
-    const auto floats = [&](auto format) {
-        if (most >= T)
-            return product_of_floats<format(), R, T>(matrix, rows, block, tile, results), T;
-        return product_of_floats<format(), R, 1>(matrix, rows, block, tile, results), 1;
-    };
-    switch (matrix.format) {
-        case FLOAT32: return floats(std::integral_constant<int, FLOAT32>());
-        case FLOAT16: return floats(std::integral_constant<int, FLOAT16>());
-        case BFLOAT16: return floats(std::integral_constant<int, BFLOAT16>());
-    }
-    const FormatInfo& info = info_of(matrix.format);
-    if (matrix.encoding == FLOATS)
-        return product_of_codes<R>(matrix, rows, block, tile, results), 1;
-    const bool offset = has_offsets(info.scales);
-    switch (info.low * 10 + info.high) {
-        case 20: product_of_bytes<2, 0, true, R>(matrix, rows, block, tile, results); break;
-        case 21: product_of_bytes<2, 1, false, R>(matrix, rows, block, tile, results); break;
-        case 40:
-            if (offset) product_of_bytes<4, 0, true, R>(matrix, rows, block, tile, results);
-            else product_of_bytes<4, 0, false, R>(matrix, rows, block, tile, results);
-            break;
-        case 41:
-            if (offset) product_of_bytes<4, 1, true, R>(matrix, rows, block, tile, results);
-            else product_of_bytes<4, 1, false, R>(matrix, rows, block, tile, results);
-            break;
-        case 42: product_of_bytes<4, 2, false, R>(matrix, rows, block, tile, results); break;
-        default: product_of_bytes<8, 0, false, R>(matrix, rows, block, tile, results);
-    }
-    return 1;
-}
-
-inline Floats with_bias(const Matrix& matrix, int tile, Floats result) {
-    if (matrix.bias)
-        for (int lane = 0; lane < LANES && tile * LANES + lane < matrix.outputs; lane++)
-            result[lane] += matrix.bias[tile * LANES + lane];
-    return result;
-}
-
-// Hands the products of the first R rows of a block with tiles [first, last) to take(row, tile,
-// sixteen results).
-template <int R, class Take>
-inline void products_of_block(const Matrix& matrix, const Rows& rows, int block, int first,
-                              int last, Take& take) {
-    Floats results[R * (R <= 4 ? 4 : 2)];
-    while (first < last) {
-        const int done = product<R>(matrix, rows, block, first, last - first, results);
-        for (int t = 0; t < done; t++)
-            for (int r = 0; r < R; r++) {
-                const Floats result = with_bias(matrix, first + t, results[t * R + r]);
-                take(block * MOST_ROWS + r, first + t, result);
-            }
-        first += done;
-    }
-}
-
-// Products of rows [0, count) with tiles [first, last).
-template <class Take>
-inline void products_by_vectors(const Matrix& matrix, const Rows& rows, int count, int first,
-                                int last, Take take) {
-    // few tiles stay cached while many rows pass by
-    const int stretch = count > MOST_ROWS ? 4 : last - first;
-    for (int tile = first; tile < last; tile += stretch) {
-        int end = std::min(last, tile + stretch);
-        for (int block = 0; block * MOST_ROWS < count; block++) {
-            switch (std::min(MOST_ROWS, count - block * MOST_ROWS)) {
-                case 1: products_of_block<1>(matrix, rows, block, tile, end, take); break;
-                case 2: products_of_block<2>(matrix, rows, block, tile, end, take); break;
-                case 3: products_of_block<3>(matrix, rows, block, tile, end, take); break;
-                case 4: products_of_block<4>(matrix, rows, block, tile, end, take); break;
-                case 5: products_of_block<5>(matrix, rows, block, tile, end, take); break;
-                case 6: products_of_block<6>(matrix, rows, block, tile, end, take); break;
-                case 7: products_of_block<7>(matrix, rows, block, tile, end, take); break;
-                default: products_of_block<8>(matrix, rows, block, tile, end, take);
-            }
-        }
-    }
-}
+// The weights of an output in the order of its inputs (packing.cpp).
+void read_output(const Matrix& matrix, int output, float* weights);
 
 }  // namespace draftwood

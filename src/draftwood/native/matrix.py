@@ -42,6 +42,13 @@ def formats() -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
+def kept_as(format: str, products: str) -> str:
+    """The format that a file's matrix of this one is kept in: its own, but for bfloat16 in products
+    of float32, whose rows must not be rounded as products with bfloat16 round them.
+    """
+    return "F32" if (format, products) == ("BF16", "float32") else format
+
+
 def block_formats() -> list[str]:
     """The formats of blocks of codes: all but floats."""
     offered = library()
@@ -172,7 +179,7 @@ class Matrix:
         """Lay weights out.
 
         Args:
-            weights: floats, or a file's blocks, which stay what they are.
+            weights: floats, or a file's blocks, whose numbers stay what they are.
             bias: [outputs].
             products: ``int8`` rounds rows to 8 bits, and floats likewise unless they lie on 16 even
                 steps; ``int4`` puts floats on 16 even steps; else the type of both.
@@ -197,7 +204,8 @@ class Matrix:
     ) -> "tuple[Matrix, list[tuple[Matrix, Blocks]]]":
         """The matrix of a file's blocks, and what ``fill`` has yet to do for it."""
         if blocks.format not in block_formats():
-            floats = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[blocks.format]
+            kept = kept_as(blocks.format, products)
+            floats = next(name for name, format in FROM_FLOATS.items() if format == kept)
             return cls.pack(blocks.floats(), bias, floats), []
         encoding = FLOATS if products == "float32" else BYTES
         factor = library().draftwood_block_factor(formats()[blocks.format])

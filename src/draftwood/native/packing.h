@@ -137,29 +137,4 @@ inline void pack_tile(const float* weights, Matrix& matrix, int tile) {
     }
 }
 
-// The weights of an output in the order of its inputs.
-inline void read_output(const Matrix& matrix, int output, float* weights) {
-    const int tile = output / LANES, lane = output % LANES;
-    const size_t width = (size_t)groups(matrix) * GROUP;
-    if (is_quantised(matrix.format)) {
-        TileReader reader(matrix, tile);
-        for (int group = 0; group < groups(matrix); group++) {
-            Floats floats[GROUP];
-            reader.next(floats);
-            for (int i = 0; i < GROUP && group * GROUP + i < matrix.inputs; i++)
-                weights[group * GROUP + i] = floats[i][lane];
-        }
-        return;
-    }
-    for (int input = 0; input < matrix.inputs; input++) {
-        const size_t place = ((size_t)tile * width + input) * LANES + lane;
-        if (matrix.format == FLOAT32) weights[input] = ((const float*)matrix.weights)[place];
-        else if (matrix.format == FLOAT16)
-            weights[input] = (float)((const float16*)matrix.weights)[place];
-        else
-            weights[input] = to_float(
-                ((const bfloat16*)matrix.weights)[place_of_pair(matrix, tile, input, lane)]);
-    }
-}
-
 }  // namespace draftwood

@@ -5,10 +5,12 @@ that the CPU can run. Only the standard library is imported, as wheels are built
 is installed.
 """
 
+import hashlib
 import os
 import platform
 import re
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,25 @@ class CPULevel:
     def path(self) -> Path:
         """Where the library lies once draftwood is installed from a wheel."""
         return FOLDER / f"{self.name}.so"
+
+    def is_intact(self) -> bool:
+        """Whether the library has the SHA-256 that lies beside it."""
+        try:
+            said = digest_path(self.path).read_text(encoding="utf-8")
+            return hashlib.sha256(self.path.read_bytes()).hexdigest() == said.strip()
+        except (OSError, ValueError):
+            return False
+
+
+def digest_path(library: Path) -> Path:
+    """Where the SHA-256 of a prebuilt library is kept."""
+    return library.with_suffix(".sha256")
+
+
+def write_digest(library: Path) -> None:
+    """Keep the SHA-256 of a prebuilt library beside it."""
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()
+    digest_path(library).write_text(digest + "\n", encoding="utf-8")
 
 
 def _levels(*steps: tuple[str, str, str, str]) -> tuple[CPULevel, ...]:
@@ -78,20 +99,25 @@ LEVELS: dict[str, tuple[CPULevel, ...]] = {
 
 
 def best() -> CPULevel | None:
-    """The best level that this CPU can run and the package holds; None where there is none."""
+    """The best level that this CPU can run and the package holds; None where there is none.
+
+    Damaged ones are passed over with a warning.
+    """
     if sys.platform != "linux":
         return None
     offered = set(processor().partition(":")[2].split())
-    found = [
-        level
-        for level in LEVELS.get(platform.machine(), ())
-        if level.needs <= offered and level.path.is_file()
-    ]
-    return found[-1] if found else None
+    for level in reversed(LEVELS.get(platform.machine(), ())):
+        if level.needs <= offered and level.path.is_file():
+            if level.is_intact():
+                return level
+            warnings.warn(f"{level.path} is damaged; install draftwood again", stacklevel=2)
+    return None
 
 
 def build(folder: Path) -> list[Path]:
     """Compile the library for all levels of this kind of machine; returns the files.
+
+    The SHA-256 of each lies beside it.
 
     ``$DRAFTWOOD_PREBUILT`` may name some of them instead, with commas between. Levels that the
     compiler does not know are left out, but for the first.
@@ -117,6 +143,7 @@ def build(folder: Path) -> list[Path]:
                 raise
             print(f"left out {level.name}: the compiler does not know it", file=sys.stderr)
             continue
+        write_digest(folder / level.path.name)
         made.append(folder / level.path.name)
     return made
 

@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "job.h"
+
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -31,41 +33,6 @@ inline int& own_place() {
     static thread_local int place = 0;
     return place;
 }
-
-class Job {
-public:
-    virtual int phases() const = 0;
-    virtual int tasks(int phase) const = 0;
-    // gives the same whoever does it, in whatever order
-    virtual void perform(int phase, int task) = 0;
-
-protected:
-    ~Job() = default;
-};
-
-// act(i) for every i below count.
-template <class Act>
-class Loop final : public Job {
-public:
-    Loop(int64_t count, int threads, Act& act)
-        : count(count),
-          pieces(threads == 1 ? 1 : (int)std::min<int64_t>(count, PIECES_PER_THREAD * threads)),
-          act(act) {}
-
-    int phases() const override { return 1; }
-    int tasks(int) const override { return pieces; }
-
-    void perform(int, int piece) override {
-        for (int64_t i = count * piece / pieces; i < count * (piece + 1) / pieces; i++) act(i);
-    }
-
-private:
-    static constexpr int PIECES_PER_THREAD = 8;
-
-    const int64_t count;
-    const int pieces;
-    Act& act;
-};
 
 // Where one thread sleeps until another wakes it.
 class Bed {
@@ -110,14 +77,19 @@ private:
 #endif
 };
 
+// Does a job with the calling thread.
+inline void do_alone(Job& wanted) {
+    for (int phase = 0; phase < wanted.phases(); phase++)
+        for (int task = 0, count = wanted.tasks(phase); task < count; task++)
+            wanted.perform(phase, task);
+}
+
 class Team {
 public:
     // Do a job with so many threads, this one included. One job at a time.
     void run(Job& wanted, int threads) {
         if (threads > 1 && (threads = hire(threads)) > 1) return share(wanted, threads);
-        for (int phase = 0; phase < wanted.phases(); phase++)
-            for (int task = 0, count = wanted.tasks(phase); task < count; task++)
-                wanted.perform(phase, task);
+        do_alone(wanted);
     }
 
 private:

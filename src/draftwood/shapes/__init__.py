@@ -1,14 +1,31 @@
 """Which draft tokens deserve a place in the tree: one file per published method."""
 
-from draftwood.interfaces.shape import Expand, Shape
-from draftwood.shapes.best_first import BestFirst
-from draftwood.shapes.independent import Independent
-from draftwood.shapes.merged_graph import MergedGraph
-from draftwood.shapes.paths import Paths
-from draftwood.shapes.sequoia import Sequoia
-from draftwood.shapes.stochastic_beam import StochasticBeam
-from draftwood.shapes.until import Until
-from draftwood.shapes.widths import Widths
+from typing import TYPE_CHECKING
+
+from draftwood.lazy import importer
+
+if TYPE_CHECKING:
+    from draftwood.interfaces.shape import Expand, Shape
+    from draftwood.shapes.best_first import BestFirst
+    from draftwood.shapes.independent import Independent
+    from draftwood.shapes.merged_graph import MergedGraph
+    from draftwood.shapes.paths import Paths
+    from draftwood.shapes.sequoia import Sequoia
+    from draftwood.shapes.stochastic_beam import StochasticBeam
+    from draftwood.shapes.until import Until
+    from draftwood.shapes.widths import Widths
+
+_HOMES = {
+    "draftwood.interfaces.shape": ("Expand", "Shape"),
+    "draftwood.shapes.best_first": ("BestFirst",),
+    "draftwood.shapes.independent": ("Independent",),
+    "draftwood.shapes.merged_graph": ("MergedGraph",),
+    "draftwood.shapes.paths": ("Paths",),
+    "draftwood.shapes.sequoia": ("Sequoia",),
+    "draftwood.shapes.stochastic_beam": ("StochasticBeam",),
+    "draftwood.shapes.until": ("Until",),
+    "draftwood.shapes.widths": ("Widths",),
+}
 
 __all__ = [
     "BestFirst",
@@ -22,3 +39,5 @@ __all__ = [
     "Until",
     "Widths",
 ]
+
+__getattr__ = importer(__name__, _HOMES)

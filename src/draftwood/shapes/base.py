@@ -10,15 +10,47 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.interfaces.shape import Expand
-from draftwood.tree import DraftTree, Draw
+from draftwood.interfaces.shape import Expand, Shape
+from draftwood.rng import Rng
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 Pick = Callable[
     [int, Float[Tensor, "leaves vocab"]], tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]]
 ]
+
+
+class SoundRows:
+    """Rows to draw from, in which those that are no numbers say of all tokens the same.
+
+    A tree may not end where a drawn token led to such a row, or the text's distribution would
+    change. So its children are drawn from another row, which the tree states as any other.
+
+    Attributes:
+        is_broken: whether there was one; on the device of the rows, where asking would wait.
+    """
+
+    def __init__(self) -> None:
+        self.is_broken: bool | Bool[Tensor, ""] = False
+
+    def __call__(self, probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+        """Distributions as samplers give them, where a row holds no NaN or nothing else."""
+        odd = probs[:, :1].isnan()
+        if probs.device.type == "cpu" and not odd.any():
+            return probs
+        self.is_broken = odd.any() | self.is_broken
+        return probs.masked_fill(odd, 1.0 / probs.shape[-1])
+
+
+def grow_sound(
+    shape: Shape, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED
+) -> DraftTree:
+    """The tree of a shape, whatever numbers ``expand`` gives; see ``SoundRows``."""
+    sound = SoundRows()
+    tree = shape.grow(root, lambda tree, first: sound(expand(tree, first)), rng, room)
+    return tree if sound.is_broken is False else replace(tree, is_broken=sound.is_broken)
 
 
 def grow_by_levels(

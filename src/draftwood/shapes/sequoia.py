@@ -1,9 +1,7 @@
 """The tree that yields most, given how often each rank is accepted and what nodes cost."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 from typing import ClassVar
 
 import torch
@@ -12,6 +10,7 @@ from torch import Tensor
 from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import Level, grow_by_levels, levels_of
+from draftwood.shapes.best_tree import plan
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
@@ -95,71 +94,3 @@ class Sequoia:
             return drawn[parents, [r for _, r in places]], parents
 
         return grow_by_levels(root, expand, min(len(self.levels), room), pick, "distinct", None)
-
-
-def plan(
-    acceptance: Sequence[float],
-    budget: int,
-    depth: int,
-    draft_cost: float = 0.0,
-    target_cost: Sequence[float] = (),
-) -> list[tuple[int, ...]]:
-    """Rank paths of the tree with the most expected tokens, per cost where costs are given."""
-    table = _Table(acceptance, budget + 1, depth)
-    sizes = [(nodes, levels) for nodes in range(2, budget + 2) for levels in range(1, depth + 1)]
-    costed = bool(target_cost) or draft_cost > 0
-
-    def worth(size: tuple[int, int]) -> float:
-        nodes, levels = size
-        cost = (
-            levels * draft_cost + (target_cost[nodes - 1] if target_cost else 0.0)
-            if costed
-            else 1.0
-        )
-        return table.best(nodes, levels)[0] / cost
-
-    return table.paths(*max(sizes, key=worth), ())
-
-
-class _Table:
-    """Best subtrees by number of nodes, levels below the top, and exact children of the top.
-
-    The number of nodes includes the top. A subtree with b children is one with b - 1 children and
-    fewer nodes, plus a last child that takes the others.
-    """
-
-    def __init__(self, acceptance: Sequence[float], nodes: int, depth: int) -> None:
-        self.ranks = len(acceptance)
-        # (expected emitted tokens, nodes of the last child's subtree) at [levels][nodes][children]
-        self.cells = [
-            [[(-inf, 0)] * (self.ranks + 1) for _ in range(nodes + 1)] for _ in range(depth + 1)
-        ]
-        for levels in range(depth + 1):
-            self.cells[levels][1][0] = (1.0, 0)
-            for count in range(2, nodes + 1) if levels else ():
-                for children in range(1, min(self.ranks, count - 1) + 1):
-                    self.cells[levels][count][children] = max(
-                        (
-                            self.cells[levels][count - last][children - 1][0]
-                            + acceptance[children - 1] * self.best(last, levels - 1)[0],
-                            last,
-                        )
-                        for last in range(1, count - children + 1)
-                    )
-
-    def best(self, nodes: int, levels: int) -> tuple[float, int]:
-        """Most expected tokens and the number of children that give them.
-
-        Minus infinity for too flat a tree.
-        """
-        values = self.cells[levels][nodes]
-        children = max(range(self.ranks + 1), key=lambda count: values[count][0])
-        return values[children][0], children
-
-    def paths(self, nodes: int, levels: int, above: tuple[int, ...]) -> list[tuple[int, ...]]:
-        found: list[tuple[int, ...]] = []
-        for rank in range(self.best(nodes, levels)[1] - 1, -1, -1):
-            last = self.cells[levels][nodes][rank + 1][1]
-            found += [above + (rank,), *self.paths(last, levels - 1, above + (rank,))]
-            nodes -= last
-        return found

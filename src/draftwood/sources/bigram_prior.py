@@ -85,7 +85,7 @@ class BigramPrior:
 
         Args:
             model: whose prior.
-            before: the tokens before each, at least one.
+            before: the tokens before each, at least one; of more than fit the context the newest.
             known: only for the first so many tokens; vocabularies made by merging are in order of
                 frequency.
             ranks: successors of each token.
@@ -96,6 +96,11 @@ class BigramPrior:
             min(known or model.vocab_size, model.vocab_size),
             min(ranks, model.vocab_size),
         )
+        limit = model.context_length
+        if limit is not None:  # the tree takes two places of its own: root and token
+            before = list(before)[-(limit - 1) :] if limit > 1 else ()
+        if not before:  # what follows a token is behind the context
+            return cls(torch.empty(0, ranks, dtype=torch.long), torch.empty(0, ranks))
         session = model.start()
         try:
             tokens, probs = _successors(session, before, known, ranks, seconds)

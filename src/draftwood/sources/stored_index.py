@@ -15,6 +15,8 @@ from safetensors.numpy import save_file
 
 from draftwood.sources.token_index import TokenIndex
 from draftwood.storage.atomic import explain_write_errors, write_file
+from draftwood.storage.datastores import require_datastore
+from draftwood.storage.private import private_copy
 from draftwood.storage.safetensors import is_cut_short, read_header
 
 FORMAT, VERSION = "draftwood-datastore", 1
@@ -75,22 +77,20 @@ def write_index(path: Path, stored: StoredIndex) -> None:
 def read_index(path: Path) -> StoredIndex:
     """Open a datastore's file and compare it with its checksum, a second per gigabyte.
 
+    What is mapped is a copy, which the disk shares where it can: a file that is cut short while it
+    is mapped ends the process.
+
     Raises:
         FileNotFoundError: where there is none.
         ValueError: for a file that is none, of another version, cut short or changed.
     """
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; name a datastore's file")
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no datastore {path}; make it with 'draftwood datastore build', or name"
-            " another one"
-        )
+    require_datastore(path)
     try:
-        read_header(path)
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        with private_copy(path) as copy:
+            read_header(copy)
+            with safe_open(copy, "pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError):
         if is_datastore(path):
             what = "cut short" if is_cut_short(path) else "changed since it was built"

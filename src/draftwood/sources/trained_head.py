@@ -197,6 +197,8 @@ class _HeadSession:
             found = self.session.level([state.parent.row], [state.token])
             state.row, self.rows = self.rows, self.rows + 1
         self._count(state.depth > 0, time.perf_counter() - since)
+        if math.isnan(found.log_probs[0][0]):  # of a broken head, or of broken states
+            return []
         probs = {
             token: self.inside * math.exp(log_prob)
             for token, log_prob in zip(found.tokens[0], found.log_probs[0], strict=True)

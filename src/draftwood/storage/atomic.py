@@ -40,18 +40,23 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def publish(destination: Path, source: str, build: Callable[[Path], Facts | None]) -> Path:
+def publish(
+    destination: Path,
+    source: str,
+    build: Callable[[Path], Facts | None],
+    is_whole: Callable[[Path], bool] = Path.is_dir,
+) -> Path:
     """Make the folder `destination`, whole or not at all.
 
     `build` fills an empty folder, which is then renamed in one step. `source` is what the manifest
     says about the origin; what `build` returns it says of the weights. Only one process builds a
-    destination at a time; the others wait and take what the first one made. Raises OSError when the
-    disk cannot take the folder.
+    destination at a time; the others wait and take what the first one made. One that is there and
+    not `is_whole` is replaced. Raises OSError when the disk cannot take the folder.
     """
     with explain_write_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with _locked(destination):
-            if destination.is_dir():
+            if is_whole(destination):
                 return destination
             _remove_leftovers(destination)
             partial = _partial(destination)
@@ -59,6 +64,8 @@ def publish(destination: Path, source: str, build: Callable[[Path], Facts | None
             try:
                 facts = build(partial)
                 write_manifest(partial, source, facts or {})
+                if destination.is_dir():
+                    shutil.rmtree(destination)
                 os.replace(partial, destination)
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -209,6 +216,15 @@ def write_manifest(folder: Path, source: str, facts: Facts) -> None:
     }
     manifest = {"source": source, **facts, "files": files, "versions": _versions()}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def is_intact(folder: Path, name: str) -> bool:
+    """Whether a file has the SHA-256 that the manifest of its folder says."""
+    try:
+        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        return sha256(folder / name) == files[name]["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _versions() -> dict[str, str]:

@@ -9,30 +9,46 @@ from typing import Any
 
 
 def data_folder(otherwise: str) -> Path:
-    """The folder of data sets: ``$DRAFTWOOD_DATA``, else ``../shared/data`` beside a checkout.
+    """The folder of data sets, which ``$DRAFTWOOD_DATA`` names.
 
     Args:
         otherwise: what else the user may do where there is none.
 
     Raises:
-        FileNotFoundError: where there is none.
+        FileNotFoundError: where it names none.
     """
-    path = _place()
+    named = os.environ.get("DRAFTWOOD_DATA")
+    if not named:
+        raise FileNotFoundError(
+            f"no folder of data sets is named; set $DRAFTWOOD_DATA to one, {otherwise}"
+        )
+    path = Path(named).expanduser()
     if not path.is_dir():
         raise FileNotFoundError(
-            f"there are no data sets at {path}; set DRAFTWOOD_DATA to their folder, {otherwise}"
+            f"there is no folder {named}, which $DRAFTWOOD_DATA names; set it to the folder of data"
+            f" sets, {otherwise}"
         )
     return path
 
 
-def has_data_folder() -> bool:
-    """Whether there is one."""
-    return _place().is_dir()
+def data_file(file: str | Path, otherwise: str) -> Path:
+    """A file of the folder of data sets.
+
+    Raises:
+        FileNotFoundError: where there is no folder, or the file is not in it.
+    """
+    path = data_folder(otherwise) / file
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"the data set {file} is not in $DRAFTWOOD_DATA ({path.parent}); put it there,"
+            f" {otherwise}"
+        )
+    return path
 
 
-def _place() -> Path:
-    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
-    return Path(os.environ.get("DRAFTWOOD_DATA") or beside)
+def names_data_folder() -> bool:
+    """Whether ``$DRAFTWOOD_DATA`` names a folder, be it there or not."""
+    return bool(os.environ.get("DRAFTWOOD_DATA"))
 
 
 def read_text(path: Path) -> str:

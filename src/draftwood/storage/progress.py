@@ -1,11 +1,11 @@
 """What the user sees of long work.
 
-One spinner on a terminal, and nothing of other libraries' own bars.
+One spinner or bar on a terminal, and nothing of other libraries' own bars.
 """
 
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 
 
@@ -24,6 +24,38 @@ def progress(message: str) -> Iterator[None]:
     # a library.
     with Console(file=sys.stderr).status(message):
         yield
+
+
+@contextmanager
+def counted_progress(message: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar with `message` on stderr while the body runs.
+
+    The body tells how many steps are done, and of how many. Nothing is shown when stderr is not a
+    terminal.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, steps: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(message, total=None)
+        yield lambda done, steps: bar.update(task, completed=done, total=steps)
 
 
 @contextmanager

@@ -46,5 +46,15 @@ def _told(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
             raise ValueError("the header is longer than the file")
         header = json.loads(file.read(length))
     header.pop("__metadata__", None)
+    for name, each in header.items():
+        _require_tensor(name, each)
     end = max((each["data_offsets"][1] for each in header.values()), default=0)
     return header, 8 + length + end
+
+
+def _require_tensor(name: str, told: Any) -> None:
+    """Raise ValueError unless a header tells a type, a shape and a place of a tensor."""
+    numbers = [*told["shape"], *told["data_offsets"]]
+    whole = all(isinstance(each, int) and each >= 0 for each in numbers)
+    if not (whole and isinstance(told["dtype"], str) and len(told["data_offsets"]) == 2):
+        raise ValueError(f"its header does not tell what {name} is")

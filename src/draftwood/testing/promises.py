@@ -307,12 +307,3 @@ class Mislabelled(_Around):
 
     def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
         return replace(self.shape.grow(root, expand, rng, room), draw=self.draw)
-
-
-def lossless_names() -> list[str]:
-    """Every method that claims to leave the text alone."""
-    return [
-        recipe.name
-        for recipe in methods.known().values()
-        if recipe.lossless and recipe.name != "plain"
-    ]

@@ -9,6 +9,7 @@ from draftwood.loading.vocabulary import vocabulary_digest
 from draftwood.sources.datastore import Datastore
 from draftwood.sources.stored_index import StoredIndex, StoreFacts, read_index, write_index
 from draftwood.sources.token_index import TokenIndex
+from draftwood.validation import require_kind
 
 PIECE = 1 << 15
 """Characters that are tokenized at once, up to the end of their line."""
@@ -64,8 +65,11 @@ def open_datastore(datastore: str | Path | StoredIndex | None) -> StoredIndex | 
 
     Raises:
         FileNotFoundError: where there is none.
+        TypeError: for what names no file.
         ValueError: for one that is not whole or was changed.
     """
+    wanted = "a datastore's file, or what open_datastore gave"
+    require_kind("datastore", datastore, (str, Path, StoredIndex), wanted)
     if datastore is None or isinstance(datastore, StoredIndex):
         return datastore
     return read_index(Path(datastore))

@@ -34,6 +34,7 @@ from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_index import StoredIndex
 from draftwood.sources.stored_prior import StoredPrior
+from draftwood.text.arguments import require_weights
 from draftwood.text.builder import StopStrings
 from draftwood.text.datastore import datastore_for, open_datastore
 from draftwood.text.prompts import (
@@ -47,7 +48,13 @@ from draftwood.text.prompts import (
     usual_text,
 )
 from draftwood.text.stream import Generation, Stream
-from draftwood.validation import require_flag, require_whole, stop_strings
+from draftwood.validation import (
+    require_flag,
+    require_kind,
+    require_one_grammar,
+    require_whole,
+    stop_strings,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -116,6 +123,7 @@ class LanguageModel(InProcess):
                 while the target runs, and how; texts stay the same.
         """
         texts = open_datastore(datastore)
+        require_kind("draft_model", draft_model, Model, "a model of draftwood")
         chosen = methods.build(
             method,
             self.model,
@@ -260,10 +268,9 @@ class LanguageModel(InProcess):
     def _constraint(
         self, json_schema: Mapping[str, Any] | str | None, grammar: Constraint | str | None
     ) -> Constraint | None:
+        require_one_grammar(json_schema, grammar)
         if json_schema is None:
             return self.grammars.lark(grammar) if isinstance(grammar, str) else grammar
-        if grammar is not None:
-            raise ValueError("a text has a json_schema or a grammar, not both; leave one out")
         return self.grammars.json_schema(json_schema)
 
     @overload
@@ -369,7 +376,7 @@ def load(
             one gets the model, the others serve it and exit when it has ended.
 
     Raises:
-        TypeError: for a curve that is no function.
+        TypeError: for a curve that is no function, and for parts of another type.
         ValueError: for unknown names, unsupported architectures, mismatched vocabularies and a
             drafter or datastore that is not whole or belongs to another model.
     """
@@ -377,8 +384,11 @@ def load(
     given = named(drafter)
     parts = given is not None, datastore is not None, overlap_of(overlap) is not None
     methods.require([method], draft_model is not None, None, *parts)
+    require_weights((model, draft_model), drafter, datastore, dtype, device, cache)
     stored = None if given is None else _opened(given)
     texts = open_datastore(datastore)
+    wanted = "a model's name, a Transformers model or a model of draftwood"
+    require_kind("draft_model", draft_model, (str, nn.Module, Model), wanted)
     plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
     draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):

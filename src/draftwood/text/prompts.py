@@ -140,6 +140,11 @@ def plain_messages(prompt: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         content = message.get("content")
         if isinstance(content, (list, tuple)):
             content = "\n".join(_text_of(part, number) for part in content)
+        elif content is None and not message.get("tool_calls"):
+            raise TypeError(
+                f"message {number} has no content; give it a text, empty where nothing is said,"
+                f" got {message!r:.80}"
+            )
         elif content is not None and not isinstance(content, str):  # a call of a tool has none
             raise TypeError(f"the content of message {number} must be text, got {content!r:.80}")
         require_characters(content or "", f"the content of message {number}")

@@ -1,5 +1,7 @@
 """Tree decoding inside ``generate`` of Transformers, against ``generate`` itself."""
 
+import copy
+import pickle
 import string
 from collections import Counter
 from contextlib import nullcontext
@@ -457,3 +459,18 @@ def test_seeds_reproduce_and_differ() -> None:
     assert torch.equal(texts[0], texts[1])
     assert not torch.equal(texts[0], texts[2])
     assert not torch.equal(texts[0][0], texts[0][1])
+
+
+def test_a_hook_may_be_copied_after_use() -> None:
+    hook = draftwood.custom_generate("lookup")
+    wanted = plain(custom_generate=hook)
+    for copied in (pickle.loads(pickle.dumps(hook)), copy.deepcopy(hook)):
+        assert torch.equal(plain(custom_generate=copied), wanted)
+    assert torch.equal(plain(custom_generate=hook), wanted)
+
+
+def test_auto_may_be_asked_for_without_a_trained_drafter() -> None:
+    hook = draftwood.custom_generate("auto", drafter="none")
+    assert torch.equal(plain(custom_generate=hook), plain())
+    with pytest.raises(ValueError, match="there is no drafter's folder nowhere"):
+        draftwood.custom_generate("auto", drafter="nowhere")

@@ -150,10 +150,12 @@ def serve(load: Callable[[], LoadedPeer]) -> None:
 def _claim_stdout() -> TextIO:
     """The real stdout, for the protocol alone.
 
-    Whatever libraries print there goes to stderr from now on.
+    Whatever libraries print there goes to stderr from now on, line by line: an adapter is killed,
+    so what it still held would be lost.
     """
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     return channel
 
 

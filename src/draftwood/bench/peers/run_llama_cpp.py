@@ -1,6 +1,8 @@
-"""Adapter for llama.cpp's server, one per mode; speculation is one of its n-gram methods.
+"""Adapter for llama.cpp's server; speculation is one of its n-gram methods.
 
-Needs nothing but Python.
+Its n-gram tables outlive requests: a prompt that is asked again, in another round for instance,
+would find its whole answer there. So each request that speculates gets a server that has seen
+nothing. Needs nothing but Python.
 """
 
 import argparse
@@ -11,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-from functools import cache
 from pathlib import Path
 
 from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
@@ -75,11 +76,28 @@ class Server:
             return False
 
 
+class Servers:
+    """One server at a time that holds what the next request may know.
+
+    Starting takes no part in the times, which are those that a server tells of a request.
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self._mode, self._server = "", None
+
+    def use(self, mode: str) -> Server:
+        """The server of plain decoding, which remembers nothing, or a new one that speculates."""
+        if self._server is None or self._mode != mode or mode == "speculation":
+            if self._server is not None:
+                self._server.stop()
+            options = self.arguments.speculation.split() if mode == "speculation" else []
+            self._mode, self._server = mode, Server(self.arguments, options)
+        return self._server
+
+
 def load(arguments: argparse.Namespace) -> LoadedPeer:
-    # the method of speculation is fixed when a server starts, which its first request waits for
-    @cache
-    def server(mode: str) -> Server:
-        return Server(arguments, arguments.speculation.split() if mode == "speculation" else [])
+    servers = Servers(arguments)
 
     def answer(request: PeerRequest) -> Reply:
         body = {
@@ -93,7 +111,7 @@ def load(arguments: argparse.Namespace) -> LoadedPeer:
             "return_tokens": True,
             "cache_prompt": False,
         }
-        status, result = server(request.mode).ask("POST", "/completion", body)
+        status, result = servers.use(request.mode).ask("POST", "/completion", body)
         if status != 200:
             raise RuntimeError(f"llama-server answered {status}: {result}")
         times = result["timings"]

@@ -1,6 +1,5 @@
 """What is asked: draftwood's own prompts, data sets where present, and any JSONL file."""
 
-import gzip
 import json
 import random
 from collections import Counter
@@ -10,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from draftwood.storage.data_sets import data_folder, read_lines, read_rows
+from draftwood.storage.data_sets import data_file, read_lines, read_rows, read_text
 
 Message = dict[str, str]
 BUILT_IN = "built-in"
@@ -94,9 +93,7 @@ def load_prompts(
         )
     elif source in DATA_SETS:
         known = DATA_SETS[source]
-        found = PromptSet(
-            source, tuple(known.read(data_folder(OTHERWISE) / known.file)), known.note
-        )
+        found = PromptSet(source, tuple(known.read(data_file(known.file, OTHERWISE))), known.note)
     else:
         found = PromptSet(source, tuple(_from_file(Path(source))))
     return _chosen(found, per_category, categories, limit)
@@ -110,8 +107,9 @@ def load_text(source: str) -> str:
         ValueError: for a file that is no text.
     """
     if source == WIKITEXT:
-        packed = data_folder("or name a file of text with --text") / "wikitext2_raw"
-        return gzip.decompress((packed / "wiki.test.raw.gz").read_bytes()).decode()
+        return read_text(
+            data_file("wikitext2_raw/wiki.test.raw.gz", "or name a file of text with --text")
+        )
     path = Path(source)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; --text takes a file or {WIKITEXT}")

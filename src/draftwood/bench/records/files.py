@@ -8,10 +8,11 @@ import errno
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,8 @@ class RunInfo:
         datastore: file of texts that methods copied from; None without one.
         peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key``
             and a ``reason`` each.
-        resumed: later starts: ``command``, ``commit``, ``started``.
+        resumed: later starts: ``command``, ``commit``, ``started``, and ``records``: how many were
+            there before; without it they cannot be told from those of the start before.
     """
 
     protocol: str
@@ -170,6 +172,19 @@ class RunInfo:
         ]
 
     @property
+    def clean_starts(self) -> list[tuple[range, list[str]]]:
+        """Lines of records whose commits hold what was measured, and these commits."""
+        starts = [{"commit": self.commit, "records": 0}, *self.resumed]
+        begins = [place for place, start in enumerate(starts) if "records" in start]
+        found = []
+        for begin, end in zip(begins, [*begins[1:], None], strict=True):
+            commits = [start.get("commit") for start in starts[begin:end]]
+            last = starts[end]["records"] if end else sys.maxsize
+            if all(map(is_clean, commits)):
+                found.append((range(starts[begin]["records"], last), commits))
+        return found
+
+    @property
     def given_up(self) -> set[Key]:
         """What peers are not asked again.
 
@@ -179,6 +194,11 @@ class RunInfo:
             tuple(each["key"]) for known in self.peers.values() for each in known.get("failed", [])
         )
         return {key for key, times in failed.items() if times >= TRIES}
+
+
+def is_clean(commit: str | None) -> bool:
+    """Tell whether a commit is known, and no file differed from it."""
+    return commit is not None and not commit.endswith("-dirty")
 
 
 def read_run(folder: Path) -> RunInfo:
@@ -226,6 +246,22 @@ def read_records(folder: Path) -> list[Record]:
     return list({record.key: record for record, _ in _read(folder / RECORDS)}.values())
 
 
+def read_clean(folder: Path) -> tuple[RunInfo, list[Record]]:
+    """A run as far as its commits hold what was measured: these starts and their records.
+
+    Raises as ``read_run`` and ``read_records`` do.
+    """
+    run = read_run(folder)
+    starts = run.clean_starts
+    found = {
+        record.key: (record, any(place in lines for lines, _ in starts))
+        for place, (record, _) in enumerate(_read(folder / RECORDS))
+    }
+    first, *later = [commit for _, commits in starts for commit in commits] or [None]
+    run = replace(run, commit=first, resumed=[{"commit": each} for each in later])
+    return run, [record for record, clean in found.values() if clean]
+
+
 def _read(path: Path) -> Iterator[tuple[Record, int]]:
     """Records and where their lines end."""
     known = {each.name for each in fields(Record)}
@@ -266,6 +302,7 @@ class Writer:
     def __init__(self, folder: Path) -> None:
         self.path = folder / RECORDS
         found = list(_read(self.path))
+        self.lines = len(found)
         self.records = [record for record, _ in found]
         self.done = {record.key for record in self.records}
         end = found[-1][1] if found else 0

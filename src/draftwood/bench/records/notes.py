@@ -6,7 +6,7 @@ from draftwood.bench.plan.measurements import MEASUREMENTS
 from draftwood.bench.plan.protocols import measurement
 from draftwood.bench.records.files import TRIES, Record, RunInfo
 from draftwood.bench.records.significance import SIGNIFICANCE
-from draftwood.bench.records.statistics import Summary, summaries
+from draftwood.bench.records.statistics import FEWEST_PASSES, Summary, summaries
 
 
 def notes(records: Sequence[Record], run: RunInfo) -> list[str]:
@@ -21,8 +21,27 @@ def notes(records: Sequence[Record], run: RunInfo) -> list[str]:
         *_of_the_run(records, run),
         *_of_files(run),
         *(note for each in own for note in _of_texts(each, run)),
+        *_of_few_passes(records, own),
         *_of_peers(records, run),
     ]
+
+
+HIDDEN = "-"
+"""Stands in the place of a figure that would come from too few passes."""
+
+
+def _of_few_passes(records: Sequence[Record], own: Sequence[Summary]) -> Iterator[str]:
+    passes: dict[tuple[str, float, str], int] = {}
+    for record in records:
+        if runs := record.stats.get("target_runs"):
+            key = (record.cell, record.temperature, record.category)
+            passes[key] = passes.get(key, 0) + runs
+    counts = [*passes.values(), *(each.bounded_passes for each in own if each.bound is not None)]
+    if any(count < FEWEST_PASSES for count in counts):
+        yield (
+            f"{HIDDEN} stands where fewer than {FEWEST_PASSES} forward passes of the target would"
+            " tell a share or a mean; more prompts or tokens fill it"
+        )
 
 
 def _of_the_run(records: Sequence[Record], run: RunInfo) -> Iterator[str]:

@@ -17,6 +17,8 @@ from draftwood.bench.records.machine import roofline, weight_bytes
 from draftwood.bench.records.significance import STRICT
 
 DRAWS = 2000
+FEWEST_PASSES = 20
+"""Tables and pages tell no share or mean of fewer forward passes; records and JSON keep them."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,10 @@ class Summary:
         speed_up_end_to_end: of whole requests.
         total_speed_up: all tokens over all seconds, as someone who waits for every answer sees it.
         mbsu: memory-bound speed-up, see ``mbsu``.
+        passes: of the target behind ``block_efficiency``, the prompts' left out.
         acceptance: share of passes that accepted a draft token, where the bound is known.
         bound: alpha*, the greatest share possible.
+        bounded_passes: behind both.
         roofline: tokens per second over the rate at which memory can give the weights.
         quality: mean score by name.
         same: texts that are plain decoding's: greedy ones, and drawn ones of methods that match,
@@ -87,8 +91,10 @@ class Summary:
     speed_up_end_to_end: Estimate | None
     total_speed_up: Estimate | None
     mbsu: float | None
+    passes: int
     acceptance: float | None
     bound: float | None
+    bounded_passes: int
     roofline: float | None
     quality: dict[str, float]
     same: int | None
@@ -154,8 +160,10 @@ def summary(
         mbsu=None
         if efficiency is None
         else mbsu(efficiency.value, first.draft_steps, run.draft_ratio),
+        passes=sum(r.stats.get("target_runs") or 0 for r in group),
         acceptance=_weighed(bounded, "root_acceptance", runs),
         bound=_weighed(bounded, "root_acceptance_bound", runs),
+        bounded_passes=runs,
         roofline=roofline(speed, run.bandwidth, weight_bytes(first, run)),
         quality=mean_quality(group),
         same=sum(same for _, same in compared) if compared else None,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from draftwood.bench.records.files import Record
 from draftwood.bench.records.statistics import (
+    FEWEST_PASSES,
     Estimate,
     RatioTerms,
     Summary,
@@ -123,7 +124,10 @@ def _costs(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> l
     gains = {
         name_of(each): (each.guesses_per_run + 1, each.block_efficiency)
         for each in cells
-        if each.method != "plain" and each.guesses_per_run is not None and each.block_efficiency
+        if each.method != "plain"
+        and each.guesses_per_run is not None
+        and each.block_efficiency
+        and each.passes >= FEWEST_PASSES
     }
     shown = min(range(len(nodes)), key=lambda place: abs(nodes[place] - 16))
     title = f"A run over {nodes[shown]} nodes costs {ratios[shown]:.2f} times a run over one"
@@ -150,10 +154,11 @@ def _depths(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
             (len(record.stats.get("accepted_by_depth") or ()) for record in group), default=0
         )
         for depth in range(min(deepest, DEEPEST)):
-            if share := estimate(group, accepted(depth)):
+            if each.passes >= FEWEST_PASSES and (share := estimate(group, accepted(depth))):
                 lines.setdefault(name_of(each), []).append((depth + 1, share))
     if not lines:
         return []
+    passes = sorted(each.passes for each in cells if name_of(each) in lines)
     name = max(lines, key=lambda each: lines[each][0][1].value)
     far = lines[name][min(3, len(lines[name]) - 1)]
     title = f"{name} keeps a draft token in {lines[name][0][1].value:.0%} of passes"
@@ -165,8 +170,8 @@ def _depths(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
         Finding(
             title,
             drawing,
-            "Share of the target's passes that accepted at least so many draft tokens in a row."
-            f" {BARS}",
+            f"Share of the target's passes, {_span(passes)} of each method, that accepted at least"
+            f" so many draft tokens in a row. {BARS}",
         )
     ]
 

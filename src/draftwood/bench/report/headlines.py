@@ -1,8 +1,9 @@
 """The figures that come first, as sentences.
 
-Decoding alone and end to end, beside peers, and what 8 bits cost.
+Whole requests and decoding alone, beside peers, and what 8 bits cost.
 """
 
+from draftwood.bench.plan.protocols import listed
 from draftwood.bench.records.figures import figures
 from draftwood.bench.records.statistics import Summary, summaries
 from draftwood.bench.report.reading import MeasuredRun
@@ -12,7 +13,7 @@ from draftwood.bench.report.tables import temperatures
 def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
     """What a method gains over plain decoding at each temperature.
 
-    Told for decoding alone and end to end.
+    Told for whole requests, then for decoding alone.
     """
     run = measured.run
     sentences = []
@@ -31,16 +32,43 @@ def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
             else ""
         )
         sentences.append(
-            f"**{where}:** `{method}` decodes {each.speed_up} times as fast as plain decoding;"
-            f" whole requests, prompt included, run {each.speed_up_end_to_end} times as fast{same}."
+            f"**{where}:** `{method}` answers whole requests, prompt included,"
+            f" {each.speed_up_end_to_end} times as fast as plain decoding; decoding alone is"
+            f" {each.speed_up} times as fast{same}."
         )
+    return sentences
+
+
+def method_sentences(measured: MeasuredRun) -> list[str]:
+    """Which methods of a run gain over whole requests, and that tokens per run are not speed."""
+    sentences = []
+    for temperature in temperatures(measured.records):
+        found = [each for each in _summaries(measured, temperature) if each.speed_up_end_to_end]
+        gains = {each.method: each.speed_up_end_to_end for each in found}
+        groups = {
+            "faster than plain decoding": [n for n, gain in gains.items() if gain and gain.low > 1],
+            "slower": [n for n, gain in gains.items() if gain and gain.high < 1],
+        }
+        groups["level"] = [n for n in gains if not any(n in group for group in groups.values())]
+        told = [
+            f"{word} {listed([f'`{name}` ({gains[name]})' for name in names])}"
+            for word, names in groups.items()
+            if names
+        ]
+        sentences.append(f"**Whole requests, {_sampled(temperature)}:** {'; '.join(told)}.")
+        if known := [(each, each.block_efficiency) for each in found if each.block_efficiency]:
+            most, tokens = max(known, key=lambda pair: pair[1].value)
+            sentences.append(
+                f"**Most tokens per run, {_sampled(temperature)}:** `{most.method}`, {tokens}, at"
+                f" {gains[most.method]} times the speed of plain decoding."
+            )
     return sentences
 
 
 def peer_sentence(measured: MeasuredRun, method: str) -> str:
     """How much faster a method is than the fastest peer, by tokens per second.
 
-    Told for decoding alone and end to end.
+    Told for whole requests, then for decoding alone.
 
     Raises:
         ValueError: where no peer was measured.
@@ -61,12 +89,12 @@ def peer_sentence(measured: MeasuredRun, method: str) -> str:
         (own.end_to_end, whole.end_to_end or 0.0),
     )
     (decoding, best), (ended, best_whole) = rates
-    also = "" if whole is alone else f" ({_peer(whole)})"
+    also = "" if whole is alone else f", {_peer(alone)}"
     return (
-        f"**Beside other systems, greedy:** decoding alone, `{method}` writes {decoding / best:.1f}"
-        f" times the tokens per second of the fastest peer, {_peer(alone)} ({decoding:.0f} against"
-        f" {best:.0f}); end to end {ended / best_whole:.1f} times ({ended:.0f} against"
-        f" {best_whole:.0f}){also}."
+        f"**Beside other systems, greedy:** over whole requests `{method}` writes"
+        f" {ended / best_whole:.1f} times the tokens per second of the fastest peer,"
+        f" {_peer(whole)} ({ended:.0f} against {best_whole:.0f}); decoding alone"
+        f" {decoding / best:.1f} times ({decoding:.0f} against {best:.0f}{also})."
     )
 
 

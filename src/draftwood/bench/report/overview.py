@@ -6,15 +6,23 @@ from draftwood.bench.records.files import Record, RunInfo
 from draftwood.bench.records.statistics import Summary, summaries
 from draftwood.bench.report.best_shapes import best_shape
 from draftwood.bench.report.figure_tables import FIGURE_TABLES
-from draftwood.bench.report.table import Table, marked, number
-from draftwood.bench.report.tables import identity, load_table, name_of, speed_up
+from draftwood.bench.report.table import Table, marked, number, of_passes
+from draftwood.bench.report.tables import (
+    ACCEPTED,
+    accepted_at_the_root,
+    identity,
+    load_table,
+    name_of,
+    speed_up,
+)
 
 SPEC_BENCH = "Spec-Bench stands here as its even half: the questions with even numbers."
 HEAD = (
-    *("method", "tokens per run [95 %]", "tokens/s", "speed-up over plain, decoding alone [95 %]"),
+    *("method", "prompts", "tokens per run [95 %]", "tokens/s"),
+    "speed-up over plain, decoding alone [95 %]",
     *("tokens/s, end to end", "speed-up, end to end [95 %]"),
 )
-LAST = ("of the roofline", "accepted at the root / alpha*")
+LAST = ("of the roofline", ACCEPTED)
 
 
 def facts(run: RunInfo, records: Sequence[Record]) -> dict[str, str]:
@@ -110,17 +118,18 @@ def is_refused(each: Summary) -> bool:
 
 
 def _row(each: Summary, temperature: float) -> tuple[str, ...]:
-    bound = "" if each.bound is None else f"{number(each.acceptance)} / {each.bound:.2f}"
+    efficiency = "" if each.block_efficiency is None else str(each.block_efficiency)
     return (
         name_of(each),
-        "" if each.block_efficiency is None else str(each.block_efficiency),
+        str(each.prompts),
+        of_passes(efficiency, each.passes),
         number(each.tokens_per_second, 1),
         refusal(each) if is_refused(each) else speed_up(each, each.speed_up),
         number(each.end_to_end, 1),
         "" if is_refused(each) else speed_up(each, each.speed_up_end_to_end),
         identity(each),
         "" if each.roofline is None else f"{each.roofline:.0%}",
-        bound,
+        accepted_at_the_root(each),
     )
 
 

@@ -19,15 +19,16 @@ from draftwood.bench.report.tables import name_of, over_plain, tables, temperatu
 
 WORDS = 40  # characters from which a cell is read as text
 COLUMNS = (
-    "Tokens per run: block efficiency, tokens emitted per forward pass of the target, the prompt's"
-    " left out. Speed-up: tokens per second over plain decoding's on the same prompt, median over"
-    " prompts; decoding alone counts from the first token on, end to end counts whole requests with"
-    " their prompts. None is told where a text differs. Brackets are 95 % intervals from prompts"
-    " drawn again. Same text: answers equal to plain decoding's, token by token: greedy ones, and"
-    " for the same seed drawn ones of methods that match; of others p tells whether the next token"
-    " follows the model's distribution. Of the roofline: tokens/s over memory bandwidth / bytes of"
-    " the weights. alpha*: the greatest share of passes in which any exact rule could accept a"
-    " draft token at the root, beside the share that did."
+    "Prompts: how many each row is of. Tokens per run: block efficiency, tokens emitted per"
+    " forward pass of the target, the prompt's left out. Speed-up: tokens per second over plain"
+    " decoding's on the same prompt, median over prompts; decoding alone counts from the first"
+    " token on, end to end counts whole requests with their prompts. None is told where a text"
+    " differs. Brackets are 95 % intervals from prompts drawn again. Same text: answers equal to"
+    " plain decoding's, token by token: greedy ones, and for the same seed drawn ones of methods"
+    " that match; of others p tells whether the next token follows the model's distribution. Of"
+    " the roofline: tokens/s over memory bandwidth / bytes of the weights. alpha*: the greatest"
+    " share of passes in which any exact rule could accept a draft token at the root, beside the"
+    " share that did; in brackets the passes that both are of."
 )
 LOAD_COLUMNS = (
     "Tokens/s of all: all tokens over the seconds from the first arrival to the last token, and the"

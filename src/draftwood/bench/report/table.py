@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 
 from draftwood.bench.records.files import RunInfo
+from draftwood.bench.records.notes import HIDDEN
+from draftwood.bench.records.statistics import FEWEST_PASSES
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ def marked(table: Table, run: RunInfo) -> Table:
 
 def number(value: float | None, digits: int = 2) -> str:
     return "" if value is None else f"{value:.{digits}f}"
+
+
+def of_passes(text: str, passes: int) -> str:
+    """A figure of so many forward passes, hidden where they are too few to tell it."""
+    return HIDDEN if text and passes < FEWEST_PASSES else text
 
 
 def short(shape: str) -> str:

@@ -13,7 +13,7 @@ from draftwood.bench.records.statistics import (
 )
 from draftwood.bench.report.best_shapes import best_shape, held_out
 from draftwood.bench.report.figure_tables import FIGURE_TABLES
-from draftwood.bench.report.table import Table, labelled, marked, number, short
+from draftwood.bench.report.table import Table, labelled, marked, number, of_passes, short
 
 
 def tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
@@ -47,6 +47,7 @@ def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
     """One row per configuration: speed, alone and beside plain decoding, and what it drafts."""
     head = (
         "method",
+        "prompts",
         "tokens/s",
         "end to end",
         "speed-up",
@@ -59,13 +60,14 @@ def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
     rows = tuple(
         (
             name_of(each),
+            str(each.prompts),
             number(each.tokens_per_second, 1),
             number(each.end_to_end, 1),
             speed_up(each, each.speed_up),
             speed_up(each, each.speed_up_end_to_end),
             speed_up(each, each.total_speed_up, whole=False),
-            number(each.block_efficiency.value if each.block_efficiency else None),
-            number(each.guesses_per_run, 1),
+            tokens_per_run(each),
+            of_passes(number(each.guesses_per_run, 1), each.passes),
         )
         for each in found
     )
@@ -84,6 +86,7 @@ def identity_table(records: Sequence[Record], run: RunInfo, temperature: float) 
         "same text or distribution" if temperature else "same text",
         "accepted",
         "alpha*",
+        "of passes",
         "of the roofline",
         *scores,
     )
@@ -91,8 +94,9 @@ def identity_table(records: Sequence[Record], run: RunInfo, temperature: float) 
         (
             name_of(each),
             identity(each),
-            number(each.acceptance),
-            number(each.bound),
+            of_passes(number(each.acceptance), each.bounded_passes),
+            of_passes(number(each.bound), each.bounded_passes),
+            "" if each.bound is None else str(each.bounded_passes),
             "" if each.roofline is None else f"{each.roofline:.0%}",
             *(number(each.quality.get(name), 3) for name in scores),
         )
@@ -114,11 +118,15 @@ def category_table(records: Sequence[Record], run: RunInfo, temperature: float) 
             each = of_cell.get(category)
             shown = [] if each is None else [speed_up(each, each.speed_up, whole=False)]
             if each is not None and each.block_efficiency is not None:
-                shown.append(f"({each.block_efficiency.value:.2f})")
+                shown.append(f"({tokens_per_run(each)})")
             cells.append(" ".join(filter(None, shown)))
         rows.append((name_of(next(iter(of_cell.values()))), *cells))
-    title = f"T = {temperature:g}, by category: speed-up (tokens per run)"
-    return Table(title, ("method", *categories), tuple(rows))
+    title = f"T = {temperature:g}, by category of n prompts: speed-up (tokens per run)"
+    counts = (
+        len({record.prompt for record in here if record.category == each}) for each in categories
+    )
+    heads = (f"{each} (n = {count})" for each, count in zip(categories, counts, strict=True))
+    return Table(title, ("method", *heads), tuple(rows))
 
 
 def rsd_tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
@@ -185,9 +193,7 @@ def _other_figures(
             score: _score(score)
             for score in dict.fromkeys(name for each in best.values() for name in each.quality)
         },
-        "accepted at the root / alpha*": lambda each: (
-            f"{each.acceptance:.2f} / {each.bound:.2f}" if each.bound is not None else ""
-        ),
+        ACCEPTED: accepted_at_the_root,
         "distribution or same text": identity,
     }
     head = ("method", *(f"{kind} {column}" for column in columns))
@@ -234,7 +240,7 @@ def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> T
         ]
         ends = sorted(record.seconds_end_to_end or 0.0 for record in group)
         slow = ends[min(len(ends) - 1, int(0.95 * len(ends)))]
-        efficiency = number(each.block_efficiency.value if each.block_efficiency else None)
+        efficiency = tokens_per_run(each)
         gain = "texts differ" if each.failures else number(over_plain(each, here))
         times = (number(median(waits)), number(median(ends)), number(slow))
         row = (each.method, each.at, number(throughput(group), 1), gain, *times, efficiency)
@@ -263,6 +269,23 @@ def identity(each: Summary) -> str:
     if each.same is not None:
         return f"{each.same}/{each.compared}" + (f", {each.ties} ties" if each.ties else "")
     return "" if each.law is None else f"p = {each.law:.2g}"
+
+
+def tokens_per_run(each: Summary) -> str:
+    """Block efficiency, where it comes from enough passes."""
+    known = each.block_efficiency
+    return of_passes(number(known.value if known else None), each.passes)
+
+
+ACCEPTED = "accepted at the root / alpha* (passes)"
+
+
+def accepted_at_the_root(each: Summary) -> str:
+    """The share of passes that accepted a draft token, the greatest possible, and of how many."""
+    if each.bound is None:
+        return ""
+    shares = of_passes(f"{number(each.acceptance)} / {each.bound:.2f}", each.bounded_passes)
+    return f"{shares} ({each.bounded_passes})"
 
 
 def name_of(each: Summary) -> str:

@@ -28,6 +28,7 @@ from draftwood.version import __version__
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 PACKAGES = ("torch", "transformers", "numpy", "tokenizers", "safetensors", "ray")
+RECORDS_OF_PAGES = "benchmarks/results"
 READ_BYTES = 1 << 30  # far more than any cache holds
 
 
@@ -113,25 +114,24 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def commit() -> str | None:
-    """Of the checkout that this file lies in, with a mark where files differ from it.
+def commit(folder: Path = Path(__file__).parent) -> str | None:
+    """Of the checkout that a folder lies in, this file's, with a mark where files differ from it.
 
-    None outside of one.
+    Records do not count: they grow while they are measured, and change nothing of it. None outside
+    of a checkout.
     """
-    asked = [
-        "git",
-        "-C",
-        str(Path(__file__).parent),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=9",
-    ]
+    places = (":(top)", f":(top,exclude){RECORDS_OF_PAGES}")
     try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        found = _git(folder, "rev-parse", "--short=9", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *places)
     except OSError:
         return None
-    return done.stdout.strip() or None
+    return f"{found}-dirty" if found and changed else found or None
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def versions() -> dict[str, str]:

@@ -84,6 +84,7 @@ def begin_or_go_on(start: Start, writer: Writer) -> RunInfo:
             return _begin(start)
         raise ValueError(f"{start.output} holds a run {other}")
     again = {"command": start.command, "commit": commit(), "started": now()}
+    again["records"] = writer.lines
     info = replace(
         before,
         resumed=[*before.resumed, again],

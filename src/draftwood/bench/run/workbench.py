@@ -23,6 +23,7 @@ from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
 from draftwood.heads import folder
 from draftwood.heads.folder import TrainedHead
+from draftwood.heads.places import LEFT_OUT
 from draftwood.interfaces.model import Model
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.sampling import Sampling
@@ -143,7 +144,7 @@ class Workbench:
         return self.plain.with_method(
             method,
             draft,
-            drafter=trained or folder.LEFT_OUT,
+            drafter=trained or LEFT_OUT,
             datastore=self.texts if methods.uses_datastore(cell.varied) else None,
         )
 

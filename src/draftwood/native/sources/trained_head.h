@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 
 #include "../head.h"
 #include "../source.h"
@@ -82,6 +83,7 @@ struct TrainedHeadSource : Source {
         const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - since;
         count(node.depth > 0, taken.count());
         const Successors& found = *settings.found;
+        if (std::isnan(found.log_probs[0])) return;  // of a broken head, or of broken states
         TokenProbs probs;
         for (int i = 0; i < found.ranks; i++)
             probs.push_back({(int32_t)found.tokens[i], inside * std::exp(found.log_probs[i])});

@@ -47,7 +47,7 @@ def custom_generate(
     """A decoding loop for ``model.generate``, which takes it as ``custom_generate``.
 
     For instance ``model.generate(**inputs,
-    custom_generate=draftwood.custom_generate("recycling"))``.
+    custom_generate=draftwood.custom_generate("auto"))``.
 
     Transformers prepares everything as usual and runs the prompt; texts, scores and caches are what
     it would give. With sampling, ``torch.manual_seed`` before the call makes it reproducible. What
@@ -63,14 +63,20 @@ def custom_generate(
         stateless: classes of logits processors of your own that keep nothing between calls and read
             of every row nothing but its tokens and scores. Calls with others run without drafts.
         drafter: for methods that draft with a trained drafter: its folder, or what
-            ``heads.folder.load`` gave.
+            ``heads.folder.load`` gave; ``none`` takes none.
 
     Raises:
+        TypeError: for what names no drafter and is none.
         ValueError: for a drafter that is not whole; by the returned function, for options of
             ``generate`` that make no sense here.
     """
-    trained = folder.load(Path(drafter)) if isinstance(drafter, (str, Path)) else drafter
+    given = folder.named(drafter)
+    trained = folder.load(given) if isinstance(given, (str, Path)) else given
     return Hook(method, draft_model, report, streamer, tuple(stateless), trained)
+
+
+_OWN = ("_used", "_starting")
+"""What a hook does not share with its copies."""
 
 
 class Hook:
@@ -93,8 +99,19 @@ class Hook:
             streamer,
         )
         self.stateless = stateless
+        self._begin()
+
+    def _begin(self) -> None:
         self._used: WeakKeyDictionary[PreTrainedModel, _Used] = WeakKeyDictionary()
         self._starting = threading.Lock()  # two first calls at once would have a cache each
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy in another process is made of; caches stay here."""
+        return {name: value for name, value in vars(self).items() if name not in _OWN}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
 
     @property
     def __signature__(self) -> inspect.Signature:

@@ -102,7 +102,7 @@ OPTIONS: Mapping[str, Option] = {
     "decoder_start_token_id": Option("not for this", "read by encoder-decoders alone"),
     # assisted decoding
     "prompt_lookup_num_tokens": Option("refused", 'use `draftwood.custom_generate("lookup")`'),
-    "assistant_early_exit": Option("refused", 'use `draftwood.custom_generate("layer-skip")`'),
+    "assistant_early_exit": Option("refused", 'use `draftwood.custom_generate("auto")`'),
     "speculation_type": _ASSISTANT,
     **dict.fromkeys(
         ("is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule"), _ASSISTANT

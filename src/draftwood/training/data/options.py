@@ -1,5 +1,6 @@
 """What decides which texts a data set holds."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -52,5 +53,13 @@ class DataOptions:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.self_written <= 1:
             raise ValueError(f"self_written is a share from 0 to 1, got {self.self_written}")
-        if self.self_written < 1 and not self.sets and not self.files:
-            raise ValueError("there are no prompts: name sets or files, or take self_written 1")
+        require_prompts(self.sets, self.files, self.self_written)
+
+
+def require_prompts(sets: Sequence[str], files: Sequence[str], self_written: float) -> None:
+    """Raise ValueError where prompts are to be collected from nowhere."""
+    if self_written < 1 and not sets and not files:
+        raise ValueError(
+            "there are no prompts to collect; give --prompts FILE or --sets composed, or let the"
+            " target write all of them with --self-written 1"
+        )

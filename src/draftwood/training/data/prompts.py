@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from draftwood.storage.data_sets import data_folder, read_rows
+from draftwood.storage.data_sets import data_file, read_rows
 from draftwood.training.data.barred import Bars, is_held_out
 from draftwood.training.data.composed import composed
 from draftwood.training.data.sources import SOURCES, PromptSource, require_allowed
@@ -36,10 +36,10 @@ def number_of(*parts: object) -> int:
 def measured_prompts() -> list[str]:
     """Prompts of the measurements; a warning and none where their file is not there."""
     try:
-        rows = list(read_rows(data_folder(OTHERWISE) / MEASURED))
+        rows = list(read_rows(data_file(MEASURED, OTHERWISE)))
     except FileNotFoundError:
         warnings.warn(
-            f"there is no {MEASURED} in the data folder, so prompts are not compared with those"
+            f"there is no {MEASURED} in $DRAFTWOOD_DATA, so prompts are not compared with those"
             " that drafters are measured on",
             stacklevel=2,
         )
@@ -85,13 +85,9 @@ def licences(sets: Sequence[str], files: Sequence[Path], of_files: str) -> dict[
 def _asked(name: str, source: PromptSource, seed: int) -> list[str]:
     if source.read is None:
         return list(composed(seed))
-    found, folder = [], data_folder(OTHERWISE)
+    found = []
     for file in source.files:
-        path = folder / file
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"the data set {name} is not there ({path}); leave it out with --sets, {OTHERWISE}"
-            )
+        path = data_file(file, f"leave {name} out with --sets, {OTHERWISE}")
         for number, text in enumerate(source.read(path)):
             rng = random.Random(number_of(seed, "wording", name, file, number))
             if source.is_passages:

@@ -1,13 +1,12 @@
-// Products of rows with matrices: the choice between vectors (matrices.h) and the unit for small
-// matrices (amx.h), and the way of the unit.
+// Products by the unit for small matrices (amx.h).
 //
-// Both ways give the same bits. The products of a group's bytes are whole numbers, and what follows
-// them is done number by number in the same order.
-#pragma once
-
-#include "matrices.h"
+// They are the bits that vectors give. The products of a group's bytes are whole numbers, and what
+// follows them is done number by number in the same order.
+#include "products.h"
 
 namespace draftwood {
+
+namespace {
 
 // A tile's groups as signed bytes, with their scales, made some groups before they are multiplied:
 // the unit reads what vectors stored only once it has reached the cache.
@@ -24,7 +23,7 @@ public:
           reader(info_of(matrix.format).scales, scales(matrix, tile)) {}
 
     // Have all groups before this one, of which the last MOST are kept.
-    void advance(int to) {
+    __attribute__((noinline)) void advance(int to) {
         for (; made < to; made++, planes_of_group += BITS) {
             const int place = made % MOST;
             Ints unsigned_bytes[WORDS];
@@ -47,7 +46,7 @@ private:
     const Unpacker<LOW, HIGH> unpack;
     const Ints flips;
     const Ints* planes_of_group;
-    ScaleReader reader;
+    ScaleReader<kinds_of_codes(LOW, HIGH)> reader;
     int made = 0;
     Ints kept[MOST][WORDS];
     Floats kept_scales[MOST][2], kept_offsets[MOST][2];
@@ -103,7 +102,7 @@ private:
                               products[group % (2 * FEW)][part]);
     }
 
-    // In the order of product_of_bytes.
+    // In the order of products_of_bytes.cpp.
     template <int R>
     void scale_and_add(int group, int last, Floats* results) const {
         const GroupFacts* facts[] = {rows.facts_of(2 * block),
@@ -133,7 +132,7 @@ private:
 
 // Products of rows [from, to) with a tile; `from` begins a block of the unit.
 template <int LOW, int HIGH>
-inline void unit_products_of_tile(const Matrix& matrix, const Unit& unit, const Rows& rows,
+void unit_products_of_tile(const Matrix& matrix, const Unit& unit, const Rows& rows,
                                   int from, int to, int tile, Floats* results) {
     UnpackedGroups<LOW, HIGH> weights(matrix, tile);
     std::fill(results, results + ceil_div(to - from, UNIT_ROWS) * UNIT_ROWS, Floats{});
@@ -156,7 +155,7 @@ inline void unit_products_of_tile(const Matrix& matrix, const Unit& unit, const 
     for (int i = 0; i < to - from; i++) results[i] = results[i] * matrix.factor;
 }
 
-inline void unit_products(const Matrix& matrix, const Unit& unit, const Rows& rows, int from,
+void unit_products(const Matrix& matrix, const Unit& unit, const Rows& rows, int from,
                           int to, int tile, Floats* results) {
     const auto multiply = [&](auto low, auto high) {
         unit_products_of_tile<low(), high()>(matrix, unit, rows, from, to, tile, results);
@@ -177,10 +176,10 @@ inline void unit_products(const Matrix& matrix, const Unit& unit, const Rows& ro
     }
 }
 
-// As products_by_vectors.
-template <class Take>
-inline void products_by_unit(const Matrix& matrix, const Rows& rows, int count, int first, int last,
-                             Take take) {
+}  // namespace
+
+void products_by_unit(const Matrix& matrix, const Rows& rows, int count, int first, int last,
+                      const Taker& take) {
     constexpr int AT_ONCE = 8 * UNIT_ROWS;  // rows that share what is unpacked
     const FormatInfo& info = info_of(matrix.format);
     const bool halved = info.low == 2 || info.high == 2;
@@ -193,25 +192,11 @@ inline void products_by_unit(const Matrix& matrix, const Rows& rows, int count, 
             const int to = std::min(count, from + AT_ONCE);
             for (int tile = begin; tile < std::min(last, begin + stretch); tile++) {
                 unit_products(matrix, unit, rows, from, to, tile, results);
-                for (int row = from; row < to; row++)
-                    take(row, tile, with_bias(matrix, tile, results[row - from]));
+                for (int i = 0; matrix.bias && i < to - from; i++)
+                    add_bias(matrix, tile, results[i]);
+                take({from, to - from, tile, 1, results});
             }
         }
-}
-
-inline bool takes_unit(const Matrix& matrix, int rows) {
-    return matrix.encoding == BYTES && takes_unit(rows);
-}
-
-// Hands the products of rows [0, count) with tiles [first, last) to take(row, tile, sixteen
-// results).
-template <class Take>
-inline void products(const Matrix& matrix, const Rows& rows, int count, int first, int last,
-                     Take take) {
-    if (first >= last) return;
-    if (rows.for_unit && takes_unit(matrix, count))
-        return products_by_unit(matrix, rows, count, first, last, take);
-    products_by_vectors(matrix, rows, count, first, last, take);
 }
 
 }  // namespace draftwood

@@ -1,0 +1,93 @@
+"""Where the process of a command begins and ends: Ctrl-C is heard from the first moment on, and the
+process is gone once the command is.
+
+Imports next to nothing itself.
+"""
+
+import atexit
+import os
+import sys
+
+TYPE_CHECKING = False  # as in draftwood.lazy
+if TYPE_CHECKING:
+    from types import FrameType
+
+INTERRUPTED, FAILED = 130, 1
+PATIENCE = 0.5
+"""Seconds that threads, and what was registered for the end, get after Ctrl-C."""
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    ending = Ending()
+    atexit.register(ending.leave)  # the first that registers is the last that is called
+    try:
+        hear_ctrl_c()
+        from draftwood.cli.main import main as run
+
+        run()
+    except SystemExit as end:
+        ending.code = end.code if isinstance(end.code, int) else FAILED if end.code else 0
+        if ending.code == INTERRUPTED:
+            ending.leave_soon()
+        raise
+    except KeyboardInterrupt:  # before the command line could hear it
+        stop()
+    except BaseException:
+        ending.code = FAILED
+        raise
+
+
+class Ending:
+    """The end of the process, with its exit code."""
+
+    def __init__(self) -> None:
+        self.code = 0
+
+    def leave(self) -> None:
+        """End at once: taking modules and libraries apart takes longer than most commands' rest."""
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):  # nobody listens, or there is none
+                self.code = self.code or FAILED
+        os._exit(self.code)
+
+    def leave_soon(self) -> None:
+        """End after a while, whatever threads do."""
+        from threading import Timer
+
+        timer = Timer(PATIENCE, self.leave)
+        timer.daemon = True
+        timer.start()
+
+
+def hear_ctrl_c() -> None:
+    """While modules are imported, Ctrl-C ends the process at once, as many of them take it for an
+    error of theirs. Otherwise it raises KeyboardInterrupt, as usual.
+    """
+    import signal
+
+    def hear(number: int, frame: "FrameType | None") -> None:
+        if _imports(frame):
+            stop()
+        signal.default_int_handler(number, frame)
+
+    # where it is ignored, as in the background of a script, it stays so
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, hear)
+
+
+def stop() -> None:
+    """Say that the command was stopped, and leave."""
+    show_cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""  # a progress bar hides it
+    os.write(2, f"{show_cursor}draftwood: stopped\n".encode())
+    os._exit(INTERRUPTED)
+
+
+def _imports(frame: "FrameType | None") -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,139 @@
+"""What methods say of themselves, known without their parts, whose import takes seconds.
+
+``listings.json`` holds it for draftwood's own methods. ``make docs`` writes it from the recipes,
+and a test compares them. Methods of installed packages are asked themselves.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+if TYPE_CHECKING:
+    from draftwood.engine.method import Promise
+    from draftwood.interfaces.drafter import Need
+    from draftwood.methods.composition import Recipe
+
+GROUP = "draftwood"
+"""Of the entry points by which installed packages add parts, see ``methods.parts``."""
+
+FILE = Path(__file__).with_name("listings.json")
+
+Named = Union[str, "Recipe", "Listing"]
+"""A method by its name, its recipe, or what that says of itself."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a method says of itself.
+
+    Attributes:
+        name: as given to ``--method``.
+        summary: one line.
+        source: authors, year, arXiv id or address.
+        drafter: its name.
+        shape: the default one's name; None for drafters that take none.
+        nodes: of that shape.
+        verifier: its name.
+        promise: what it promises of its text.
+        needs: what its drafter cannot do without.
+        uses: what its drafter takes where it is there.
+        drafts_ahead: whether it can draft while the target runs.
+    """
+
+    name: str
+    summary: str
+    source: str
+    drafter: str
+    shape: str | None
+    nodes: int | None
+    verifier: str
+    promise: "Promise"
+    needs: "frozenset[Need]"
+    uses: "frozenset[Need]"
+    drafts_ahead: bool
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the text has the distribution that the model gives it."""
+        return self.promise == "lossless"
+
+    @classmethod
+    def of(cls, recipe: "Recipe") -> "Listing":
+        """Ask a recipe's parts."""
+        shape, drafter = recipe.shape, recipe.drafter
+        return cls(
+            **{"name": recipe.name, "summary": recipe.summary, "source": recipe.source},
+            **{"drafter": drafter.name, "verifier": recipe.verifier.name},
+            shape=None if shape is None else shape.name,
+            nodes=None if shape is None else shape.nodes,
+            promise=recipe.promise,
+            needs=drafter.needs,
+            uses=drafter.uses,
+            drafts_ahead=drafter.drafts_ahead,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """In plain types, as ``listings.json`` holds it."""
+        return asdict(self) | {"needs": sorted(self.needs), "uses": sorted(self.uses)}
+
+
+def listings() -> dict[str, Listing]:
+    """All methods by name: draftwood's own, then those of installed packages."""
+    if not _has_others():
+        return dict(own_listings())
+    from draftwood.methods.parts import known_parts
+
+    return {name: Listing.of(recipe) for name, recipe in known_parts().recipes.items()}
+
+
+def lossless_names() -> list[str]:
+    """Every method that claims to leave the text alone, plain decoding left out."""
+    return [each.name for each in listings().values() if each.lossless and each.name != "plain"]
+
+
+def listing(method: Named) -> Listing:
+    """What a method says of itself; draftwood's own are not imported for it.
+
+    Raises:
+        ValueError: for an unknown name, with the nearest ones.
+    """
+    if isinstance(method, Listing):
+        return method
+    if not isinstance(method, str):
+        return Listing.of(method)
+    if (own := own_listings().get(method)) is not None:
+        return own
+    known = listings()
+    if method not in known:
+        raise unknown(method, {name: each.source for name, each in known.items()})
+    return known[method]
+
+
+def unknown(method: str, sources: Mapping[str, str]) -> ValueError:
+    """What to say of a name that no method has, given the sources of all by name."""
+    near = [
+        *(name for name, source in sources.items() if f"{method}: ".lower() in source.lower()),
+        *get_close_matches(method, sources, n=3, cutoff=0.75),
+    ] or get_close_matches(method, sources, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(sources)}"
+    return ValueError(f"there is no method {method!r}; {hint}")
+
+
+@cache
+def own_listings() -> dict[str, Listing]:
+    """Draftwood's own methods by name, in their order."""
+    rows = json.loads(FILE.read_text(encoding="utf-8"))
+    sets = ("needs", "uses")
+    return {
+        row["name"]: Listing(**row | {each: frozenset(row[each]) for each in sets}) for row in rows
+    }
+
+
+def _has_others() -> bool:
+    from importlib.metadata import entry_points
+
+    return bool(entry_points(group=GROUP))

@@ -1,0 +1,65 @@
+"""Speeds of methods that were measured, from ``measured.json``, which `make docs` writes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+
+FILE = "measured.json"
+
+
+@dataclass(frozen=True)
+class MeasuredSpeed:
+    """The speed of a method at one temperature, over plain decoding on the same prompts.
+
+    Attributes:
+        temperature: 0 is greedy decoding.
+        decoding: times as fast as plain decoding, decoding alone: the median over prompts.
+        interval: of 95 %, lower and upper end.
+        end_to_end: the same of whole requests, prompts included.
+        model: that wrote, and ``dtype``: how its weights were multiplied.
+        prompts: answered, of ``source``.
+        machine: it ran on.
+    """
+
+    temperature: float
+    decoding: float
+    interval: tuple[float, float]
+    end_to_end: float
+    model: str
+    dtype: str
+    prompts: int
+    source: str
+    machine: str
+
+    @property
+    def place(self) -> str:
+        """Where and on what it was measured, temperature aside."""
+        return (
+            f"{self.model} in {self.dtype}, {self.prompts} prompts of {self.source}, {self.machine}"
+        )
+
+
+@cache
+def measured_speeds() -> Mapping[str, tuple[MeasuredSpeed, ...]]:
+    """What was measured of draftwood's own methods, by name; methods without figures are absent."""
+    text = resources.files("draftwood.methods").joinpath(FILE).read_text(encoding="utf-8")
+    return {
+        name: tuple(
+            MeasuredSpeed(**{**row, "interval": (row["interval"][0], row["interval"][1])})
+            for row in rows
+        )
+        for name, rows in json.loads(text).items()
+    }
+
+
+def as_text(speeds: Mapping[str, Sequence[MeasuredSpeed]]) -> str:
+    """The content of the file."""
+    rows = {name: [asdict(each) for each in found] for name, found in speeds.items()}
+    return json.dumps(rows, indent=1) + "\n"
+
+
+def pays(name: str) -> bool:
+    """Whether a method was as fast as plain decoding where it was measured, at some temperature."""
+    return any(each.decoding >= 1 for each in measured_speeds().get(name, ()))

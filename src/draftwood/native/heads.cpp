@@ -1,0 +1,65 @@
+// What head_session.py calls.
+#include "head.h"
+#include "workshop.h"
+
+namespace draftwood {
+
+namespace {
+
+// Runs the passes of a head.
+struct Runner {
+    const int threads;
+
+    void operator()(const Decoder& decoder, const ForwardInput& run) const {
+        pass(decoder, run, threads);
+    }
+
+    template <class Act>
+    void each(int64_t count, Act act) const {
+        for_each(count, threads, act);
+    }
+};
+
+}  // namespace
+
+}  // namespace draftwood
+
+extern "C" {
+
+// A sequence of a drafter's head; the head stays where it is.
+draftwood::HeadSession* draftwood_head_new(const draftwood::Head* head) {
+    return new draftwood::HeadSession(*head);
+}
+
+void draftwood_head_free(draftwood::HeadSession* session) { delete session; }
+
+// As HeadSession says; the number of a row whose token, or parent, is none, and then nothing was
+// run; else -1.
+int32_t draftwood_head_take(draftwood::HeadSession* session, const draftwood::FusionInput* features,
+                            const int64_t* tokens, int64_t count, draftwood::Successors* found,
+                            int32_t threads) {
+    return session->take(*features, tokens, count, *found, draftwood::Runner{threads});
+}
+
+int32_t draftwood_head_level(draftwood::HeadSession* session, const int64_t* parents,
+                             const int64_t* tokens, int64_t count, draftwood::Successors* found,
+                             int32_t threads) {
+    return session->level(parents, tokens, count, *found, draftwood::Runner{threads});
+}
+
+// As HeadSession says, behind a take() of the root and what came before it; see there.
+int32_t draftwood_head_draft(draftwood::HeadSession* session,
+                             const draftwood::FusionInput* features, const int64_t* tokens,
+                             int64_t count, draftwood::Successors* found,
+                             draftwood::HeadTree* tree, int32_t threads) {
+    const draftwood::Runner run{threads};
+    const int32_t odd = session->take(*features, tokens, count, *found, run);
+    if (odd >= 0) return odd;
+    tree->tokens[0] = tokens[count - 1];
+    session->draft(*tree, *found, run);
+    return -1;
+}
+
+// Rows that stay.
+void draftwood_head_keep(draftwood::HeadSession* session, int64_t rows) { session->keep(rows); }
+}

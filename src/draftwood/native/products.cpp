@@ -1,0 +1,117 @@
+// Products by vectors: their order, and those in floats.
+#include "products.h"
+
+namespace draftwood {
+
+const Tables TABLES;
+
+namespace {
+
+// Products of R rows with one tile of codes, in floats: nothing of the rows is rounded.
+template <int R>
+void product_of_codes(const Matrix& matrix, const Rows& rows, int block, int tile,
+                             Floats* results) {
+    TileReader reader(matrix, tile);
+    const float* words = (const float*)rows.words_of(FLOATS, block);
+    for (int r = 0; r < R; r++) results[r] = Floats{};
+    for (int group = 0, count = groups(matrix); group < count; group++) {
+        Floats weights[GROUP];
+        reader.next(weights);
+        for (int input = 0; input < GROUP; input++, words += MOST_ROWS)
+            for (int r = 0; r < R; r++) results[r] = fma(weights[input], all(words[r]), results[r]);
+    }
+}
+
+// Products of R rows with T tiles in floats.
+template <int FORMAT, int R, int T>
+void product_of_floats(const Matrix& matrix, const Rows& rows, int block, int tile,
+                              Floats* results) {
+    constexpr bool PAIRS = FORMAT == BFLOAT16;  // a step takes two inputs
+    using Vector = std::conditional_t<FORMAT == FLOAT16, Halves, Floats>;
+    const int steps = groups(matrix) * GROUP / (PAIRS ? 2 : 1);
+    const Vector* weights = (const Vector*)matrix.weights + (size_t)tile * steps;
+    const uint32_t* words = rows.words_of(PAIRS ? HALVES : FLOATS, block);
+    Floats sums[T][R];
+    for (int t = 0; t < T; t++)
+        for (int r = 0; r < R; r++) sums[t][r] = Floats{};
+    for (int step = 0; step < steps; step++, words += MOST_ROWS)
+        for (int t = 0; t < T; t++) {
+            const Vector* stored = weights + (size_t)t * steps + step;
+            __builtin_prefetch(stored + AHEAD * 4);
+            Floats weight;
+            if constexpr (FORMAT == FLOAT16) weight = load((const float16*)stored);
+            else weight = *stored;
+            for (int r = 0; r < R; r++) {
+                if constexpr (PAIRS) sums[t][r] = dot_halves(sums[t][r], (Words)weight, words[r]);
+                else sums[t][r] = fma(weight, all(((const float*)words)[r]), sums[t][r]);
+            }
+        }
+    for (int t = 0; t < T; t++)
+        for (int r = 0; r < R; r++) results[t * R + r] = sums[t][r];
+}
+
+// How so many rows are multiplied: with one tile, and with a few at a time.
+struct Products {
+    Product one, several;
+    int tiles;  // of several
+};
+
+template <int FORMAT, int R>
+Products in_floats() {
+    constexpr int T = R <= 4 ? 4 : 2;
+    return {product_of_floats<FORMAT, R, 1>, product_of_floats<FORMAT, R, T>, T};
+}
+
+template <int R>
+Products products_of(const Matrix& matrix) {
+    switch (matrix.format) {
+        case FLOAT32: return in_floats<FLOAT32, R>();
+        case FLOAT16: return in_floats<FLOAT16, R>();
+        case BFLOAT16: return in_floats<BFLOAT16, R>();
+    }
+    const Product one =
+        matrix.encoding == FLOATS ? product_of_codes<R> : product_of_bytes(matrix, R);
+    return {one, one, 1};
+}
+
+Products products_of(const Matrix& matrix, int rows) {
+    switch (rows) {
+        case 1: return products_of<1>(matrix);
+        case 2: return products_of<2>(matrix);
+        case 3: return products_of<3>(matrix);
+        case 4: return products_of<4>(matrix);
+        case 5: return products_of<5>(matrix);
+        case 6: return products_of<6>(matrix);
+        case 7: return products_of<7>(matrix);
+        default: return products_of<MOST_ROWS>(matrix);
+    }
+}
+
+// Of one block of rows.
+void products_of_block(const Matrix& matrix, const Rows& rows, int block, int count, int first,
+                       int last, const Taker& take) {
+    const Products multiply = products_of(matrix, count);
+    Floats results[2 * MOST_ROWS];
+    for (int tiles; first < last; first += tiles) {
+        const bool is_several = last - first >= multiply.tiles;
+        tiles = is_several ? multiply.tiles : 1;
+        (is_several ? multiply.several : multiply.one)(matrix, rows, block, first, results);
+        for (int i = 0; matrix.bias && i < tiles * count; i++)
+            add_bias(matrix, first + i / count, results[i]);
+        take({block * MOST_ROWS, count, first, tiles, results});
+    }
+}
+
+}  // namespace
+
+void products_by_vectors(const Matrix& matrix, const Rows& rows, int count, int first, int last,
+                         const Taker& take) {
+    // few tiles stay cached while many rows pass by
+    const int stretch = count > MOST_ROWS ? 4 : last - first;
+    for (int tile = first; tile < last; tile += stretch)
+        for (int block = 0; block * MOST_ROWS < count; block++)
+            products_of_block(matrix, rows, block, std::min(MOST_ROWS, count - block * MOST_ROWS),
+                              tile, std::min(last, tile + stretch), take);
+}
+
+}  // namespace draftwood

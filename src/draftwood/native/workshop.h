@@ -1,0 +1,44 @@
+// The threads that forward passes and all else share (decoder.cpp).
+#pragma once
+
+#include "job.h"
+
+namespace draftwood {
+
+struct Decoder;
+struct ForwardInput;
+struct Workshop;
+
+// A forward pass; those of one workshop take turns.
+void pass(const Decoder& decoder, const ForwardInput& run, int threads);
+
+// The team's turn at so many things; one thread's where the team is at work for another.
+class Turn {
+public:
+    Turn(int64_t count, int threads);
+    ~Turn();
+
+    Turn(const Turn&) = delete;
+
+    // act(i) for every i below count
+    template <class Act>
+    void each(Act act) const {
+        Loop<Act> loop(count, workshop ? threads : 1, act);
+        run(loop);
+    }
+
+private:
+    const int64_t count;
+    const int threads;
+    Workshop* const workshop;  // whose turn it is, or null
+
+    void run(Job& job) const;
+};
+
+// act(i) for every i below count, by the team unless it is at work for another thread.
+template <class Act>
+void for_each(int64_t count, int threads, Act act) {
+    Turn(count, threads).each(act);
+}
+
+}  // namespace draftwood

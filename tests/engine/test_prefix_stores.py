@@ -1,0 +1,127 @@
+"""A store of prefixes serves the model that it was made for; all others are refused by name."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from draftwood.drafters import Drafter, Nothing, PromptLookup
+from draftwood.engine import Answers, Decoding, Options, run_all
+from draftwood.interfaces.fingerprint import Fingerprint
+from draftwood.interfaces.model import Model
+from draftwood.models.lean import LeanModel
+from draftwood.models.native import NativeModel
+from draftwood.models.prefixes import Prefixes
+from draftwood.models.shared import SharedPasses
+from draftwood.models.transformers import TransformersModel
+from draftwood.native import library
+from draftwood.testing import TableModel, tiny_llama
+from draftwood.verifiers import Match
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")
+
+PROMPT = [3, 5, 7, 11, 3, 5, 7, 2] * 12
+OTHERS: dict[str, Callable[[], Model]] = {
+    "other weights": lambda: NativeModel(tiny_llama(1), "float32"),
+    "more layers": lambda: NativeModel(tiny_llama(0, layers=3), "float32"),
+    "wider": lambda: NativeModel(tiny_llama(0, dim=64), "float32"),
+    "a larger vocabulary": lambda: NativeModel(tiny_llama(0, vocab=80), "float32"),
+    "rounded weights": lambda: NativeModel(tiny_llama(0), "int8"),
+    "a cache of bytes": lambda: NativeModel(tiny_llama(0), "float32", cache="int8"),
+    "in PyTorch": lambda: LeanModel(tiny_llama(0)),
+    "in Transformers": lambda: TransformersModel(tiny_llama(1)),
+}
+
+
+def decoding(
+    model: Model, store: Prefixes | None = None, drafter: Drafter | None = None, seed: int = 1
+) -> Decoding:
+    options = Options(max_new_tokens=40, seed=seed, prefixes=store)
+    return Decoding(model, drafter or Nothing(), Match(), PROMPT, options)
+
+
+def text(task: Decoding) -> list[int]:
+    return [token for _, step in run_all([task]) for token in step.tokens]
+
+
+@pytest.fixture
+def store() -> Prefixes:
+    """One that knows the prompt."""
+    store = Prefixes(NativeModel(tiny_llama(0), "float32"))
+    text(decoding(store.model, store))
+    assert len(store) >= len(PROMPT) // 32
+    return store
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_other_models_are_refused_in_one_error_that_names_both(store: Prefixes, case: str) -> None:
+    other = OTHERS[case]()
+    names = rf"for {store.fingerprint}, and {Fingerprint.of(other)} writes".replace("(", r"\(")
+    message = names.replace(")", r"\)") + ".*one store per model"
+    with pytest.raises(ValueError, match=message):
+        text(decoding(other, store))
+    session = other.start()
+    session.extend(PROMPT)
+    with pytest.raises(ValueError, match="one store per model"):
+        store.remember(session, PROMPT)
+    assert store.model.pool.used_blocks == 0  # what was begun was closed
+
+
+@pytest.mark.parametrize("drafter", [Nothing(), PromptLookup()])
+def test_its_own_model_is_served_and_so_are_the_same_weights_loaded_again(
+    store: Prefixes, drafter: Drafter
+) -> None:
+    wanted = text(decoding(store.model, drafter=drafter))
+    for model in (store.model, SharedPasses(store.model), NativeModel(tiny_llama(0), "float32")):
+        task = decoding(model, store, drafter)
+        assert text(task) == wanted
+        assert task.prefill.reused == (len(PROMPT) - 1) // 32 * 32
+        answers = Answers([decoding(model, store, drafter, seed) for seed in (1, 2)])
+        found = [list[int](), list[int]()]
+        for _, told in run_all([answers]):
+            for number, step in told:
+                found[number] += step.tokens
+        assert found == [wanted, wanted]
+
+
+def test_a_fingerprint_is_taken_once_and_of_no_model_that_has_the_cache(
+    store: Prefixes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = list[Model]()
+    run = NativeModel.compute
+
+    def counted(self: NativeModel, *given: object) -> object:
+        passes.append(self)
+        return run(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(NativeModel, "compute", counted)
+    text(decoding(store.model, store))
+    own = len(passes)
+    text(decoding(store.model, store))
+    assert len(passes) == 2 * own  # as many as before: none for a fingerprint
+    passes.clear()
+    other = NativeModel(tiny_llama(1), "float32")
+    for _ in range(3):
+        with pytest.raises(ValueError, match="one store per model"):
+            text(decoding(other, store))
+    assert passes == [store.model, other]
+
+
+@pytest.mark.parametrize("kind", [LeanModel, TransformersModel])
+def test_a_cache_without_blocks_holds_no_prefixes(kind: type[LeanModel]) -> None:
+    with pytest.raises(ValueError, match=f"blocks of a cache.*{kind.__name__} has none; load"):
+        Prefixes(kind(tiny_llama(0)))  # type: ignore[arg-type]
+
+
+def test_a_session_in_another_cache_is_not_kept(store: Prefixes) -> None:
+    session = NativeModel(tiny_llama(0), "float32").start()
+    session.extend(PROMPT)
+    with pytest.raises(ValueError, match="in this store's cache"):
+        store.remember(session, PROMPT)
+
+
+def test_any_model_has_a_fingerprint() -> None:
+    seeds = (torch.Generator().manual_seed(seed) for seed in (0, 0, 1))
+    tables = [TableModel(torch.randn(6, 6, 6, generator=seed)) for seed in seeds]
+    one, same, other = map(Fingerprint.of, tables)
+    assert one == same != other

@@ -1,0 +1,43 @@
+"""What is known of methods without their parts is what the parts say."""
+
+from dataclasses import replace
+
+import pytest
+
+from draftwood import methods
+from draftwood.methods.listings import Listing, own_listings
+from draftwood.methods.recipes import RECIPES
+from draftwood.shapes import Widths
+from draftwood.verifiers import Typical
+
+
+def test_listings_are_what_the_recipes_say() -> None:
+    said = [Listing.of(recipe) for recipe in RECIPES]
+    assert said == list(own_listings().values()), "write them again with: make docs"
+
+
+@pytest.mark.parametrize(
+    "other", [{"verifier": Typical()}, {"shape": Widths((2, 2))}, {"summary": "another"}]
+)
+def test_another_recipe_has_another_listing(other: dict) -> None:
+    recipe = next(each for each in RECIPES if each.name == "rsd-s")
+    assert Listing.of(replace(recipe, **other)) != own_listings()["rsd-s"]
+
+
+def test_a_name_and_its_recipe_are_asked_alike() -> None:
+    for recipe in RECIPES:
+        for ask in (
+            methods.needs_draft_model,
+            methods.uses_draft_model,
+            methods.needs_drafter,
+            methods.uses_drafter,
+            methods.needs_layers,
+            methods.uses_datastore,
+            methods.drafts_ahead,
+        ):
+            assert ask(recipe.name) == ask(recipe) == ask(methods.listing(recipe.name))
+        assert methods.listing(recipe.name).lossless == recipe.lossless
+
+
+def test_known_methods_are_listed_in_their_order() -> None:
+    assert list(methods.listings()) == list(methods.known())
