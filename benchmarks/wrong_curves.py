@@ -2,8 +2,8 @@
 
     python benchmarks/wrong_curves.py [--model smollm2-135m] [--temperature 1]
 
-Every curve starts a calibration of its own and takes its turn at each prompt, so that a noisy
-moment hurts all alike. What the first 300 steps take is left out. One row for each curve: the same
+Every curve takes its turn at each prompt, so that a noisy
+moment hurts all alike. The first 300 steps do not count. One row for each curve: the same
 texts' tokens a second with it over those with the right one, where it follows passes and where it
 stays as it was; 0.97 and more passes.
 """
@@ -11,16 +11,17 @@ stays as it was; 0.97 and more passes.
 import argparse
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import draftwood
-from draftwood.costs.calibration import Calibration, watched
+from draftwood.costs.budget import Budget
+from draftwood.costs.calibration import watched
 from draftwood.costs.curve import FULL, Curve, measure
 from draftwood.costs.following import Following
+from draftwood.drafters import MultiSource
 from draftwood.stats import Step
 from draftwood.text.language_model import LanguageModel
 
-WARM_UP = 300  # steps
 PROMPTS = (
     "What are the months of the year?",
     "Write a short story about a fox and a river.",
@@ -55,6 +56,7 @@ class Way:
     """Texts by one curve, and what they took after the warm-up."""
 
     lm: LanguageModel
+    warm_up: int
     steps: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -72,23 +74,22 @@ class Way:
         if step.is_prefill:
             return
         self.steps += 1
-        if self.steps > WARM_UP:
+        if self.steps > self.warm_up:
             self.tokens += len(step.tokens)
             self.seconds += sum(step.seconds.values())
 
     @property
     def speed(self) -> float:
+        if not self.seconds:
+            raise SystemExit(f"no text goes on after {self.warm_up} steps; raise --tokens")
         return self.tokens / self.seconds
 
 
-def way_of(plain: LanguageModel, curve: Curve, follows: bool) -> Way:
-    own = Calibration(plain.model)
-    own.use(Following(curve) if follows else curve)
-    lm = LanguageModel(
-        *(plain.model, plain.tokenizer, plain.method, plain.name),
-        *(own, plain.prior, plain.grammars),
-    )
-    return Way(lm.with_method("auto"))
+def way_of(auto: LanguageModel, curve: Curve, follows: bool, warm_up: int) -> Way:
+    method, budget = auto.method, Budget.of(Following(curve) if follows else curve)
+    assert isinstance(method.drafter, MultiSource)
+    drafter = replace(method.drafter, budget=budget)
+    return Way(auto.with_method(replace(method, drafter=drafter)), warm_up)
 
 
 def main() -> None:
@@ -97,9 +98,10 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--tokens", type=int, default=160, help="of each text")
     parser.add_argument("--rounds", type=int, default=1, help="over the prompts")
+    parser.add_argument("--warm-up", type=int, default=300, help="steps that do not count")
     given = parser.parse_args()
-    plain = draftwood.load(given.model, method="plain")
-    right = watched(plain.model, lambda: measure(plain.model, FULL, seconds=10.0))
+    auto = draftwood.load(given.model)
+    right = watched(auto.model, lambda: measure(auto.model, FULL, seconds=10.0))
     if right.busy:
         print("other programs kept the CPU busy; measure again when they are done")
     wrong = {
@@ -107,7 +109,7 @@ def main() -> None:
         for name, bend in BENDS.items()
     }
     ways = {
-        (name, follows): way_of(plain, curve, follows)
+        (name, follows): way_of(auto, curve, follows, given.warm_up)
         for name, curve in wrong.items()
         for follows in (True, False)
     }

@@ -4,9 +4,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 from command import hear_ctrl_c, refused, run
+
+from draftwood.cli.chat import _lines
 
 
 def talk(target: str, given: str, *options: str):
@@ -170,3 +173,19 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(endless):
         terminal.process.wait()
         os.close(terminal.screen)
     assert "Traceback" not in terminal.seen
+
+
+def test_a_wait_for_a_line_is_time_to_measure(monkeypatch):
+    heard = []
+
+    class Calibration:
+        @contextmanager
+        def mending(self):
+            heard.append("waits")
+            yield
+            heard.append("goes on")
+
+    monkeypatch.setattr("builtins.input", lambda prompt: heard.append("input") or "hello")
+    lines = _lines(True, Calibration())
+    assert next(lines) == "hello"
+    assert heard == ["waits", "input", "goes on"]

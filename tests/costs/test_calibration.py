@@ -422,7 +422,7 @@ def followed(
 
 
 def tell(calibration: Calibration, ratio: float, times: int = 40) -> None:
-    curve = calibration.followed()
+    curve = calibration.followed(measures=False)
     assert isinstance(curve, Following)
     for number in range(times):
         nodes = (1, 4)[number % 2]

@@ -371,7 +371,7 @@ def load(
         curve: seconds of a forward pass by number of nodes, for methods that choose the size of
             their trees by it, for instance a ``Curve`` of ``draftwood.costs.curve``. None takes the
             one that ``draftwood tune`` or an earlier load stored, or measures it, which takes at
-            most 3 s, or 1 s for a model already in memory.
+            most 3 s, or 1 s for a model already in memory; on CPUs passes of texts correct that.
         tp: processes of torchrun that hold the target in parts. All of them call this; the first
             one gets the model, the others serve it and exit when it has ended.
 

@@ -1,0 +1,56 @@
+"""What a server does while nobody asks for texts."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from draftwood.serve import thread as serve_thread
+from draftwood.serve.measures import Measures
+from draftwood.serve.settings import ServeSettings
+from draftwood.serve.thread import ModelThread
+
+
+class Doubted:
+    """Stands in for a calibration whose curve is doubtful."""
+
+    def __init__(self, is_doubtful: bool, asked: Callable[[], None]) -> None:
+        self.is_doubtful, self.asked = is_doubtful, asked
+        self.disturbed: list[bool] = []
+
+    def mend(self, disturbed: Callable[[], bool]) -> None:
+        self.disturbed.append(disturbed())
+        self.asked()
+        self.disturbed.append(disturbed())
+        self.is_doubtful = False
+
+
+def idle_thread(is_doubtful: bool, done: list[str]) -> tuple[ModelThread, Doubted]:
+    made = ModelThread(ServeSettings(model="none"), Measures())
+    found = Doubted(is_doubtful, lambda: made._inbox.put(lambda: done.append("request")))
+    loaded: Any = SimpleNamespace(plain=SimpleNamespace(calibration=found))
+    made._loaded.set_result(loaded)
+    made._batch = ()  # type: ignore[assignment]
+    return made, found
+
+
+def test_a_doubtful_curve_is_measured_until_a_request_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve_thread, "IDLE_SECONDS", 0.01)
+    done: list[str] = []
+    made, found = idle_thread(True, done)
+    made._hear()
+    assert found.disturbed == [False, True]
+    assert done == ["request"]
+
+
+@pytest.mark.parametrize("is_doubtful", [True, False])
+def test_requests_go_first(is_doubtful: bool) -> None:
+    done: list[str] = []
+    made, found = idle_thread(is_doubtful, done)
+    made._inbox.put(lambda: done.append("request"))
+    made._hear()
+    assert found.disturbed == []
+    assert done == ["request"]
