@@ -132,7 +132,7 @@ def results_page() -> str:
     page = [parts[0]]
     for part in parts[1:]:
         command, rest = part.split("}}", 1)
-        text = identity() if command.strip() == "identity" else _printed(command.split())
+        text = identity() if command.strip() == "identity" else _shown(command.split())
         page += [text.strip(), rest]
     return "".join(page)
 
@@ -301,6 +301,14 @@ def pages() -> dict[Path, str]:
     }
     parts = (ROOT / "README.md", docs / "findings.md", docs / "self-speculation.md")
     return found | {path: filled(path) for path in parts}
+
+
+def _shown(command: list[str]) -> str:
+    """What a command prints of the run that it ends with, where there is one."""
+    from draftwood.bench.records.files import RUN
+
+    is_there = (BENCHMARKS / command[-1] / RUN).is_file()
+    return _printed(command) if is_there else "Not measured yet."
 
 
 def _printed(command: list[str]) -> str:
