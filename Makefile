@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
+.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-rest bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -70,6 +70,15 @@ bench-rsd-trained: $(READY)  ## the same with the trained drafters that come wit
 			--methods speculative,spectr,rsd-c,rsd-s --budgets 6,14,30 --lengths 3 --temperature 0.3,0.6,1 \
 			--max-new-tokens 64 --law-prompts 0 --bound-prompts 0 --threads 1 \
 			--output benchmarks/results/rsd-$$drafter || exit 1; done
+
+bench-rest: $(READY)  ## methods that no other target measures (ten minutes; resumable)
+	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b stories-15m
+	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 1 --temperature 0,1 \
+		--methods ppd,jacobi,lookahead,input-guided --max-new-tokens 64 --bound-prompts 0 --law-prompts 0 \
+		--output benchmarks/results/rest
+	$(BIN)/draftwood bench spec-bench --model tinyllama-1.1b --draft-model stories-15m --prompts stories --limit 5 \
+		--methods horizontal,top-n --inexact --temperature 0,1 --max-new-tokens 64 --bound-prompts 0 --law-prompts 0 \
+		--output benchmarks/results/rest-draft
 
 bench-shadow: $(READY)  ## what the weights in 4 bits draft for the built-in model in bfloat16
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 1 --temperature 0,1 --dtype bfloat16 \

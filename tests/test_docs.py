@@ -109,6 +109,13 @@ def test_a_stale_page_is_named(
     assert page.read_text() == "new\n"
 
 
+def test_a_run_that_is_not_there_yet_is_named_so(tmp_path: Path) -> None:
+    module = generator()
+    assert module._shown(["draftwood", "bench", "show", str(tmp_path)]) == "Not measured yet."
+    shown = module._shown(["draftwood", "bench", "show", "--markdown", "results/shadow"])
+    assert "| auto-shadow |" in shown
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):

@@ -252,9 +252,10 @@ def test_a_blank_that_is_sure_drafts_nothing(target: Model, way: dict[str, Any])
     trees = []
     for sign in (1.0, -1.0):
         trained = tiny_ctc(target, EVEN, form="linear")
+        head: Any = trained.head
         with torch.no_grad():
-            trained.head.frame_bias.zero_()[:, 0] = 1e4  # frames are all along the first axis
-            trained.head.blank.zero_()[0] = sign * 1e3 * trained.head.norm.weight[0].sign()
+            head.frame_bias.zero_()[:, 0] = 1e4  # frames are all along the first axis
+            head.blank.zero_()[0] = sign * 1e3 * head.norm.weight[0].sign()
         draft = CtcDrafter(trained, target, **way).start(
             DraftRequest(Sampling(), Rng(0, noise=False), session := target.start())
         )
@@ -263,7 +264,7 @@ def test_a_blank_that_is_sure_drafts_nothing(target: Model, way: dict[str, Any])
         trees.append(draft.propose(2, Context(PROMPT, len(PROMPT))))
     nothing, something = trees
     assert len(nothing) == 1
-    axis = target.ends.weights().head[EVEN][:, 0] * trained.head.norm.weight[0]
+    axis = target.ends.weights().head[EVEN][:, 0] * head.norm.weight[0]
     assert something.token_list[1] == EVEN[int(axis.argmax())]
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from draftwood.models.cache import CachePool, CacheSlice, RunCache
 from draftwood.models.parts import PackedInput
+from draftwood.storage.memory import is_lack_of_memory
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -31,10 +32,16 @@ def masks_by_place(model: "TransformersModel") -> bool:
     pass over a few tokens, once.
 
     Keys and values before the trees are noise. Those of one row and the next differ in a single
-    token, which the mask shows: who gives both rows the same logits did not see it.
+    token, which the mask shows: who gives both rows the same logits did not see it. A model that
+    cannot run this pass fails in its first one too, and is refused there.
     """
     if model.hf_model not in _found:
-        _found[model.hf_model] = not _sees_all(model)
+        try:
+            _found[model.hf_model] = not _sees_all(model)
+        except Exception as error:
+            if is_lack_of_memory(error):
+                raise
+            return False
     return _found[model.hf_model]
 
 
