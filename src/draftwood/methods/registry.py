@@ -14,7 +14,7 @@ from draftwood.methods.needs import require
 from draftwood.methods.parts import known_parts
 from draftwood.shapes import Shape
 from draftwood.sources.stored_prior import StoredPrior
-from draftwood.validation import require_like_size
+from draftwood.validation import require_kind, require_like_size
 from draftwood.verifiers import Verifier
 
 
@@ -65,6 +65,7 @@ def build(
         overlap: how to draft while the target runs; None drafts in turn.
 
     Raises:
+        TypeError: for a draft model that is none.
         ValueError: for an unknown name, a missing draft model or one of another vocabulary, a
             missing drafter or one of another target, for parts that would not be used, and for an
             overlap where nothing can be drafted while the target runs.
@@ -74,6 +75,7 @@ def build(
     if isinstance(method, Method):
         return method
     wanted = recipe(method)
+    require_kind("draft_model", draft_model, Model, "a model of draftwood")
     if draft_model is not None:
         require_like_size(target.vocab_size, draft_model.vocab_size)
     if drafter is not None:

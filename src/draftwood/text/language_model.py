@@ -123,7 +123,6 @@ class LanguageModel(InProcess):
                 while the target runs, and how; texts stay the same.
         """
         texts = open_datastore(datastore)
-        require_kind("draft_model", draft_model, Model, "a model of draftwood")
         chosen = methods.build(
             method,
             self.model,
@@ -387,13 +386,11 @@ def load(
     require_weights((model, draft_model), drafter, datastore, dtype, device, cache)
     stored = None if given is None else _opened(given)
     texts = open_datastore(datastore)
-    wanted = "a model's name, a Transformers model or a model of draftwood"
-    require_kind("draft_model", draft_model, (str, nn.Module, Model), wanted)
+    require_kind("draft_model", draft_model, (str, nn.Module, Model), "a model or its name")
     plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
-    draft: Model | None = None
     if isinstance(draft_model, (str, nn.Module)):
         draft = load_draft_model(draft_model, plain.tokenizer, dtype, device, cache)
-    elif draft_model is not None:
+    else:
         draft = draft_model
     trained = drafter if stored is None else _read(stored)
     return plain.with_method(method, draft, drafter=trained, datastore=texts, overlap=overlap)
