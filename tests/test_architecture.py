@@ -249,6 +249,7 @@ def test_methods_of_an_axis_do_not_know_each_other() -> None:
         *(
             "multi_source",
             "optimal",
+            "best_tree",
             "resting",
             "draft_vocabulary",
             "head_rows",

@@ -1,3 +1,4 @@
+import inspect
 import os
 import subprocess
 import sys
@@ -9,7 +10,6 @@ from click.testing import CliRunner
 from command import refused, run
 
 from draftwood.cli import main as module
-from draftwood.cli import options
 from draftwood.cli.main import main
 from draftwood.version import __version__
 
@@ -47,12 +47,12 @@ def test_help_imports_nothing_heavy():
 
 
 def test_defaults_are_the_library_s():
-    from draftwood.text import language_model
+    from draftwood.text.language_model import load
 
-    assert (options.DEFAULT_MODEL, options.DEFAULT_METHOD) == (
-        language_model.DEFAULT_MODEL,
-        language_model.DEFAULT_METHOD,
-    )
+    given = {each.name: each.default for each in main.commands["generate"].params}
+    for name, parameter in inspect.signature(load).parameters.items():
+        if name in ("model", "method"):
+            assert given[name] == parameter.default
 
 
 def test_unknown_command_and_option():

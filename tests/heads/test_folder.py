@@ -14,7 +14,6 @@ from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.folder import (
     CARD,
     CONFIG,
-    SHIPPED,
     WEIGHTS,
     folder_of,
     load,
@@ -23,6 +22,7 @@ from draftwood.heads.folder import (
     shipped,
 )
 from draftwood.heads.layers import HeadSizes
+from draftwood.heads.places import SHIPPED
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel

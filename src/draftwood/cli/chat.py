@@ -14,6 +14,7 @@ from draftwood.cli.generate import details
 from draftwood.cli.race import race
 from draftwood.cli.terminal import notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
+from draftwood.text.arguments import DEFAULT_METHOD, require_decoding
 
 if TYPE_CHECKING:
     from draftwood.costs.calibration import Calibration
@@ -36,7 +37,7 @@ HELP = {
 @options.overlap
 @click.option(
     "--method",
-    default=options.DEFAULT_METHOD,
+    default=DEFAULT_METHOD,
     show_default=True,
     help="How to decode; see 'draftwood methods'.",
 )
@@ -89,7 +90,7 @@ def chat(
     if any(idle.values()):
         options_given = ", ".join(name for name, is_idle in idle.items() if is_idle)
         notes().print(f"{method} does without {options_given}; a /method may use it", style="dim")
-    options.check_decoding(decoding)
+    require_decoding(decoding)
     weights = (model, draft_model, dtype, device, cache, drafter)
     loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
     interactive = sys.stdin.isatty()

@@ -11,6 +11,7 @@ import click
 from draftwood.cli import options
 from draftwood.cli.terminal import depths, output, progress
 from draftwood.cli.tree_view import visible
+from draftwood.text.arguments import require_decoding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -100,7 +101,7 @@ def compare(
     """
     wanted = _prompts(prompts, prompts_file)
     options.check_methods(methods, draft_model, inexact, drafter, datastore, overlap)
-    options.check_decoding(decoding)
+    require_decoding(decoding)
     weights = (model, draft_model, dtype, device, cache, drafter)
     loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
     models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}

@@ -10,6 +10,7 @@ import click
 from draftwood.cli import options, processes
 from draftwood.cli.terminal import depths, notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
+from draftwood.text.arguments import DEFAULT_METHOD, require_decoding
 
 if TYPE_CHECKING:
     from draftwood.stats import DraftingTime, Stats
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @options.datastore
 @click.option(
     "--method",
-    default=options.DEFAULT_METHOD,
+    default=DEFAULT_METHOD,
     show_default=True,
     help="How to decode; see 'draftwood methods'.",
 )
@@ -94,7 +95,7 @@ def generate(
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     options.check_weights(model, draft_model, drafter, datastore, dtype, device, cache)
-    options.check_decoding(decoding)
+    require_decoding(decoding)
     if prompt != "-":
         require_prompt(prompt)
     processes.run_over(tp, model, dtype, device)

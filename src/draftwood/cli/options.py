@@ -1,10 +1,15 @@
 """Options that several commands share, and what they turn into."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from draftwood.text.arguments import (
+    DEFAULT_MODEL,
+    require_weights,
+)
 
 if TYPE_CHECKING:
     from draftwood.heads.folder import TrainedHead
@@ -12,9 +17,6 @@ if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-DEFAULT_MODEL = "smollm2-135m"  # as in draftwood.text.language_model, which takes seconds to import
-DEFAULT_METHOD = "auto"
 
 
 class TextFile(click.ParamType):
@@ -217,16 +219,7 @@ def check_weights(
     Raises:
         ValueError: with what is wrong and how to mend it; OSError likewise.
     """
-    from draftwood.text.arguments import require_weights
-
     require_weights((model, draft_model), drafter, datastore, dtype, device, cache)
-
-
-def check_decoding(given: Mapping[str, Any]) -> None:
-    """Refuse options of ``LanguageModel.stream`` that no model takes, likewise."""
-    from draftwood.text.arguments import require_decoding
-
-    require_decoding(given)
 
 
 def instructions(lm: "LanguageModel") -> str | None:

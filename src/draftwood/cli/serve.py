@@ -11,6 +11,7 @@ import click
 
 from draftwood.cli import options, processes
 from draftwood.cli.terminal import notes
+from draftwood.text.arguments import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from draftwood.serve.replicas import ReplicaSet
@@ -43,7 +44,7 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
 )
 @click.option(
     "--method",
-    help=f"How to decode; see 'draftwood methods'.  [default: {options.DEFAULT_METHOD}]",
+    help=f"How to decode; see 'draftwood methods'.  [default: {DEFAULT_METHOD}]",
 )
 @click.option("--draft-model", help="A smaller model of the same vocabulary.")
 @click.option("--drafter", metavar="FOLDER", help="A trained drafter's folder or name, or none.")

@@ -21,6 +21,9 @@ from draftwood.validation import (
 if TYPE_CHECKING:
     import torch
 
+DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_METHOD = "auto"
+
 SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),

@@ -34,7 +34,7 @@ from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_index import StoredIndex
 from draftwood.sources.stored_prior import StoredPrior
-from draftwood.text.arguments import require_weights
+from draftwood.text.arguments import DEFAULT_METHOD, DEFAULT_MODEL, require_weights
 from draftwood.text.builder import StopStrings
 from draftwood.text.datastore import datastore_for, open_datastore
 from draftwood.text.prompts import (
@@ -58,9 +58,6 @@ from draftwood.validation import (
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-DEFAULT_MODEL = "smollm2-135m"
-DEFAULT_METHOD = "auto"
 
 
 class LanguageModel(InProcess):
