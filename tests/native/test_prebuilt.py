@@ -179,6 +179,7 @@ def test_a_wheel_holds_libraries_that_run_without_a_compiler(tmp_path: Path) -> 
     names = zipfile.ZipFile(wheel).namelist()
     held = [level for level in levels if f"draftwood/native/prebuilt/{level.name}.so" in names]
     assert levels[0] in held
+    assert all(f"draftwood/native/prebuilt/{level.name}.sha256" in names for level in held)
     site = tmp_path / "site"
     subprocess.run(
         [*pip, "install", "--quiet", "--no-deps", "-t", str(site), str(wheel)], check=True

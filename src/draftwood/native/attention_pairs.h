@@ -8,6 +8,11 @@
 
 namespace draftwood {
 
+// Averages over one block, of rounded queries; only where there are pairs.
+void attend_block_in_pairs(const Visibility& visibility, const Together& some,
+                           const KeysAndValues<bfloat16>& cache, const Queries<uint32_t>& query_of,
+                           Bench& bench);
+
 #if defined(__AVX512BF16__)
 
 constexpr int TWICE = 2 * LANES;
@@ -19,11 +24,6 @@ inline bool fits_pairs(int dim) { return dim % (2 * TWICE) == 0; }
 inline void round_query(const float* query, int dim, bfloat16* rounded) {
     for (int i = 0; i < dim; i += LANES) store(rounded + i, load(query + i));
 }
-
-// Averages over one block, of rounded queries.
-void attend_block_in_pairs(const Visibility& visibility, const Together& some,
-                           const KeysAndValues<bfloat16>& cache, const Queries<uint32_t>& query_of,
-                           Bench& bench);
 
 // The sums in order, divided by the sum of the weights.
 inline void finish_pairs(const Average& average, float* results) {
