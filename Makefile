@@ -4,17 +4,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BENCH := packages/draftwood-bench
 
 .PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-rest bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
-$(READY): pyproject.toml constraints.txt
+$(READY): requirements.txt constraints.txt $(wildcard packages/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,bench,ray,serve,train]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement requirements.txt --editable 'packages/draftwood[dev]'
 	touch $(READY)
 
 demo: $(READY)  ## decode a prompt plainly and with a draft tree, and show both
@@ -33,10 +34,10 @@ test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
 test-speculators: $(READY)  ## exported heads give the same logits in the speculators package (installs it)
-	DRAFTWOOD_TEST_SPECULATORS=1 $(BIN)/python -m pytest tests/heads/test_speculators.py
+	DRAFTWOOD_TEST_SPECULATORS=1 $(BIN)/python -m pytest packages/draftwood-train/tests/test_speculators.py
 
 test-vllm: $(READY)  ## draftwood's proposers in vLLM leave its texts alone (installs it; minutes)
-	DRAFTWOOD_TEST_VLLM=1 $(BIN)/python -m pytest tests/integrations/test_vllm_proposer.py
+	DRAFTWOOD_TEST_VLLM=1 $(BIN)/python -m pytest packages/draftwood/tests/integrations/test_vllm_proposer.py
 
 check: $(READY)  ## prove greedy identity and output distributions on the built-in model
 	$(BIN)/draftwood check
@@ -49,19 +50,19 @@ docs: $(READY)  ## write the generated pages again
 	$(BIN)/python docs/generate.py
 
 bench-overhead: $(READY)  ## time per step outside model runs
-	$(BIN)/draftwood bench overhead --output benchmarks/results/overhead
+	$(BIN)/draftwood bench overhead --output $(BENCH)/benchmarks/results/overhead
 
 bench-identity: $(READY)  ## greedy identity of every shape with every verifier, in float32
 	$(BIN)/draftwood bench axes --methods layer-skip --vary pair --budget 6 --temperature 0 --dtype float32 \
 		--prompts spec-bench --per-category 1 --max-prompt-tokens 120 --max-new-tokens 64 --bound-prompts 0 \
-		--output benchmarks/results/identity
+		--output $(BENCH)/benchmarks/results/identity
 
 bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours; resumable)
 	$(BIN)/draftwood fetch tinyllama-1.1b stories-15m
 	$(BIN)/draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --prompts stories --limit 40 \
 		--temperature 1,0.3 --ignore-eos --dtype bfloat16 --thrifty --law-samples 64 \
 		--methods "speculative,spectr,specinfer,rsd-c,rsd-s,rsd-c + greedy-plus-one,rsd-c + traversal,rsd-s + traversal" \
-		--output benchmarks/results/rsd
+		--output $(BENCH)/benchmarks/results/rsd
 
 bench-rsd-trained: $(READY)  ## the same with the trained drafters that come with draftwood (resumable)
 	for drafter in eagle lm; do \
@@ -69,75 +70,75 @@ bench-rsd-trained: $(READY)  ## the same with the trained drafters that come wit
 			--category math_reasoning --category qa --category translation --category rag \
 			--methods speculative,spectr,rsd-c,rsd-s --budgets 6,14,30 --lengths 3 --temperature 0.3,0.6,1 \
 			--max-new-tokens 64 --law-prompts 0 --bound-prompts 0 --threads 1 \
-			--output benchmarks/results/rsd-$$drafter || exit 1; done
+			--output $(BENCH)/benchmarks/results/rsd-$$drafter || exit 1; done
 
 bench-rest: $(READY)  ## methods that no other target measures (ten minutes; resumable)
 	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b stories-15m
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 1 --temperature 0,1 \
 		--methods ppd,jacobi,lookahead,input-guided --max-new-tokens 64 --bound-prompts 0 --law-prompts 0 \
-		--output benchmarks/results/rest
+		--output $(BENCH)/benchmarks/results/rest
 	$(BIN)/draftwood bench spec-bench --model tinyllama-1.1b --draft-model stories-15m --prompts stories --limit 5 \
 		--methods horizontal,top-n --inexact --temperature 0,1 --max-new-tokens 64 --bound-prompts 0 --law-prompts 0 \
-		--output benchmarks/results/rest-draft
+		--output $(BENCH)/benchmarks/results/rest-draft
 
 bench-shadow: $(READY)  ## what the weights in 4 bits draft for the built-in model in bfloat16
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 1 --temperature 0,1 --dtype bfloat16 \
 		--methods auto,auto-shadow,shadow --max-new-tokens 64 --bound-prompts 0 \
-		--output benchmarks/results/shadow
+		--output $(BENCH)/benchmarks/results/shadow
 
 bench-spec: $(READY)  ## every method that needs no second model, on the built-in model
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 \
 		--methods auto,lookup,recycling,suffix,stand,aded,layer-skip --bound-prompts 6 --bound-tokens 24 \
-		--output benchmarks/results/methods
+		--output $(BENCH)/benchmarks/results/methods
 
 bench-head: $(READY)  ## auto with the trained head that comes with draftwood, and without it
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --methods auto \
-		--drafter smollm2-135m-eagle --output benchmarks/results/head
+		--drafter smollm2-135m-eagle --output $(BENCH)/benchmarks/results/head
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --methods auto \
-		--output benchmarks/results/no-head
+		--output $(BENCH)/benchmarks/results/no-head
 
 bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (ten minutes, and once half an hour to compile llama.cpp; resumable)
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 1 --methods auto \
-		--peers transformers,llama.cpp,llama.cpp-lookup,openvino,openvino-int8 --output benchmarks/results/peers
+		--peers transformers,llama.cpp,llama.cpp-lookup,openvino,openvino-int8 --output $(BENCH)/benchmarks/results/peers
 
 bench-larger: $(READY)  ## the same methods on a model of 1.1 billion weights
 	$(BIN)/draftwood fetch tinyllama-1.1b
 	$(BIN)/draftwood bench spec-bench --model tinyllama-1.1b --prompts spec-bench --per-category 1 --methods auto \
-		--temperature 0,1 --max-new-tokens 64 --output benchmarks/results/tinyllama
+		--temperature 0,1 --max-new-tokens 64 --output $(BENCH)/benchmarks/results/tinyllama
 
 bench-cost: $(READY)  ## what runs cost by nodes and by context, and what 8 bits cost in quality
 	$(BIN)/draftwood fetch tinyllama-1.1b
-	$(BIN)/draftwood bench cost --model smollm2-135m --model tinyllama-1.1b --output benchmarks/results/cost
-	$(BIN)/draftwood bench cost --nodes 1,8 --contexts 128,1024,4096,8000 --output benchmarks/results/growth
-	$(BIN)/draftwood bench quality --formats bfloat16,int8,int8+int8-cache --windows 24 --output benchmarks/results/quality
+	$(BIN)/draftwood bench cost --model smollm2-135m --model tinyllama-1.1b --output $(BENCH)/benchmarks/results/cost
+	$(BIN)/draftwood bench cost --nodes 1,8 --contexts 128,1024,4096,8000 --output $(BENCH)/benchmarks/results/growth
+	$(BIN)/draftwood bench quality --formats bfloat16,int8,int8+int8-cache --windows 24 --output $(BENCH)/benchmarks/results/quality
 
 bench-gguf: $(READY)  ## draftwood, llama.cpp and OpenVINO on the same GGUF files
 	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b gemma3-270m
-	$(BIN)/draftwood bench gguf --prompts spec-bench --output benchmarks/results/gguf
+	$(BIN)/draftwood bench gguf --prompts spec-bench --output $(BENCH)/benchmarks/results/gguf
 	$(BIN)/draftwood bench gguf --model gemma3-270m --systems draftwood,llama.cpp,llama.cpp-lookup \
-		--prompts spec-bench --rounds 2 --output benchmarks/results/gguf-gemma
+		--prompts spec-bench --rounds 2 --output $(BENCH)/benchmarks/results/gguf-gemma
 	$(BIN)/draftwood bench gguf --model tinyllama-1.1b --systems draftwood,llama.cpp \
-		--prompts spec-bench --rounds 1 --max-new-tokens 32 --output benchmarks/results/gguf-tinyllama
+		--prompts spec-bench --rounds 1 --max-new-tokens 32 --output $(BENCH)/benchmarks/results/gguf-tinyllama
 
 bench-serving: $(READY)  ## draftwood's server beside llama.cpp's, vLLM's and Transformers' (an hour; resumable)
-	$(BIN)/python -m benchmarks.serving prepare
-	$(BIN)/python -m benchmarks.serving run
-	$(BIN)/python -m benchmarks.serving further
-	$(BIN)/python -m benchmarks.serving show
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.serving prepare
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.serving run
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.serving further
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.serving show
 
 bench-replicas: $(READY)  ## one server with all threads beside replicas that share them
-	$(BIN)/python -m benchmarks.serving.replicas --output benchmarks/results/replicas.json
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.serving.replicas --output benchmarks/results/replicas.json
 
 bench-self-speculation: $(READY)  ## what drafting with the target itself and several drafters is worth (an hour; resumable)
 	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b stories-15m
-	$(BIN)/python -m benchmarks.self_speculation run
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.self_speculation run
 
 bench-vllm: $(READY)  ## draftwood's proposers in vLLM, beside vLLM's own
-	$(BIN)/python -m benchmarks.serving prepare
-	$(BIN)/python -m benchmarks.vllm_proposer
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.serving prepare
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.vllm_proposer
 
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
-	$(BIN)/python -m benchmarks.busy run --output benchmarks/results/busy.json
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.busy run --output benchmarks/results/busy.json
 
 audit: $(READY)  ## look up known vulnerabilities of all pinned packages (needs an index that tells of them)
 	$(PYTHON) -m venv $(VENV)/audit
@@ -149,9 +150,9 @@ pictures: $(READY)  ## record the race, the page and the demo that the README sh
 	$(BIN)/python docs/pictures.py
 
 wheel: $(READY)  ## a wheel in dist/ with the C++ compiled for several levels of CPUs, for machines without a compiler
-	rm -rf build
-	DRAFTWOOD_PREBUILT=1 $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
-	rm -rf build
+	rm -rf packages/*/build
+	DRAFTWOOD_PREBUILT=1 $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist ./packages/*
+	rm -rf packages/*/build
 
 clean:  ## forget the virtual environment
 	rm -rf $(VENV)

@@ -25,13 +25,16 @@ CHECKED = [
     "verifiers",
     "models",
 ]
-jaxtyping.install_import_hook([f"draftwood.{part}" for part in CHECKED], "shape_checks.check")
+checked = [*(f"draftwood.{part}" for part in CHECKED), "draftwood_methods"]
+jaxtyping.install_import_hook(checked, "shape_checks.check")
 jaxtyping.jaxtyped = shape_checks.jaxtyped
 
 os.environ.pop("COLUMNS", None)  # printed tables are as wide as in a pipe; pytest-xdist sets 80
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the commands that tests run; several run at once
 
 import torch  # noqa: E402  the hook must stand before any import of the library
+
+pytest_plugins = ["command_models"]  # models that commands of all packages are tested with
 
 torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
 
@@ -93,7 +96,7 @@ def data_folder() -> Path:
 # `make test-core` leaves these out: whole model families, long statistics, commands run as
 # processes.
 BEYOND_THE_CORE = (
-    *("tests/bench/", "tests/cli/", "tests/models/", "tests/shapes/"),
+    *("draftwood-bench/", "/cli/", "tests/models/", "tests/shapes/"),
     *(
         "test_laws.py",
         "test_enumerated_laws.py",

@@ -19,19 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
-BENCHMARKS = ROOT / "benchmarks"
-sys.path.insert(0, str(ROOT))  # scripts whose tables are shown
+BENCHMARKS = ROOT / "packages" / "draftwood-bench" / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS.parent))  # scripts whose tables are shown
 
 if TYPE_CHECKING:
-    from draftwood.bench.report.reading import MeasuredRun
+    from draftwood_bench.report.reading import MeasuredRun
 
 END = "<!-- end -->\n"
 STATED = "head"  # the run whose figures of `auto` stand in front and in the table of methods
 
 
 def methods_page() -> str:
-    from draftwood.methods import needs_draft_model, needs_drafter
-    from draftwood.methods.recipes import RECIPES
+    from draftwood.methods import known, needs_draft_model, needs_drafter
 
     rows = [
         (
@@ -43,17 +42,17 @@ def methods_page() -> str:
             recipe.promise if recipe.lossless else f"**{recipe.promise}**",
             recipe.source,
         )
-        for recipe in RECIPES
+        for recipe in known().values()
     ]
     second, learnt = (
-        ", ".join(f"`{recipe.name}`" for recipe in RECIPES if needs(recipe))
+        ", ".join(f"`{recipe.name}`" for recipe in known().values() if needs(recipe))
         for needs in (needs_draft_model, needs_drafter)
     )
     head = ("method", "what it does", "drafter", "shape", "verifier", "promise", "source")
     return (
-        "# Methods\n\nWritten by `make docs` from `src/draftwood/methods/recipes.py`. The shapes"
-        " are defaults; any shape goes\nwith any drafter that takes one, any verifier with any"
-        " shape for which it is exact.\n\n"
+        "# Methods\n\nWritten by `make docs` from the recipes of `draftwood` and"
+        " `draftwood-methods`. The shapes are defaults;\nany shape goes with any drafter that takes"
+        " one, any verifier with any shape for which it is exact.\n\n"
         + markdown(head, rows)
         + f"\n\nA second, smaller model of the same vocabulary, `--draft-model`, need:\n{second}."
         f"\nA trained drafter of the model, `--drafter FOLDER`, need:\n{learnt}."
@@ -145,7 +144,7 @@ def shown(command: list[str]) -> str:
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    from draftwood.bench.report.table import Table
+    from draftwood_bench.report.table import Table
 
     return Table("", tuple(head), tuple(tuple(row) for row in rows)).markdown()
 
@@ -176,7 +175,7 @@ def headlines() -> str:
     """What stands in front: figures of the runs in ``benchmarks/results`` at clean commits, whole
     requests and decoding alone.
     """
-    from draftwood.bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
+    from draftwood_bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
 
     sentences = [
         *(each for name in (STATED, "tinyllama") for each in told(name, speed_sentences, "auto")),
@@ -192,7 +191,7 @@ def headlines() -> str:
 
 def without_a_second_model() -> str:
     """What the run of methods that need no second model says."""
-    from draftwood.bench.report.headlines import method_sentences
+    from draftwood_bench.report.headlines import method_sentences
 
     return _list(told("methods", method_sentences))
 
@@ -219,7 +218,7 @@ def table_of_methods() -> str:
     """Methods that a run in ``benchmarks/results`` measured at a clean commit, and the names of the
     others.
     """
-    from draftwood.bench.report.methods_table import methods_table, unmeasured
+    from draftwood_bench.report.methods_table import methods_table, unmeasured
 
     runs, stated = runs_of_methods()
     others = ", ".join(f"`{name}`" for name in unmeasured(runs))
@@ -230,8 +229,8 @@ def table_of_methods() -> str:
 
 def speeds_in_the_package() -> str:
     """What `draftwood methods` tells of speeds, from the same runs."""
-    from draftwood.bench.report.methods_table import measured_speeds
     from draftwood.methods.measured import as_text
+    from draftwood_bench.report.methods_table import measured_speeds
 
     return as_text(measured_speeds(*runs_of_methods()))
 
@@ -241,8 +240,8 @@ def runs_of_methods() -> "tuple[list[MeasuredRun], dict[str, MeasuredRun]]":
     """Every run in ``benchmarks/results`` that measured methods at a clean commit, and those that
     stand for a method by name.
     """
-    from draftwood.bench.plan.protocols import PROTOCOLS
-    from draftwood.bench.records.files import RUN
+    from draftwood_bench.plan.protocols import PROTOCOLS
+    from draftwood_bench.records.files import RUN
 
     found = [
         measured(path.parent.name) for path in sorted((BENCHMARKS / "results").glob(f"*/{RUN}"))
@@ -255,8 +254,8 @@ def runs_of_methods() -> "tuple[list[MeasuredRun], dict[str, MeasuredRun]]":
 @cache
 def measured(name: str) -> "MeasuredRun | None":
     """A run in ``benchmarks/results`` as far as its commits hold what was measured."""
-    from draftwood.bench.records.files import RUN, read_clean
-    from draftwood.bench.report.reading import MeasuredRun
+    from draftwood_bench.records.files import RUN, read_clean
+    from draftwood_bench.report.reading import MeasuredRun
 
     folder = BENCHMARKS / "results" / name
     if not (folder / RUN).is_file():
@@ -310,7 +309,7 @@ def server_tables() -> str:
 def _of_servers() -> tuple[list[dict], list[dict], int]:
     """Records of streams and of further figures at clean commits, and how many others there are."""
     from benchmarks.common.json_lines import read
-    from draftwood.bench.records.files import is_clean
+    from draftwood_bench.records.files import is_clean
 
     folder = BENCHMARKS / "results" / "serving"
     found = [read(folder / name) for name in ("run.jsonl", "further.jsonl")]
@@ -331,7 +330,7 @@ def experiment_tables(name: str) -> str:
 
 def proposers() -> str:
     """draftwood's proposers in vLLM beside vLLM's own, where a clean commit measured them."""
-    from draftwood.bench.records.files import is_clean
+    from draftwood_bench.records.files import is_clean
 
     found = json.loads((BENCHMARKS / "results" / "vllm_proposer.json").read_text())
     if not is_clean(found["commit"]):
@@ -389,27 +388,32 @@ PARTS = {
 
 def pages() -> dict[Path, str]:
     """Every generated page as it should be."""
+    from draftwood.methods import measured as measured_file
+
     docs = ROOT / "docs"
     found = {
         docs / "methods.md": methods_page(),
         docs / "models.md": models_page(),
         docs / "transformers.md": transformers_page(),
         docs / "results.md": results_page(),
-        ROOT / "src" / "draftwood" / "methods" / "measured.json": speeds_in_the_package(),
+        Path(measured_file.__file__).with_name("measured.json"): speeds_in_the_package(),
     }
     names = ("findings.md", "self-speculation.md", "integrations.md")
     parts = (ROOT / "README.md", *(docs / name for name in names))
-    listings = ROOT / "src" / "draftwood" / "methods" / "listings.json"
-    return found | {path: filled(path) for path in parts} | {listings: method_listings()}
+    return found | {path: filled(path) for path in parts} | method_listings()
 
 
-def method_listings() -> str:
-    """What draftwood's own methods say of themselves, for those who do without their parts."""
-    from draftwood.methods import Listing
-    from draftwood.methods.recipes import RECIPES
+def method_listings() -> dict[Path, str]:
+    """What methods say of themselves, by package, for those who do without their parts."""
+    import draftwood_methods
+    from draftwood.methods import Listing, recipes
 
-    rows = [json.dumps(Listing.of(recipe).as_json()) for recipe in RECIPES]
-    return "[\n" + ",\n".join(rows) + "\n]\n"
+    found = {}
+    for module in (recipes, draftwood_methods):
+        rows = [json.dumps(Listing.of(recipe).as_json()) for recipe in module.RECIPES]
+        text = "[\n" + ",\n".join(rows) + "\n]\n"
+        found[Path(str(module.__file__)).with_name("listings.json")] = text
+    return found
 
 
 def _printed(command: list[str]) -> str:

@@ -1,7 +1,7 @@
 """Records what the README and the server's page show: a race, pictures of the page, and a session
 of `draftwood demo`. All of it is run, nothing is drawn by hand.
 
-python docs/pictures.py race    # src/draftwood/serve/static/race.json, shown at first sight
+python docs/pictures.py race    # the server's static/race.json, shown at first sight
 python docs/pictures.py page    # docs/page.png, docs/page-dark.png and docs/page-phone.png
 python docs/pictures.py demo    # docs/demo.svg
 python docs/pictures.py         # or: make pictures; all three
@@ -24,7 +24,7 @@ from typing import Any
 from terminal_svg import as_svg, record
 
 ROOT = Path(__file__).resolve().parents[1]
-RACE = ROOT / "src" / "draftwood" / "serve" / "static" / "race.json"
+RACE = ROOT / "packages/draftwood-serve/src/draftwood_serve/static/race.json"
 CHROMIUM = "/usr/bin/chromium"
 
 PROMPT = "Why is the sky blue? Explain it to a child."

@@ -1,9 +1,9 @@
 """Combine a drafter, a shape and a verifier that no paper combined."""
 
 import draftwood
-from draftwood.drafters import LayerSkip
 from draftwood.shapes import StochasticBeam
 from draftwood.verifiers import Traversal
+from draftwood_methods.drafters import LayerSkip
 
 lm = draftwood.load("smollm2-135m", method="plain")
 method = draftwood.Method(

@@ -21,7 +21,6 @@ from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import (
     BestFirst,
     Independent,
-    MergedGraph,
     Paths,
     Sequoia,
     Shape,
@@ -42,6 +41,7 @@ from draftwood.verifiers import (
     Verdict,
     Verifier,
 )
+from draftwood_methods.shapes.merged_graph import MergedGraph
 
 # Each beside one that is branching or deep alike with as few outcomes as that can have, where all
 # of them can be enumerated.

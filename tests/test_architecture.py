@@ -1,7 +1,7 @@
 """Imports point one way, files stay small, and importing the package costs nothing.
 
-A room is a folder or a file under ``src/draftwood``. The table below lists the rooms from the
-ground up; a room imports itself and what stands in its row, nothing else.
+A room is a folder or a file of the core, ``packages/draftwood/src/draftwood``. The table below
+lists the rooms from the ground up; a room imports itself and what stands in its row, nothing else.
 """
 
 import ast
@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "draftwood"
+from checkout import SOURCES
+
+SOURCE = SOURCES["draftwood"] / "draftwood"
+SATELLITES = {
+    name.replace("-", "_"): folder / name.replace("-", "_")
+    for name, folder in SOURCES.items()
+    if name != "draftwood"
+}
 
 GROUND = {
     "storage",
@@ -33,7 +40,6 @@ AXES = {"shapes", "verifiers", "sources", "drafters"}
 TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "text"} | AXES
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
-    "lazy": set(),
     "storage": set(),
     "cluster": set(),
     "together": set(),
@@ -49,19 +55,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "heads": GROUND,
     "loading": GROUND | {"models"},
     "costs": GROUND | {"models", "shapes"},
-    "shapes": GROUND,
-    "verifiers": GROUND,
+    "shapes": GROUND | {"moved"},
+    "verifiers": GROUND | {"moved"},
     "sources": GROUND | {"models", "heads", "costs"},
-    "drafters": GROUND | {"models", "heads", "costs", "shapes", "sources"},
+    "drafters": GROUND | {"moved", "models", "heads", "costs", "shapes", "sources"},
     "methods": GROUND | {"models", "heads", "costs", "engine"} | AXES,
     "grammar": GROUND,
     "text": TEXT - {"text"},
     "testing": TEXT,
-    "training": TEXT,
-    "serve": TEXT,
     "integrations": GROUND | {"models", "heads", "costs", "sources", "drafters"},
-    "bench": TEXT | {"testing"},
-    "cli": TEXT | {"testing", "training", "bench", "serve"},
+    "cli": TEXT | {"testing"},
+    "moved": set(),
+    "lazy": {"moved"},
 }
 BENCH = {  # the rooms of the benchmark, likewise
     "plan": set[str](),
@@ -69,11 +74,22 @@ BENCH = {  # the rooms of the benchmark, likewise
     "peers": {"plan", "records"},
     "run": {"plan", "records", "peers"},
     "report": {"plan", "records"},
+    "machine": set(),
+    "planner": {"machine"},
+    "cli": {"plan", "records", "peers", "run", "report", "machine", "planner"},
 }
 
 
 def files() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
+
+
+def all_files() -> list[Path]:
+    return [*files(), *(path for folder in SATELLITES.values() for path in files_of(folder))]
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
 
 
 def module_of(path: Path, source: Path = SOURCE) -> str:
@@ -82,31 +98,31 @@ def module_of(path: Path, source: Path = SOURCE) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_of(path: Path) -> set[str]:
-    """Modules of draftwood that a file imports anywhere, without the leading package name."""
-    return _imported(ast.walk(ast.parse(path.read_text())))
+def imports_of(path: Path, package: str = "draftwood") -> set[str]:
+    """Modules of a package that a file imports anywhere, without the leading package name."""
+    return _imported(ast.walk(ast.parse(path.read_text())), package)
 
 
-def imports_on_load(path: Path) -> set[str]:
+def imports_on_load(path: Path, package: str = "draftwood") -> set[str]:
     """Those that are imported as soon as the file is; for types alone does not count."""
-    return _imported(ast.parse(path.read_text()).body)
+    return _imported(ast.parse(path.read_text()).body, package)
 
 
-def _imported(nodes: Iterable[ast.AST]) -> set[str]:
+def _imported(nodes: Iterable[ast.AST], package: str) -> set[str]:
     found = set()
     for node in nodes:
         if (
             isinstance(node, ast.ImportFrom)
             and node.module
-            and node.module.split(".")[0] == "draftwood"
+            and node.module.split(".")[0] == package
         ):
-            rest = node.module.removeprefix("draftwood").lstrip(".")
+            rest = node.module.removeprefix(package).lstrip(".")
             found |= {rest} if rest else {name.name for name in node.names}
         elif isinstance(node, ast.Import):
             found |= {
-                n.name.removeprefix("draftwood.")
+                n.name.removeprefix(f"{package}.")
                 for n in node.names
-                if n.name.startswith("draftwood.")
+                if n.name.startswith(f"{package}.")
             }
     return found
 
@@ -129,12 +145,12 @@ def cycle(graph: Mapping[str, set[str]]) -> list[str]:
     return next((found for name in sorted(graph) if (found := walk(name, []))), [])
 
 
-def graph_of_files(source: Path = SOURCE) -> dict[str, set[str]]:
+def graph_of_files(source: Path = SOURCE, package: str = "draftwood") -> dict[str, set[str]]:
     """What each module loads with it; a name from a package counts as the package's own file."""
     modules = {module_of(path, source): path for path in sorted(source.rglob("*.py"))}
     return {
         name: (
-            {m if m in modules else m.rpartition(".")[0] for m in imports_on_load(path)}
+            {m if m in modules else m.rpartition(".")[0] for m in imports_on_load(path, package)}
             - {name, ""}
         )
         for name, path in modules.items()
@@ -155,36 +171,49 @@ def graph_of_folders(graph: Mapping[str, set[str]], depth: int = 1) -> dict[str,
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_one_way(path: Path) -> None:
-    room, _, below = module_of(path).partition(".")
+    room = module_of(path).partition(".")[0]
     if not room:
         return
     assert room in MAY_IMPORT, f"{room} is new: say in this test what it may import"
     for module in imports_of(path):
-        other, _, within = module.partition(".")
+        other = module.partition(".")[0]
         assert other in MAY_IMPORT[room] | {room}, (
             f"{path.relative_to(SOURCE)} must not import draftwood.{module}"
         )
-        if room == other == "bench" and below:
-            ours, theirs = below.split(".")[0], within.split(".")[0]
-            assert theirs in BENCH[ours] | {ours}, (
-                f"{path.relative_to(SOURCE)} must not import draftwood.{module}"
-            )
 
 
 def test_every_room_of_the_table_exists() -> None:
     rooms = {module_of(path).split(".")[0] for path in files()} - {""}
     assert rooms == set(MAY_IMPORT)
-    assert {path.name for path in (SOURCE / "bench").iterdir() if path.is_dir()} - {
-        "__pycache__"
-    } == set(BENCH)
+    bench = SATELLITES["draftwood_bench"]
+    assert {module_of(path, bench).split(".")[0] for path in files_of(bench)} - {""} == set(BENCH)
 
 
-def test_no_files_and_no_folders_import_each_other_in_a_ring() -> None:
-    graph = graph_of_files()
+def test_rooms_of_the_benchmark_import_one_way() -> None:
+    bench = SATELLITES["draftwood_bench"]
+    for path in files_of(bench):
+        room = module_of(path, bench).split(".")[0]
+        others = {each.split(".")[0] for each in imports_of(path, "draftwood_bench")} - {"", room}
+        assert others <= BENCH.get(room, set()), f"{path.relative_to(bench)} imports {others}"
+
+
+@pytest.mark.parametrize("path", all_files(), ids=lambda path: path.name)
+def test_packages_import_the_core_and_themselves_alone(path: Path) -> None:
+    own = next((name for name, folder in SATELLITES.items() if path.is_relative_to(folder)), "")
+    strange = {name for name in SATELLITES if name != own and imports_of(path, name)}
+    assert not strange, f"{path.name} imports {strange}; the core knows none, others the core alone"
+
+
+def test_a_planted_import_of_a_satellite_is_found(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def late():\n    from draftwood_serve.run import run\n")
+    assert imports_of(tmp_path / "bad.py", "draftwood_serve") == {"run"}
+
+
+@pytest.mark.parametrize("package", ["draftwood", *SATELLITES])
+def test_no_files_and_no_folders_import_each_other_in_a_ring(package: str) -> None:
+    graph = graph_of_files(SATELLITES.get(package, SOURCE), package)
     assert not cycle(graph)
     assert not cycle(graph_of_folders(graph))
-    within_bench = {name: others for name, others in graph.items() if name.startswith("bench.")}
-    assert not cycle(graph_of_folders(within_bench, depth=2))
 
 
 def test_a_planted_ring_is_found(tmp_path: Path) -> None:
@@ -230,6 +259,7 @@ HELPERS = {
 @pytest.mark.parametrize("axis", ["drafters", "shapes", "verifiers"])
 def test_every_file_of_an_axis_holds_a_method(axis: str, tmp_path: Path) -> None:
     assert not files_without_a_part(SOURCE / axis, axis)
+    assert not files_without_a_part(SATELLITES["draftwood_methods"] / axis, axis)
     (tmp_path / "helpers.py").write_text(
         "def helper() -> None: ...\n\n\nclass Table:\n    def read(self) -> None: ...\n"
     )
@@ -258,12 +288,15 @@ def test_methods_of_an_axis_do_not_know_each_other() -> None:
         ),
     }
     for axis in ("drafters", "shapes", "verifiers"):
-        for path in sorted((SOURCE / axis).glob("*.py")):
-            if path.stem not in HELPERS | COMPOSED:
-                siblings = {
-                    m.split(".")[1] for m in imports_of(path) if m.startswith(axis + ".")
-                } - {"base"}
-                assert siblings <= shared, f"{path.name} imports {siblings}"
+        for package, source in (("draftwood", SOURCE), *SATELLITES.items()):
+            for path in sorted((source / axis).glob("*.py")):
+                if path.stem not in HELPERS | COMPOSED:
+                    siblings = {
+                        m.split(".")[1]
+                        for m in imports_of(path, package)
+                        if m.startswith(axis + ".")
+                    } - {"base"}
+                    assert siblings <= shared, f"{path.name} imports {siblings}"
 
 
 def files_with(text: str, source: Path) -> list[str]:
@@ -305,7 +338,7 @@ def code_lines(path: Path) -> set[int]:
     return lines
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", all_files(), ids=lambda path: path.name)
 def test_files_and_functions_stay_small(path: Path) -> None:
     lines = code_lines(path)
     assert len(lines) <= 300, f"{path.name} is too long: a name is missing"
@@ -340,5 +373,6 @@ def test_using_the_library_loads_no_server_plot_or_training_package() -> None:
 
 def test_files_of_tests_have_names_of_their_own() -> None:
     """Test folders are no packages: pytest imports one file of a name, and refuses the next."""
-    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    folders = [Path(__file__).parent, *(source.parent / "tests" for source in SOURCES.values())]
+    names = [path.name for folder in folders for path in folder.rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from draftwood import methods
-from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, Stand, TokenRecycling
+from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, TokenRecycling
 from draftwood.engine import Options, generate
 from draftwood.engine.overlap import Overlap, Overlapped
 from draftwood.interfaces.drafter import DraftRequest, DraftSession
@@ -25,16 +25,9 @@ from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import TINY, tiny_eagle
 from draftwood.text.hooks.processors import RowSampler, Scores
 from draftwood.tree import DraftTree
-from draftwood.verifiers import (
-    Block,
-    GreedyPlusOne,
-    KSeq,
-    Match,
-    Rejection,
-    Traversal,
-    Typical,
-    Verifier,
-)
+from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
+from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.verifiers.typical import Typical
 
 VOCAB = 700
 BROKEN_AT = 5

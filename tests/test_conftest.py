@@ -4,7 +4,6 @@ integration.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import jaxtyping
@@ -14,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import shape_checks
+from checkout import ROOT
 from draftwood.sampling import Sampling
 
 
@@ -23,7 +23,7 @@ from draftwood.sampling import Sampling
 def test_without_the_built_in_model(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, ci: str, fails: bool
 ) -> None:
-    here = str(Path(__file__).with_name("conftest.py"))
+    here = str(ROOT / "conftest.py")
     plugins = request.config.pluginmanager.get_plugins()
     conftest = next(plugin for plugin in plugins if getattr(plugin, "__file__", None) == here)
     monkeypatch.setenv("CI", ci)

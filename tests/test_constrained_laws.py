@@ -12,17 +12,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.drafters import (
-    Aded,
     Drafter,
     DraftModel,
     Eagle,
-    LayerSkip,
     Lm,
     Medusa,
     MultiSource,
     Nothing,
     PromptLookup,
-    Stand,
     SuffixDecoding,
     TokenRecycling,
 )
@@ -39,6 +36,9 @@ from draftwood.testing import Automaton, TableModel, tiny_llama
 from draftwood.testing.heads import tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, KSeq, Match, Rejection, Traversal, Verifier
+from draftwood_methods.drafters.aded import Aded
+from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_methods.drafters.stand import Stand
 from law_cases import DISTANCE, PROMPT, SMALL, contextual, exact_pairs, options, text_distance
 
 TOLERANCE, VOCAB = 1e-5, 3

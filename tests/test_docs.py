@@ -15,10 +15,9 @@ from types import ModuleType
 import click
 import pytest
 
+from checkout import BENCH, ROOT
 from draftwood.cli.main import main
 from own_package import write
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def python_blocks(path: Path) -> str:
@@ -111,20 +110,25 @@ def test_a_stale_page_is_named(
 
 def test_a_run_that_is_not_there_yet_is_named_so(tmp_path: Path) -> None:
     module = generator()
-    assert module._shown(["draftwood", "bench", "show", str(tmp_path)]) == "Not measured yet."
-    shown = module._shown(["draftwood", "bench", "show", "--markdown", "results/shadow"])
+    absent = ["draftwood", "bench", "show", str(tmp_path / "absent")]
+    assert module.shown(absent) == "(not measured yet)"
+    shown = module.shown(["draftwood", "bench", "show", "--markdown", "results/shadow"])
     assert "| auto-shadow |" in shown
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    for path in [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "packages").glob("*/*.md"),
+    ]:
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
             if not target.startswith(("http", "mailto")):
                 assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FILES = (".json", ".jsonl", ".txt")
+FILES = (".gguf", ".json", ".jsonl", ".txt")
 
 
 def commands(page: str) -> list[list[str]]:
@@ -196,13 +200,13 @@ def test_files_that_readme_names_are_made_there() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_installs_from_the_clone_what_there_is(page: Path) -> None:
     """There is no release that an index could give."""
-    settings = (ROOT / "pyproject.toml").read_text()
-    extras = settings.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
-    known = set(re.findall(r"^(\w+) = ", extras, flags=re.M))
     text = page.read_text()
     assert not re.findall(r"pip install [^`\n-]*draftwood\b", text)
-    for named in re.findall(r"pip install -e '\.\[([\w,]+)\]'", text):
-        assert set(named.split(",")) <= known
+    for named, extras in re.findall(r"-e '?packages/([\w-]+)(?:\[([\w,]+)\])?", text):
+        settings = (ROOT / "packages" / named / "pyproject.toml").read_text()
+        listed = settings.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+        known = set(re.findall(r"^(\w+) = ", listed, flags=re.M))
+        assert set(filter(None, extras.split(","))) <= known
 
 
 def test_readme_commands_exist() -> None:
@@ -216,7 +220,7 @@ def test_pages_tell_figures_of_clean_commits_alone(
 ) -> None:
     for commit, told in (("abc", True), ("abc-dirty", False), (None, False)):
         folder = tmp_path / str(commit) / "results" / "head"
-        shutil.copytree(ROOT / "benchmarks" / "results" / "head", folder)
+        shutil.copytree(BENCH / "benchmarks" / "results" / "head", folder)
         description = json.loads((folder / "run.json").read_text())
         (folder / "run.json").write_text(json.dumps({**description, "commit": commit}))
         module = generator()

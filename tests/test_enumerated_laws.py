@@ -12,22 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.drafters import (
-    Cascade,
-    Drafter,
-    DraftModel,
-    DynamicExit,
-    Eagle,
-    EarlyExit,
-    Horizontal,
-    Hydra,
-    LayerSearch,
-    LayerSkip,
-    Lm,
-    Medusa,
-    MergedDrawn,
-    Stand,
-)
+from draftwood.drafters import Drafter, DraftModel, Eagle, Hydra, Lm, Medusa
 from draftwood.engine import Method, Options
 from draftwood.interfaces.drafter import DraftRequest, DraftSession
 from draftwood.interfaces.model import Model
@@ -41,6 +26,14 @@ from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
+from draftwood_methods.drafters.cascade import Cascade
+from draftwood_methods.drafters.dynamic_exit import DynamicExit
+from draftwood_methods.drafters.early_exit import EarlyExit
+from draftwood_methods.drafters.horizontal import Horizontal
+from draftwood_methods.drafters.layer_search import LayerSearch
+from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_methods.drafters.merged import MergedDrawn
+from draftwood_methods.drafters.stand import Stand
 from law_cases import (
     DISTANCE,
     PROMPT,

@@ -5,18 +5,21 @@ import importlib
 import inspect
 import pkgutil
 import re
-from pathlib import Path
 from typing import get_origin
 
 import pytest
 
 import draftwood
+from checkout import SOURCES
 
 PACKAGES = [
     "draftwood",
     "draftwood.drafters",
     "draftwood.shapes",
     "draftwood.verifiers",
+    "draftwood_methods.drafters",
+    "draftwood_methods.shapes",
+    "draftwood_methods.verifiers",
     "draftwood.testing",
 ]
 
@@ -42,7 +45,13 @@ def test_unknown_names_are_attribute_errors() -> None:
 
 
 def test_every_module_is_documented() -> None:
-    for found in pkgutil.walk_packages(draftwood.__path__, "draftwood."):
+    packages = [name.replace("-", "_") for name in SOURCES]
+    everything = [
+        found
+        for name in packages
+        for found in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}.")
+    ]
+    for found in everything:
         if found.name.endswith("__main__"):
             continue
         assert docstring(found.name), f"{found.name} has no docstring"
@@ -52,7 +61,7 @@ def docstring(module: str) -> str | None:
     """Of a module that can be imported, or of an adapter that only runs in another system's
     environment.
     """
-    if not re.fullmatch(r"draftwood\.bench\.peers\.(run_\w+|openvino_int8)", module):
+    if not re.fullmatch(r"draftwood_bench\.peers\.(run_\w+|openvino_int8)", module):
         return importlib.import_module(module).__doc__
-    path = Path(draftwood.__file__).parents[1] / f"{module.replace('.', '/')}.py"
+    path = SOURCES["draftwood-bench"] / f"{module.replace('.', '/')}.py"
     return ast.get_docstring(ast.parse(path.read_text()))

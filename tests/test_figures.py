@@ -112,7 +112,7 @@ def test_every_page_can_be_reached_from_the_first() -> None:
 
 def test_a_card_tells_no_figure_of_spec_bench() -> None:
     """These stand on the page of results, from records."""
-    cards = sorted((ROOT / "src" / "draftwood" / "shipped").glob("*/card.md"))
+    cards = sorted((ROOT / "packages").glob("*/src/*/**/card.md"))
     assert cards
     for card in cards:
         told = " ".join(card.read_text().split())

@@ -11,14 +11,14 @@ from pathlib import Path
 import click
 
 import draftwood
-from draftwood.bench.plan.measurements import MEASUREMENTS
-from draftwood.bench.plan.protocols import PROTOCOLS, Settings
-from draftwood.bench.records.files import Record, RunInfo
 from draftwood.cli.main import main
 from draftwood.cli.methods import describe
 from draftwood.methods import known
 from draftwood.stats import Stats
 from draftwood.text.stream import Generation
+from draftwood_bench.plan.measurements import MEASUREMENTS
+from draftwood_bench.plan.protocols import PROTOCOLS, Settings
+from draftwood_bench.records.files import Record, RunInfo
 
 KNOWN = json.loads(Path(__file__).with_name("interface.json").read_text())
 

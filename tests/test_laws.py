@@ -13,24 +13,12 @@ import torch
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
-    Aded,
-    Cascade,
     DraftModel,
     DraftRequest,
     DraftSession,
-    Horizontal,
-    InputGuided,
-    Jacobi,
-    LayerSkip,
-    LenientCascade,
-    Lookahead,
-    MergedDrafters,
-    MergedDrawn,
     MultiSource,
     Nothing,
     PromptLookup,
-    Pruned,
-    Stand,
     SuffixDecoding,
     TokenRecycling,
     VerifiedTree,
@@ -51,6 +39,16 @@ from draftwood.stats import Stats
 from draftwood.testing import TableModel, chi_square, target_law, tiny_llama
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import KSeq, Match, NodeProbs, Rejection, Traversal, Verdict, Verifier
+from draftwood_methods.drafters.aded import Aded
+from draftwood_methods.drafters.cascade import Cascade, LenientCascade
+from draftwood_methods.drafters.horizontal import Horizontal
+from draftwood_methods.drafters.input_guided import InputGuided
+from draftwood_methods.drafters.jacobi import Jacobi
+from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_methods.drafters.lookahead import Lookahead
+from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
+from draftwood_methods.drafters.pruned import Pruned
+from draftwood_methods.drafters.stand import Stand
 from law_cases import SHAPES, ThrownAway, exact_pairs
 
 PAIRS = [

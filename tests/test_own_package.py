@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import refused, run
 
 import draftwood
+from command import refused, run
 from draftwood import methods
-from draftwood.bench.records.files import read_records
-from draftwood.bench.run import describe
 from draftwood.methods import Method, PartsWarning
 from draftwood.testing import promises
 from draftwood.testing.promises import tables
 from draftwood.verifiers import Match
+from draftwood_bench.records.files import read_records
+from draftwood_bench.run import describe
 from own_package import PAGE, install, plant, write
 
 OWN = ["echo", "fan", "again"]
@@ -71,6 +71,7 @@ def test_a_process_of_its_own_lists_them(site: Path) -> None:
     assert list(described)[-3:] == OWN
     assert described["fan"] == {
         **{"name": "fan", "drafter": "layer-skip", "shape": "fan", "nodes": 4},
+        **{"needs": [], "measured": []},
         **{"verifier": "first-level-only", "lossless": True, "promise": "lossless"},
         "needs_draft_model": False,
         "needs_drafter": False,
@@ -165,7 +166,7 @@ BROKEN = {
     "no shape": (
         "planted",
         "from draftwood import methods\nfrom dataclasses import replace\n"
-        "RECIPES = (replace(methods.recipes.RECIPES[-1], name='mad', shape=object()),)",
+        "RECIPES = (replace(methods.recipe('rsd-s'), name='mad', shape=object()),)",
         "'object' object has no attribute 'draw'",
     ),
 }

@@ -19,21 +19,11 @@ import torch
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
-    Aded,
     Drafter,
     DraftModel,
-    EarlyExit,
-    InputGuided,
-    Jacobi,
-    LayerSkip,
-    LenientCascade,
-    Lookahead,
-    MergedDrafters,
     MultiSource,
     Nothing,
     PromptLookup,
-    Pruned,
-    Stand,
     SuffixDecoding,
     TokenRecycling,
 )
@@ -52,6 +42,16 @@ from draftwood.stats import Stats
 from draftwood.testing import TableModel, ranked_chi_square, tiny_llama
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
+from draftwood_methods.drafters.aded import Aded
+from draftwood_methods.drafters.cascade import LenientCascade
+from draftwood_methods.drafters.early_exit import EarlyExit
+from draftwood_methods.drafters.input_guided import InputGuided
+from draftwood_methods.drafters.jacobi import Jacobi
+from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_methods.drafters.lookahead import Lookahead
+from draftwood_methods.drafters.merged import MergedDrafters
+from draftwood_methods.drafters.pruned import Pruned
+from draftwood_methods.drafters.stand import Stand
 from law_cases import (
     DISTANCE,
     LEVEL,

@@ -12,15 +12,14 @@ import pytest
 from benchmarks import busy, versions
 from benchmarks.common import processes
 from benchmarks.self_speculation import overlap
-
-ROOT = Path(__file__).resolve().parents[2]
+from checkout import BENCH, PYTHONPATH, ROOT
 
 
 def script(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
-    inherited = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
+    inherited = {**os.environ, "PYTHONPATH": PYTHONPATH, **environment}
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=inherited, cwd=ROOT
+        command, capture_output=True, text=True, check=False, env=inherited, cwd=BENCH
     )
 
 

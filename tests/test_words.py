@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src" / "draftwood"
+from checkout import ROOT, SOURCES
+
+SOURCE = SOURCES["draftwood"] / "draftwood"
+FOLDERS = [folder / name.replace("-", "_") for name, folder in SOURCES.items()]
 
 # Old word and new. A word with an underscore, or in capitals, is a whole name; any other may also
 # be a part of one: ``draw_softened`` holds ``softened``.
@@ -66,8 +68,8 @@ ALLOWED = {
 
 # Folders and files whose docstrings and comments have been read for these words.
 READ = [
-    *("engine", "text", "loading", "costs", "storage", "models", "testing", "cli", "bench"),
-    *("drafters", "sources", "shapes", "verifiers", "interfaces", "methods", "serve"),
+    *("engine", "text", "loading", "costs", "storage", "models", "testing", "cli"),
+    *("drafters", "sources", "shapes", "verifiers", "interfaces", "methods"),
     "integrations",
     *("rng.py", "sampling.py", "stats.py", "tree.py", "validation.py"),
     "native",
@@ -112,10 +114,10 @@ def retired_names(folder: Path) -> set[tuple[str, str]]:
     }
 
 
-def repeated_classes(folder: Path) -> dict[str, list[str]]:
+def repeated_classes(*folders: Path) -> dict[str, list[str]]:
     """Names that several classes have, private and nested ones included, and their files."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(folder.rglob("*.py")):
+    for folder, path in [(each, path) for each in folders for path in sorted(each.rglob("*.py"))]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(path.relative_to(folder).as_posix())
@@ -160,7 +162,10 @@ def old_words(parts: Iterable[str]) -> list[str]:
 
 
 def read_files() -> list[Path]:
-    places = [SOURCE / name for name in READ]
+    packages = [
+        SOURCES[f"draftwood-{name}"] / f"draftwood_{name}" for name in ("bench", "methods", "serve")
+    ]
+    places = [*(SOURCE / name for name in READ), *packages]
     return [
         path
         for place in places
@@ -169,7 +174,7 @@ def read_files() -> list[Path]:
 
 
 def test_no_retired_name_is_used() -> None:
-    found = retired_names(SOURCE) - set(ALLOWED)
+    found = {each for folder in FOLDERS for each in retired_names(folder)} - set(ALLOWED)
     told = [f"{path}: {name} is {RETIRED.get(name, 'retired')} now" for path, name in sorted(found)]
     assert not told
 
@@ -192,7 +197,7 @@ def test_a_planted_retired_name_is_found(tmp_path: Path, file: str, text: str, n
 
 
 def test_a_class_name_exists_once() -> None:
-    assert not repeated_classes(SOURCE)
+    assert not repeated_classes(*FOLDERS)
 
 
 def test_a_planted_class_of_the_same_name_is_found(tmp_path: Path) -> None:
@@ -204,7 +209,7 @@ def test_a_planted_class_of_the_same_name_is_found(tmp_path: Path) -> None:
     assert repeated_classes(tmp_path) == {"_Drawing": ["inner/three.py", "one.py"]}
 
 
-@pytest.mark.parametrize("path", read_files(), ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", read_files(), ids=lambda path: path.name)
 def test_prose_uses_the_words_of_the_field(path: Path) -> None:
     text = path.read_text()
     assert not old_words([*prose_of(text), *messages_of(text)])

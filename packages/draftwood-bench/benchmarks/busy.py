@@ -24,8 +24,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.common.processes import ROOT, Answer, Process, checkout, in_turns, print_table
-from draftwood.bench.plan.prompts import BUILT_IN, load_prompts
-from draftwood.bench.records.machine import processor
+from draftwood_bench.plan.prompts import BUILT_IN, load_prompts
+from draftwood_bench.records.machine import processor
 
 METHODS = ("plain", "auto")
 LOOP = (sys.executable, "-S", "-c", "while True: pass")

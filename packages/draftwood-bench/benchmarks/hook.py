@@ -18,9 +18,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import draftwood
-from draftwood.bench.report.table import Table
 from draftwood.loading.hub import load_pretrained
 from draftwood.text.hooks import custom_generate
+from draftwood_bench.report.table import Table
 
 PROMPT_TOKENS = 48
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from benchmarks.common.curves import WEIGHT_BYTES, stored
 from draftwood.costs.curve import LENGTH, Curve
-from draftwood.costs.machine import NATIVE_ATTENTION, Machine, machine_of
-from draftwood.costs.plan import DraftSource, Planner, Traffic, head_of
 from draftwood.interfaces.size import ModelSize
+from draftwood_bench.machine import NATIVE_ATTENTION, Machine, machine_of
+from draftwood_bench.planner import DraftSource, Planner, Traffic, head_of
 
-PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[3] / "docs" / "scaling.md"
 BEGIN, END = "<!-- checks -->\n", "<!-- end -->\n"
 TOLERANCE = 0.10  # of predicted T(n)/T(1)
 ATTENTION_TOLERANCE = 0.15

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.common.processes import ROOT, Process, checkout, environment, in_turns, print_table
-from draftwood.bench.plan.prompts import load_prompts
+from draftwood_bench.plan.prompts import load_prompts
 
 CASES = ("plain 0", "plain 1", "auto 0", "auto 1", "suffix 0", "suffix 1")
 COMMAND = "from draftwood.cli.main import main; main()"

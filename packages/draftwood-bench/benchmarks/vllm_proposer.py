@@ -78,9 +78,9 @@ def exported(model: str, folder: Path) -> Path:
 
 def run(arm: str, job: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """What an arm's own process found. Raises SystemExit, with its last words, where it failed."""
-    from benchmarks.common.processes import environment
+    from benchmarks.common.processes import ROOT, environment
     from benchmarks.serving.servers import OFFLINE, last_error
-    from draftwood.bench.peers import environments
+    from draftwood_bench.peers import environments
 
     speculation = ARMS[arm]
     if speculation is not None:
@@ -99,7 +99,7 @@ def run(arm: str, job: dict[str, Any], arguments: argparse.Namespace) -> dict[st
             input=json.dumps({**job, "speculation": speculation}).encode(),
             stdout=told,
             stderr=subprocess.STDOUT,
-            env={**environment(HERE.parents[1]), **variables},
+            env={**environment(ROOT), **variables},
             check=False,
         )
         if done.returncode or not found.is_file():
@@ -135,8 +135,8 @@ def measure(arguments: argparse.Namespace) -> None:
     from benchmarks.common.processes import print_table
     from benchmarks.serving.load import spread_prompts
     from benchmarks.serving.servers import Weights
-    from draftwood.bench.records.machine import processor
-    from draftwood.bench.run.describe import commit
+    from draftwood_bench.records.machine import processor
+    from draftwood_bench.run.describe import commit
 
     names = arguments.arms.split(",")
     if unknown := [name for name in names if name not in ARMS]:

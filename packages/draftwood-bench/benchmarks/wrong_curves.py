@@ -1,8 +1,8 @@
 """How fast `auto` is with curves that are wrong, over its speed with the right one.
 
-    python benchmarks/wrong_curves.py [--model smollm2-135m] [--temperature 1]
+    python -m benchmarks.wrong_curves [--model smollm2-135m] [--temperature 1]
 
-Every curve takes its turn at each prompt, so that a noisy
+Every curve starts a calibration of its own and takes its turn at each prompt, so that a noisy
 moment hurts all alike. The first 300 steps do not count. One row for each curve: the same
 texts' tokens a second with it over those with the right one, where it follows passes and where it
 stays as it was; 0.97 and more passes.
@@ -11,14 +11,12 @@ stays as it was; 0.97 and more passes.
 import argparse
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import draftwood
-from draftwood.costs.budget import Budget
-from draftwood.costs.calibration import watched
+from draftwood.costs.calibration import Calibration, watched
 from draftwood.costs.curve import FULL, Curve, measure
 from draftwood.costs.following import Following
-from draftwood.drafters import MultiSource
 from draftwood.stats import Step
 from draftwood.text.language_model import LanguageModel
 
@@ -85,11 +83,14 @@ class Way:
         return self.tokens / self.seconds
 
 
-def way_of(auto: LanguageModel, curve: Curve, follows: bool, warm_up: int) -> Way:
-    method, budget = auto.method, Budget.of(Following(curve) if follows else curve)
-    assert isinstance(method.drafter, MultiSource)
-    drafter = replace(method.drafter, budget=budget)
-    return Way(auto.with_method(replace(method, drafter=drafter)), warm_up)
+def way_of(plain: LanguageModel, curve: Curve, follows: bool, warm_up: int) -> Way:
+    own = Calibration(plain.model)
+    own.use(Following(curve) if follows else curve)
+    lm = LanguageModel(
+        *(plain.model, plain.tokenizer, plain.method, plain.name),
+        *(own, plain.prior, plain.grammars),
+    )
+    return Way(lm.with_method("auto"), warm_up)
 
 
 def main() -> None:
@@ -100,8 +101,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="over the prompts")
     parser.add_argument("--warm-up", type=int, default=300, help="steps that do not count")
     given = parser.parse_args()
-    auto = draftwood.load(given.model)
-    right = watched(auto.model, lambda: measure(auto.model, FULL, seconds=10.0))
+    plain = draftwood.load(given.model, method="plain")
+    right = watched(plain.model, lambda: measure(plain.model, FULL, seconds=10.0))
     if right.busy:
         print("other programs kept the CPU busy; measure again when they are done")
     wrong = {
@@ -109,7 +110,7 @@ def main() -> None:
         for name, bend in BENDS.items()
     }
     ways = {
-        (name, follows): way_of(auto, curve, follows, given.warm_up)
+        (name, follows): way_of(plain, curve, follows, given.warm_up)
         for name, curve in wrong.items()
         for follows in (True, False)
     }

@@ -9,9 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[2] / "src" / "draftwood" / "bench" / "peers")
-)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src" / "draftwood_bench" / "peers"))
 
 from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
 

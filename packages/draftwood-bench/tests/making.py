@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from draftwood.bench.records.files import Record, RunInfo
+from draftwood_bench.records.files import Record, RunInfo
 
 
 def record(

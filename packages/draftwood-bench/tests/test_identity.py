@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.bench.records.significance import SIGNIFICANCE, joint, two_sample
-from draftwood.bench.run.identity import distribution_test, divergence, root_bound
 from draftwood.drafters import DraftModel
 from draftwood.methods import Method, build
 from draftwood.models.transformers import TransformersModel
@@ -18,6 +16,8 @@ from draftwood.testing.promises import Mislabelled, ProbabilityOrder, tables
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
 from draftwood.verifiers.optimal import optimal_acceptance
+from draftwood_bench.records.significance import SIGNIFICANCE, joint, two_sample
+from draftwood_bench.run.identity import distribution_test, divergence, root_bound
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

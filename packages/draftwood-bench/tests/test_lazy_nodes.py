@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from draftwood.bench.plan.configurations import RSD_METHODS, Configuration, rsd_configuration
 from draftwood.engine import Options
 from draftwood.interfaces.model import Output
 from draftwood.loading.models import model_for
@@ -13,10 +12,11 @@ from draftwood.stats import Stats
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Traversal
+from draftwood_bench.plan.configurations import RSD_METHODS, Configuration, rsd_configuration
 
 pytest.importorskip("greenlet")
 
-from draftwood.bench.run.lazy_nodes import RowsOnDemand, decode_together
+from draftwood_bench.run.lazy_nodes import RowsOnDemand, decode_together
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 3, 9, 3]]
 

@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 
-from draftwood.bench.run import load
-from draftwood.bench.run.load import arrivals
 from draftwood.engine import Decoding, Options, generate
 from draftwood.methods import build
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
+from draftwood_bench.run import load
+from draftwood_bench.run.load import arrivals
 
 PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9], [3, 3], [2]]
 MODEL = TransformersModel(tiny_llama())

@@ -9,28 +9,28 @@ from typing import Any
 
 import pytest
 import torch
-from making import run_info
 
-from draftwood.bench.plan.measurements import (
+from draftwood.models.native import NativeModel
+from draftwood.testing import tiny_llama
+from draftwood_bench.plan.measurements import (
     FormatQuality,
     Measurement,
     Overhead,
     SameFile,
     VerifyCost,
 )
-from draftwood.bench.plan.order import MeasurementOrder
-from draftwood.bench.plan.prompts import load_text
-from draftwood.bench.plan.protocols import as_json, measurement
-from draftwood.bench.records.figures import figures
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.notes import notes
-from draftwood.bench.report.overview import facts
-from draftwood.bench.report.tables import tables
-from draftwood.bench.run import format_quality, overhead, verify_cost
-from draftwood.bench.run.blank import blank
-from draftwood.bench.run.measurements import work_of
-from draftwood.models.native import NativeModel
-from draftwood.testing import tiny_llama
+from draftwood_bench.plan.order import MeasurementOrder
+from draftwood_bench.plan.prompts import load_text
+from draftwood_bench.plan.protocols import as_json, measurement
+from draftwood_bench.records.figures import figures
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.notes import notes
+from draftwood_bench.report.overview import facts
+from draftwood_bench.report.tables import tables
+from draftwood_bench.run import format_quality, overhead, verify_cost
+from draftwood_bench.run.blank import blank
+from draftwood_bench.run.measurements import work_of
+from making import run_info
 
 MEASUREMENTS: list[Measurement] = [
     Overhead(steps=3),

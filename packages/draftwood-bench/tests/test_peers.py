@@ -15,14 +15,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from draftwood.bench.peers import environments, weights
-from draftwood.bench.peers.lineup import Peers, started, stats_of
-from draftwood.bench.peers.process import Adapter, AdapterError
-from draftwood.bench.peers.protocol import PeerRequest, Reply
-from draftwood.bench.peers.systems import System, Target, systems
 from draftwood.loading import packages
 from draftwood.loading.origin import weights_digest
 from draftwood.storage.atomic import sha256
+from draftwood_bench.peers import environments, weights
+from draftwood_bench.peers.lineup import Peers, started, stats_of
+from draftwood_bench.peers.process import Adapter, AdapterError
+from draftwood_bench.peers.protocol import PeerRequest, Reply
+from draftwood_bench.peers.systems import System, Target, systems
 
 FAKE = Path(__file__).with_name("fake_adapter.py")
 MODES = {"plain": "plain", "speculation": "lookup"}

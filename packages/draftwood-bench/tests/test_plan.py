@@ -2,14 +2,16 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from benchmarks import plan
+from checkout import ROOT
 from draftwood.costs.curve import LENGTH, Curve
-from draftwood.costs.machine import MACHINES, NATIVE_ATTENTION, Machine, machine_of
-from draftwood.costs.plan import (
+from draftwood.interfaces.size import ModelSize
+from draftwood.shapes.sequoia import plan as best_tree
+from draftwood_bench.machine import MACHINES, NATIVE_ATTENTION, Machine, machine_of
+from draftwood_bench.planner import (
     USUAL,
     DraftSource,
     Planner,
@@ -20,10 +22,7 @@ from draftwood.costs.plan import (
     expected,
     widths_of,
 )
-from draftwood.interfaces.size import ModelSize
-from draftwood.shapes.sequoia import plan as best_tree
 
-ROOT = Path(__file__).resolve().parents[2]
 SEVEN = ModelSize(6.6e9)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.bench.plan.prompts import DATA_SETS, Prompt, load_prompts
+from draftwood_bench.plan.prompts import DATA_SETS, Prompt, load_prompts
 
 
 def test_the_shipped_set_is_complete() -> None:

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from draftwood import methods
-from draftwood.bench.plan.configurations import RSD_METHODS, Configuration
-from draftwood.bench.plan.protocols import (
+from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
+from draftwood_bench.plan.configurations import RSD_METHODS, Configuration
+from draftwood_bench.plan.protocols import (
     Axes,
     Load,
     Protocol,
@@ -16,7 +17,6 @@ from draftwood.bench.plan.protocols import (
     as_json,
     from_json,
 )
-from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
 
 PROTOCOLS = [
     SpecBench(("auto", "lookup"), Settings(temperatures=(0.0, 0.5), categories=("math",))),

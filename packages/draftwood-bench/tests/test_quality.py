@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from draftwood.bench.plan.prompts import Prompt
-from draftwood.bench.run.quality import last_number, log_likelihood, quality, rouge_2
 from draftwood.testing import TableModel
+from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.run.quality import last_number, log_likelihood, quality, rouge_2
 
 LAW = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
 MODEL = TableModel(LAW.log())

@@ -9,9 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from making import record, run_info
 
-from draftwood.bench.records.files import (
+from draftwood_bench.records.files import (
     LOCK,
     RECORDS,
     read_clean,
@@ -20,7 +19,8 @@ from draftwood.bench.records.files import (
     write_run,
     writing,
 )
-from draftwood.bench.run.describe import commit
+from draftwood_bench.run.describe import commit
+from making import record, run_info
 
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_record_measured_again_counts_by_its_last_commit(tmp_path: Path) -> No
 
 def test_records_that_grow_leave_a_commit_clean(tmp_path: Path) -> None:
     """They lie in the checkout; a run that goes on would else be marked by its own records."""
-    results = tmp_path / "benchmarks" / "results"
+    results = tmp_path / "packages/draftwood-bench/benchmarks/results"
     results.mkdir(parents=True)
     code, records = tmp_path / "code.py", results / "records.jsonl"
     code.write_text("1\n")
@@ -137,7 +137,7 @@ def test_a_full_disk_takes_all_of_a_unit_or_nothing(
 
     with writing(tmp_path) as writer:
         writer.append([record(prompt="1")])
-        monkeypatch.setattr("draftwood.bench.records.files.os.write", fills_up)
+        monkeypatch.setattr("draftwood_bench.records.files.os.write", fills_up)
         with pytest.raises(OSError, match=r"the disk is full.*what was measured before is kept"):
             writer.append([record(prompt="2"), record(prompt="3")])
         monkeypatch.undo()
@@ -149,7 +149,7 @@ def test_a_full_disk_takes_all_of_a_unit_or_nothing(
 HOLD = """
 import sys, time
 from pathlib import Path
-from draftwood.bench.records.files import writing
+from draftwood_bench.records.files import writing
 with writing(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -192,7 +192,7 @@ def test_the_common_part_is_whole_or_not_there(
     def fails(old: object, new: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("draftwood.bench.records.files.os.replace", fails)
+    monkeypatch.setattr("draftwood_bench.records.files.os.replace", fails)
     with pytest.raises(OSError, match="the disk is full"):
         write_run(tmp_path, run_info(model="second"))
     assert read_run(tmp_path).model == "first"

@@ -4,25 +4,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from making import record, run_info
 
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.notes import notes
-from draftwood.bench.records.statistics import pooled
-from draftwood.bench.report import trees
-from draftwood.bench.report.findings import accepted, findings, per_token
-from draftwood.bench.report.headlines import (
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.notes import notes
+from draftwood_bench.records.statistics import pooled
+from draftwood_bench.report import trees
+from draftwood_bench.report.findings import accepted, findings, per_token
+from draftwood_bench.report.headlines import (
     method_sentences,
     peer_sentence,
     quality_sentence,
     speed_sentences,
 )
-from draftwood.bench.report.methods_table import methods_table, unmeasured
-from draftwood.bench.report.overview import chosen, facts, overview
-from draftwood.bench.report.page import headline, page
-from draftwood.bench.report.reading import MeasuredRun
-from draftwood.bench.report.tables import tables
-from draftwood.bench.run.blank import blank
+from draftwood_bench.report.methods_table import methods_table, unmeasured
+from draftwood_bench.report.overview import chosen, facts, overview
+from draftwood_bench.report.page import headline, page
+from draftwood_bench.report.reading import MeasuredRun
+from draftwood_bench.report.tables import tables
+from draftwood_bench.run.blank import blank
+from making import record, run_info
 
 PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]
 AUTO = [record("auto", prompt, runs=runs) for prompt, runs in zip("123", (5, 4, 2), strict=True)]

@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import record, run_info
 
-from draftwood.bench.records import statistics
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.notes import failures, notes
-from draftwood.bench.records.statistics import (
+from draftwood_bench.records import statistics
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.notes import failures, notes
+from draftwood_bench.records.statistics import (
     mbsu,
     median_ratio,
     paired,
@@ -19,6 +18,7 @@ from draftwood.bench.records.statistics import (
     summaries,
     throughput,
 )
+from making import record, run_info
 
 TIE = {
     "position": 3,

@@ -1,12 +1,12 @@
 """Which shape a method stands with, and what that choice is worth on other prompts."""
 
 import pytest
-from making import record, run_info
 
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.statistics import block_efficiency
-from draftwood.bench.report.best_shapes import best_shape, held_out
-from draftwood.bench.report.tables import category_table, rsd_tables
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.statistics import block_efficiency
+from draftwood_bench.report.best_shapes import best_shape, held_out
+from draftwood_bench.report.tables import category_table, rsd_tables
+from making import record, run_info
 
 
 def cells(runs: dict[str, tuple[int, ...]]) -> list[Record]:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from making import run_info
 
-from draftwood.bench.plan.models import Models
-from draftwood.bench.plan.order import Order
-from draftwood.bench.plan.protocols import SpecBench
-from draftwood.bench.plan.units import Unit
-from draftwood.bench.run import workers
-from draftwood.bench.run.runner import run
+from draftwood_bench.plan.models import Models
+from draftwood_bench.plan.order import Order
+from draftwood_bench.plan.protocols import SpecBench
+from draftwood_bench.plan.units import Unit
+from draftwood_bench.run import workers
+from draftwood_bench.run.runner import run
+from making import run_info
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 1)
 UNITS = [Unit("turns", (), (), 0.0, turn) for turn in range(3)]

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from local_server import RunningServer, running, save_tiny
 
 from draftwood.costs import calibration
 from draftwood.costs.curve import Curve
 from draftwood.storage import weights
+from local_server import RunningServer, running, save_tiny
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from local_server import wait_for
 
-from draftwood.serve.affinity import ReplicaLoad
-from draftwood.serve.replica import ReplicaFacts
-from draftwood.serve.router import Router, RunningReplica
-from draftwood.serve.run import address_of, bind, server_of
-from draftwood.serve.settings import ServeSettings
+from draftwood_serve.affinity import ReplicaLoad
+from draftwood_serve.replica import ReplicaFacts
+from draftwood_serve.router import Router, RunningReplica
+from draftwood_serve.run import address_of, bind, server_of
+from draftwood_serve.settings import ServeSettings
+from local_server import wait_for
 
 KEY = "replicas' own"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 
-from draftwood.serve.run import DrainingServer, address_of, bind, make_server
-from draftwood.serve.service import TextService
-from draftwood.serve.settings import ServeSettings
 from draftwood.testing import tiny_llama
+from draftwood_serve.run import DrainingServer, address_of, bind, make_server
+from draftwood_serve.service import TextService
+from draftwood_serve.settings import ServeSettings
 from letters import LETTERS, letters
 
 TEMPLATE = (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.serve.affinity import (
+from draftwood_serve.affinity import (
     BLOCK,
     MOST_BLOCKS,
     REMEMBERED,

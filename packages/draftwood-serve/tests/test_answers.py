@@ -4,10 +4,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from local_server import RunningServer
 
 import draftwood
 from draftwood.text.language_model import LanguageModel
+from local_server import RunningServer
 
 PROMPT = "hello"
 

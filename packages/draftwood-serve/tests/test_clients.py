@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import openai
 import pytest
-from local_server import NAME, RunningServer
 from openai import OpenAI
+
+from local_server import NAME, RunningServer
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from draftwood.serve.guard import Guard
-from draftwood.serve.settings import BODY_BYTES, HEADER_BYTES, ServeSettings, speculative_config
+from draftwood_serve.guard import Guard
+from draftwood_serve.settings import BODY_BYTES, HEADER_BYTES, ServeSettings, speculative_config
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from draftwood.serve import thread as serve_thread
-from draftwood.serve.measures import Measures
-from draftwood.serve.settings import ServeSettings
-from draftwood.serve.thread import ModelThread
+from draftwood_serve import thread as serve_thread
+from draftwood_serve.measures import Measures
+from draftwood_serve.settings import ServeSettings
+from draftwood_serve.thread import ModelThread
 
 
 class Doubted:

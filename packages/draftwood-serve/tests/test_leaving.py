@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from local_server import RunningServer, running, wait_for
 
 LONG = {"prompt": "go", "max_tokens": 500_000, "temperature": 0.5, "seed": 1}
@@ -162,7 +163,7 @@ def test_a_server_that_stops_lets_short_requests_end(tiny: str) -> None:
 
 
 def test_a_request_whose_step_fails_ends_alone(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from draftwood.serve.texts import Choice
+    from draftwood_serve.texts import Choice
 
     take = Choice.take
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from local_server import RunningServer, running, wait_for
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

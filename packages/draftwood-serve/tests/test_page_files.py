@@ -5,9 +5,9 @@ import re
 
 import httpx
 import pytest
-from local_server import RunningServer, running
 
-from draftwood.serve.page import FOLDER, PAGE_FILES
+from draftwood_serve.page import FOLDER, PAGE_FILES
+from local_server import RunningServer, running
 
 LARGEST = 80_000  # bytes of all files together
 RACE = json.loads((FOLDER / "race.json").read_text())

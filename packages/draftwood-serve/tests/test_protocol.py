@@ -4,10 +4,10 @@ import json
 import socket
 
 import pytest
-from local_server import RunningServer
 
-from draftwood.serve.protocol import LimitedHttp
-from draftwood.serve.settings import HEADER_BYTES
+from draftwood_serve.protocol import LimitedHttp
+from draftwood_serve.settings import HEADER_BYTES
+from local_server import RunningServer
 
 START = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 

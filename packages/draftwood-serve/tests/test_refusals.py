@@ -1,6 +1,7 @@
 """What a request may not say: one error in OpenAI's shape that names the field."""
 
 import pytest
+
 from local_server import RunningServer
 
 CHAT = {"messages": [{"role": "user", "content": "go"}], "max_tokens": 4}

@@ -17,14 +17,14 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner
-from local_server import wait_for
-from test_serve_command import start
 
 import draftwood
 from draftwood.cli.main import main
-from draftwood.serve import replicas
-from draftwood.serve.replicas import ReplicaSet
-from draftwood.serve.settings import ServeSettings
+from draftwood_serve import replicas
+from draftwood_serve.replicas import ReplicaSet
+from draftwood_serve.settings import ServeSettings
+from local_server import wait_for
+from test_serve_command import start
 
 REQUESTS = 200
 AT_ONCE = 12

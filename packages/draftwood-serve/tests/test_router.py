@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from front import KEY, Front, chunked, front, played
 from local_server import RunningServer, running, wait_for
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from local_server import RunningServer, running, save_tiny, wait_for
 from test_leaving import kill, send
 

@@ -12,8 +12,9 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from local_server import RunningServer
 from schemathesis.checks import not_a_server_error
+
+from local_server import RunningServer
 
 EXAMPLES = int(os.environ.get("DRAFTWOOD_CASES", "60"))
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")

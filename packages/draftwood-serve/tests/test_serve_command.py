@@ -6,16 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
 from click.testing import CliRunner
 from openai import OpenAI
 
+from checkout import PYTHONPATH
 from draftwood.cli.main import main
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +46,7 @@ def test_a_port_in_use_is_said_in_a_line() -> None:
 
 def start(*arguments: str) -> tuple["subprocess.Popen[str]", dict[str, str]]:
     command = [sys.executable, "-m", "draftwood.cli.main", "serve", "--port", "0", "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     process = subprocess.Popen(
         [*command, *arguments], stdout=subprocess.PIPE, text=True, env=environment
     )

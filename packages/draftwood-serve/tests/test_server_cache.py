@@ -4,6 +4,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from local_server import running, save_tiny
 
 PROMPT = "abcdefgh" * 12
@@ -54,8 +55,8 @@ def test_a_prompt_that_can_never_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_cache_of_nothing_is_refused(tiny: str) -> None:
-    from draftwood.serve.loaded import LoadedTarget
-    from draftwood.serve.settings import ServeSettings
+    from draftwood_serve.loaded import LoadedTarget
+    from draftwood_serve.settings import ServeSettings
 
     with pytest.raises(ValueError, match="holds next to nothing"):
         LoadedTarget(ServeSettings(model=tiny, cache_memory=100))

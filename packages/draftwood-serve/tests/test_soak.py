@@ -1,13 +1,9 @@
 """The soak test's own short form, and that it can fail."""
 
-from pathlib import Path
-
 import pytest
-from local_server import running
 
 from benchmarks.serving import soak
-
-ROOT = Path(__file__).resolve().parents[2]
+from local_server import running
 
 
 def test_a_few_seconds_at_twice_the_capacity(tiny: str, unchecked: None) -> None:

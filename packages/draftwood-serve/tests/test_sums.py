@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from draftwood.serve.measures import Measures
-from draftwood.serve.sums import SummedMetrics
+from draftwood_serve.measures import Measures
+from draftwood_serve.sums import SummedMetrics
 
 
 def page(tokens: int, running: int, seconds: float) -> str:

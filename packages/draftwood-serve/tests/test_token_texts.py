@@ -3,8 +3,8 @@
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from draftwood.serve.texts import PromptText
-from draftwood.serve.token_texts import TokenTexts
+from draftwood_serve.texts import PromptText
+from draftwood_serve.token_texts import TokenTexts
 from letters import letters
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from local_server import NAME, RunningServer, running
 from openai import OpenAI
+
+from local_server import NAME, RunningServer, running
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.usefixtures("unchecked")]
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from local_server import RunningServer
 
 CHAT = "/v1/chat/completions"

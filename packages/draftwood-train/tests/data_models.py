@@ -9,7 +9,7 @@ from draftwood.interfaces.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel
-from draftwood.training.data.options import DataOptions
+from draftwood_train.data.options import DataOptions
 from letters import letters
 
 TEMPLATE = (

@@ -9,15 +9,15 @@ import torch
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.lattice import Lattice, Prefix
 from draftwood.heads.layers import HeadSizes
-from draftwood.training.ctc_losses import (
+from draftwood_train.ctc_losses import (
     ctc_loss,
     frame_loss,
     lk_loss,
     next_token_laws,
     prefix_loss,
 )
-from draftwood.training.recipe import PackedRows, TargetWeights
-from draftwood.training.recipes.ctc import CtcRecipe
+from draftwood_train.recipe import PackedRows, TargetWeights
+from draftwood_train.recipes.ctc import CtcRecipe
 
 FRAMES, VOCAB = 4, 3
 LABELS = torch.tensor([[0, 1, 2], [1, 1, 0], [2, 2, 2], [0, 2, 0]])

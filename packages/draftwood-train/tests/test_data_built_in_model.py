@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import draftwood
-from draftwood.training.data import make
-from draftwood.training.data.dataset import Dataset
-from draftwood.training.data.jobs import OWN, UserTurn
-from draftwood.training.data.make import Maker
-from draftwood.training.data.options import DataOptions
-from draftwood.training.data.prompts import number_of
-from draftwood.training.data.states import default_layers, states_of
+from draftwood_train.data import make
+from draftwood_train.data.dataset import Dataset
+from draftwood_train.data.jobs import OWN, UserTurn
+from draftwood_train.data.make import Maker
+from draftwood_train.data.options import DataOptions
+from draftwood_train.data.prompts import number_of
+from draftwood_train.data.states import default_layers, states_of
 
 
 @pytest.mark.model

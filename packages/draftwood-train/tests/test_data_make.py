@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from data_models import data_options, prompt_file, target, texts
 
+from data_models import data_options, prompt_file, target, texts
 from draftwood.testing import TableModel
-from draftwood.training.data import make, shards
-from draftwood.training.data.barred import Bars, digest, is_held_out
-from draftwood.training.data.dataset import Dataset
-from draftwood.training.data.jobs import OWN
-from draftwood.training.data.make import Maker, expected_bytes
-from draftwood.training.data.manifest import Manifest, TargetDigest
-from draftwood.training.data.shards import Shard
+from draftwood_train.data import make, shards
+from draftwood_train.data.barred import Bars, digest, is_held_out
+from draftwood_train.data.dataset import Dataset
+from draftwood_train.data.jobs import OWN
+from draftwood_train.data.make import Maker, expected_bytes
+from draftwood_train.data.manifest import Manifest, TargetDigest
+from draftwood_train.data.shards import Shard
 
 TOKENS = 450
 

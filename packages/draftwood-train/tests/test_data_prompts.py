@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.training.data.barred import RUN, Bars, is_held_out, words
-from draftwood.training.data.composed import COUNT, composed, parts
-from draftwood.training.data.jobs import goes_in_circles, is_usable
-from draftwood.training.data.prompts import MEASURED, collect, licences, measured_prompts
-from draftwood.training.data.sources import REFUSED, SOURCES, require_allowed
-from draftwood.training.data.templates import AFTER_QUESTIONS, INSTRUCTIONS
+from draftwood_train.data.barred import RUN, Bars, is_held_out, words
+from draftwood_train.data.composed import COUNT, composed, parts
+from draftwood_train.data.jobs import goes_in_circles, is_usable
+from draftwood_train.data.prompts import MEASURED, collect, licences, measured_prompts
+from draftwood_train.data.sources import REFUSED, SOURCES, require_allowed
+from draftwood_train.data.templates import AFTER_QUESTIONS, INSTRUCTIONS
 
 ALPHABET = [f"word{number}" for number in range(400)]
 

@@ -2,11 +2,11 @@ import functools
 
 import pytest
 import torch
-from data_models import target
 
+from data_models import target
 from draftwood.interfaces.model import Output
 from draftwood.testing import TableModel
-from draftwood.training.data.states import (
+from draftwood_train.data.states import (
     bytes_per_token,
     default_layers,
     extend,
@@ -15,7 +15,7 @@ from draftwood.training.data.states import (
     rows_of,
     states_of,
 )
-from draftwood.training.data.write import BatchWriter, Request, goes_round
+from draftwood_train.data.write import BatchWriter, Request, goes_round
 
 LAYERS = (2, 3, 6)
 lm_of = functools.cache(target)

@@ -4,10 +4,10 @@ from itertools import combinations, product
 
 import pytest
 import torch
-from training_cases import packing, target, texts
 
-from draftwood.training.judging import RANKS, block_efficiency, judged_steps, ranks_of
-from draftwood.training.recipes.eagle import EagleRecipe
+from draftwood_train.judging import RANKS, block_efficiency, judged_steps, ranks_of
+from draftwood_train.recipes.eagle import EagleRecipe
+from training_cases import packing, target, texts
 
 
 def by_force(ranks: list[tuple[int, ...]], nodes: int) -> float:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from training_cases import target, texts
 
-from draftwood.training.divergences import DIVERGENCES, divergences
-from draftwood.training.packing import RowPacking
-from draftwood.training.recipe import PackedRows
-from draftwood.training.recipes.lm import LmRecipe
+from draftwood_train.divergences import DIVERGENCES, divergences
+from draftwood_train.packing import RowPacking
+from draftwood_train.recipe import PackedRows
+from draftwood_train.recipes.lm import LmRecipe
+from training_cases import target, texts
 
 
 def trained(recipe: LmRecipe, steps: int) -> nn.Module:

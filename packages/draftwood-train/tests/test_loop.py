@@ -9,12 +9,12 @@ from typing import Literal
 
 import pytest
 import torch
-from training_cases import LAYERS, packing, target, texts
 
-from draftwood.training.checkpoints import Checkpoint
-from draftwood.training.loop import BrokenLossError, Trainer, TrainingSettings
-from draftwood.training.optimisers import Optimisers, Rates
-from draftwood.training.recipes.eagle import EagleRecipe
+from draftwood_train.checkpoints import Checkpoint
+from draftwood_train.loop import BrokenLossError, Trainer, TrainingSettings
+from draftwood_train.optimisers import Optimisers, Rates
+from draftwood_train.recipes.eagle import EagleRecipe
+from training_cases import LAYERS, packing, target, texts
 
 pytest.importorskip("accelerate", reason="an optional install")
 pytest.importorskip("tensorboard", reason="an optional install")

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.training import losses
-from draftwood.training.losses import LOSSES, Compared, head_losses
+from draftwood_train import losses
+from draftwood_train.losses import LOSSES, Compared, head_losses
 
 ROWS, VOCAB, DIM = 300, 50, 8  # more rows than a chunk has
 

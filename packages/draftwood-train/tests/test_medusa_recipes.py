@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training_cases import VOCAB, packing, target, texts
 
 from draftwood.heads.medusa import MedusaHead
-from draftwood.training.medusa_heads import MedusaHeads, level_states
-from draftwood.training.recipe import Judged, PackedRows
-from draftwood.training.recipes.hydra import HydraRecipe
-from draftwood.training.recipes.medusa import MedusaRecipe
+from draftwood_train.medusa_heads import MedusaHeads, level_states
+from draftwood_train.recipe import Judged, PackedRows
+from draftwood_train.recipes.hydra import HydraRecipe
+from draftwood_train.recipes.medusa import MedusaRecipe
+from training_cases import VOCAB, packing, target, texts
 
 RECIPES = {
     "medusa": MedusaRecipe(),

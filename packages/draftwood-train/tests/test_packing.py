@@ -4,9 +4,9 @@ from itertools import islice
 
 import pytest
 import torch
-from training_cases import Texts, packing, texts
 
-from draftwood.training.packing import TextPiece, first_fit, pieces_of
+from draftwood_train.packing import TextPiece, first_fit, pieces_of
+from training_cases import Texts, packing, texts
 
 
 def test_every_place_of_every_text_is_packed_once_an_epoch() -> None:

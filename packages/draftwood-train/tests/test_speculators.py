@@ -15,18 +15,18 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from draftwood.bench.peers import environments
-from draftwood.cli.train_export import export as export_command
-from draftwood.cli.train_export import import_head
 from draftwood.drafters import Eagle
 from draftwood.heads import folder
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.layers import HeadCache, causal
-from draftwood.heads.speculators import export, read
 from draftwood.interfaces.trained import TrainedHead
 from draftwood.models.lean import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
+from draftwood_bench.peers import environments
+from draftwood_train.cli.export import export as export_command
+from draftwood_train.cli.export import import_head
+from draftwood_train.speculators import export, read
 
 VARIANTS: list[dict[str, Any]] = [
     {},

@@ -3,11 +3,11 @@
 import pytest
 import torch
 from torch.nn import functional
-from training_cases import SIZES, packing, target, texts
 
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadCache, causal
-from draftwood.training.unrolled import Unrolled, predicted_places, shifted
+from draftwood_train.unrolled import Unrolled, predicted_places, shifted
+from training_cases import SIZES, packing, target, texts
 
 STEPS = 3
 

@@ -3,9 +3,9 @@
 import torch
 
 from draftwood.heads.layers import HeadSizes
-from draftwood.training.data.texts import StoredText
-from draftwood.training.packing import RowPacking
-from draftwood.training.recipe import TargetWeights
+from draftwood_train.data.texts import StoredText
+from draftwood_train.packing import RowPacking
+from draftwood_train.recipe import TargetWeights
 
 VOCAB, DIM, LAYERS = 40, 16, 6
 SIZES = HeadSizes(hidden=DIM, intermediate_size=24, heads=4, num_kv_heads=2, head_dim=4)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[4]
 CURVE = ((1, 8, 16, 64), (0.0030, 0.0045, 0.0073, 0.026))
 
 
@@ -79,14 +79,25 @@ class Process:
 def checkout(path: str) -> Path:
     """The folder of another checkout; refused where none is."""
     tree = Path(path).resolve()
-    if not (tree / "src" / "draftwood").is_dir():
+    if not _sources(tree):
         raise SystemExit(f"{tree} is no checkout of draftwood; --old names one")
     return tree
 
 
 def environment(tree: Path) -> dict[str, str]:
     """In which Python imports a checkout's code."""
-    return {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONWARNINGS": "ignore"}
+    sources = os.pathsep.join(map(str, _sources(tree)))
+    return {**os.environ, "PYTHONPATH": sources, "PYTHONWARNINGS": "ignore"}
+
+
+def _sources(tree: Path) -> list[Path]:
+    """Folders that Python imports from; a checkout before the packages has one."""
+    return sorted(
+        path.parent
+        for pattern in ("src/draftwood", "packages/*/src/draftwood*")
+        for path in tree.glob(pattern)
+        if path.is_dir() and path.suffix != ".egg-info"
+    )
 
 
 def in_turns(names: Iterable[str], turn: int) -> list[str]:
@@ -96,7 +107,7 @@ def in_turns(names: Iterable[str], turn: int) -> list[str]:
 
 def print_table(rows: list[dict], title: str) -> None:
     """The rows in Markdown, names of columns from their keys."""
-    from draftwood.bench.report.table import Table
+    from draftwood_bench.report.table import Table
 
     head = tuple(name.replace("_", " ") for name in rows[0])
     cells = tuple(tuple(str(value) for value in row.values()) for row in rows)

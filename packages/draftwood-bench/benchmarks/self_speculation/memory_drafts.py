@@ -18,7 +18,6 @@ from benchmarks.self_speculation.paired_counts import (
     spec_bench,
     speed,
 )
-from draftwood.bench.plan.prompts import load_prompts
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree
 from draftwood.engine.method import Method
@@ -31,6 +30,7 @@ from draftwood.storage.data_sets import data_file, read_rows
 from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+from draftwood_bench.plan.prompts import load_prompts
 
 CATEGORIES = ("math_reasoning", "translation", "qa", "summarization", "rag")
 BEFORE, AFTER = 16, 8  # prompts of a category that are remembered, and that are counted

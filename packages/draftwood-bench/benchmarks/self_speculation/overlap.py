@@ -24,10 +24,15 @@ import draftwood
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.processes import print_table
 from draftwood import methods
-from draftwood.bench.plan.prompts import Prompt, load_prompts
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.machine import processor
-from draftwood.bench.records.statistics import (
+from draftwood.engine import Overlap
+from draftwood.interfaces.model import Model
+from draftwood.shapes import Shape, Widths
+from draftwood.text.language_model import LanguageModel, load_draft_model
+from draftwood.verifiers import Match, Rejection
+from draftwood_bench.plan.prompts import Prompt, load_prompts
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.machine import processor
+from draftwood_bench.records.statistics import (
     Estimate,
     block_efficiency,
     decoding,
@@ -35,12 +40,7 @@ from draftwood.bench.records.statistics import (
     paired,
     pooled_ratio,
 )
-from draftwood.bench.run.blank import blank
-from draftwood.engine import Overlap
-from draftwood.interfaces.model import Model
-from draftwood.shapes import Shape, Widths
-from draftwood.text.language_model import LanguageModel, load_draft_model
-from draftwood.verifiers import Match, Rejection
+from draftwood_bench.run.blank import blank
 
 RECORDS = RESULTS / "overlap.jsonl"
 PAIRS = {

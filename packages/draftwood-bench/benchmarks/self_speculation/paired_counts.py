@@ -17,13 +17,13 @@ import torch
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.processes import CURVE
-from draftwood.bench.plan.prompts import load_prompts
-from draftwood.bench.records.statistics import DRAWS, Estimate
 from draftwood.costs.curve import Curve
 from draftwood.models.native import NativeModel
 from draftwood.models.prefixes import Prefixes
 from draftwood.stats import Stats
 from draftwood.text.language_model import LanguageModel
+from draftwood_bench.plan.prompts import load_prompts
+from draftwood_bench.records.statistics import DRAWS, Estimate
 
 FOLDER = RESULTS / "self-speculation"
 

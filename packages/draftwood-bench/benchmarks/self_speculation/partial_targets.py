@@ -25,10 +25,7 @@ from benchmarks.self_speculation.paired_counts import (
     side,
     spec_bench,
 )
-from draftwood.drafters import Drafter, DynamicExit, EarlyExit
-from draftwood.drafters.layer_search import BAYESIAN, WINDOW
-from draftwood.drafters.layer_sets import Units, agreement, found_alone, likely_better, programme
-from draftwood.drafters.layer_skip import middle_layers
+from draftwood.drafters import Drafter
 from draftwood.engine.method import Method
 from draftwood.heads import exits as exit_maps
 from draftwood.interfaces.model import ForwardInput, Layers, Model
@@ -39,6 +36,17 @@ from draftwood.shapes import Widths
 from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
+from draftwood_methods.drafters.dynamic_exit import DynamicExit
+from draftwood_methods.drafters.early_exit import EarlyExit
+from draftwood_methods.drafters.layer_search import BAYESIAN, WINDOW
+from draftwood_methods.drafters.layer_sets import (
+    Units,
+    agreement,
+    found_alone,
+    likely_better,
+    programme,
+)
+from draftwood_methods.drafters.layer_skip import middle_layers
 
 # Layers left out
 

@@ -21,12 +21,9 @@ from typing import Any
 
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.processes import CURVE, in_turns, print_table
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.statistics import Estimate, estimate, paired, pooled_ratio
-from draftwood.bench.run.blank import blank
 from draftwood.costs.budget import Budget
 from draftwood.costs.curve import Curve
-from draftwood.drafters import Drafter, DraftRequest, DraftSession, Pruned, TokenRecycling
+from draftwood.drafters import Drafter, DraftRequest, DraftSession, TokenRecycling
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Method
 from draftwood.heads.exits import Exits
@@ -35,6 +32,10 @@ from draftwood.sampling import Context
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.statistics import Estimate, estimate, paired, pooled_ratio
+from draftwood_bench.run.blank import blank
+from draftwood_methods.drafters.pruned import Pruned
 
 RECORDS = RESULTS / "pruning.jsonl"
 NEW_TOKENS = 64
@@ -165,7 +166,7 @@ def figures(steps: Sequence[Step], whole: Sequence[DraftTree]) -> dict[str, int]
 def measure(output: Path, per_category: int, rounds: int, temperatures: Sequence[float]) -> None:
     """Decode every prompt with every arm; what is there is not measured again."""
     import draftwood
-    from draftwood.bench.plan.prompts import load_prompts
+    from draftwood_bench.plan.prompts import load_prompts
 
     lm = draftwood.load("smollm2-135m", method="plain")
     exits = Exits.of(lm.model, lm.prior.before, LAYERS)  # as long as it takes

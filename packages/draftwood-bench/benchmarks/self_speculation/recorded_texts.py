@@ -29,17 +29,20 @@ from benchmarks.self_speculation.paired_counts import (
     over,
     side,
 )
-from draftwood.bench.plan.prompts import load_prompts
-from draftwood.drafters import Cascade, Drafter, DraftModel, MergedDrafters, PromptLookup
+from draftwood.drafters import Drafter, DraftModel, PromptLookup
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import Keep, Output
 from draftwood.models.native import NativeModel
 from draftwood.sampling import Sampling
-from draftwood.shapes import BestFirst, MergedGraph, Until, Widths
+from draftwood.shapes import BestFirst, Until, Widths
 from draftwood.stats import Stats
 from draftwood.testing.models import TableModel, TableSession
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+from draftwood_bench.plan.prompts import load_prompts
+from draftwood_methods.drafters.cascade import Cascade
+from draftwood_methods.drafters.merged import MergedDrafters
+from draftwood_methods.shapes.merged_graph import MergedGraph
 
 TARGET, SMALL = "tinyllama-1.1b", "stories-15m"
 TEXTS = FOLDER / "texts.jsonl"

@@ -26,7 +26,7 @@ from benchmarks.self_speculation.paired_counts import (
 )
 from draftwood.costs.budget import Budget
 from draftwood.costs.curve import Curve
-from draftwood.drafters import FourBitShadow, MergedDrafters, SuffixDecoding, Windowed
+from draftwood.drafters import FourBitShadow, SuffixDecoding
 from draftwood.engine.method import Method
 from draftwood.interfaces.model import Model
 from draftwood.models.native import NativeModel
@@ -36,6 +36,8 @@ from draftwood.shapes import Widths
 from draftwood.storage.data_sets import data_file, read_text
 from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Match, Rejection
+from draftwood_methods.drafters.merged import MergedDrafters
+from draftwood_methods.drafters.windowed import Windowed
 
 LENGTH = 4  # draft tokens in a row
 

@@ -41,8 +41,8 @@ from draftwood.storage.atomic import write_text
 from draftwood.storage.data_sets import data_file, read_text
 from draftwood.storage.home import home
 from draftwood.text.prompts import encode_text
-from draftwood.training.data.write import BatchWriter, Request, Written
 from draftwood.verifiers import Match, Rejection
+from draftwood_train.data.write import BatchWriter, Request, Written
 
 VOCAB, ROWS, LENGTH = 1024, 8, 128  # tokens known, and rows and tokens of a batch
 STORIES, STORY_TOKENS, AT_ONCE = 6000, 256, 16  # written by stories-15m

@@ -29,10 +29,10 @@ from benchmarks.serving.figures import FIGURES, Bench
 from benchmarks.serving.load import Cell, at_once, body_of, by_guidellm, spread_prompts
 from benchmarks.serving.servers import Server, ServerError, System, Weights, systems
 from benchmarks.serving.show import tables
-from draftwood.bench.peers import environments
-from draftwood.bench.plan.prompts import BUILT_IN, Prompt, load_prompts
-from draftwood.bench.records.machine import processor
-from draftwood.bench.run.describe import commit
+from draftwood_bench.peers import environments
+from draftwood_bench.plan.prompts import BUILT_IN, Prompt, load_prompts
+from draftwood_bench.records.machine import processor
+from draftwood_bench.run.describe import commit
 
 FOLDER = RESULTS / "serving"
 SYSTEMS = "draftwood,draftwood-plain,draftwood-mixed,llama.cpp,llama.cpp-ngram,vllm,vllm-ngram"

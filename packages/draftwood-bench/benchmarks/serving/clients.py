@@ -21,9 +21,9 @@ import httpx
 
 from benchmarks.common.processes import ROOT, environment
 from benchmarks.serving.servers import OFFLINE, Server, System
-from draftwood.bench.peers import environments
-from draftwood.bench.plan.prompts import BUILT_IN, WIKITEXT, load_prompts, load_text
 from draftwood.loading.hub import blocks_of, folder_of
+from draftwood_bench.peers import environments
+from draftwood_bench.plan.prompts import BUILT_IN, WIKITEXT, load_prompts, load_text
 
 MODEL, NAME = "smollm2-135m", "served"
 TOLERANCE = 1e-4  # nats of a continuation

@@ -18,13 +18,13 @@ from typing import Any
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.serving.show import shown, spread
-from draftwood.bench.plan.prompts import load_prompts
-from draftwood.bench.records.machine import processor
-from draftwood.bench.report.table import Table
 from draftwood.engine import Batch, Limits
 from draftwood.engine.task import Event, Turn
 from draftwood.sampling import NOTHING_SHARED
 from draftwood.text.language_model import LanguageModel
+from draftwood_bench.plan.prompts import load_prompts
+from draftwood_bench.records.machine import processor
+from draftwood_bench.report.table import Table
 
 RECORDS = RESULTS / "serving" / "neighbours.jsonl"
 NEW_TOKENS = 128

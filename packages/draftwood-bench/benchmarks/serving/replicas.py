@@ -21,9 +21,9 @@ from typing import Any
 from benchmarks.common.processes import in_turns, print_table
 from benchmarks.serving.load import at_once, body_of, spread_prompts
 from benchmarks.serving.soak import start
-from draftwood.bench.plan.prompts import BUILT_IN, Prompt, load_prompts
-from draftwood.bench.records.machine import processor
-from draftwood.bench.run.describe import commit
+from draftwood_bench.plan.prompts import BUILT_IN, Prompt, load_prompts
+from draftwood_bench.records.machine import processor
+from draftwood_bench.run.describe import commit
 
 SHORT = 400  # characters of a prompt: it is decoding that is measured
 Figures = dict[str, list[float]]

@@ -22,12 +22,12 @@ from typing import Any
 import httpx
 
 from benchmarks.common.processes import environment
-from draftwood.bench.peers import environments
-from draftwood.bench.peers.systems import NGRAM_LOOKUP
 from draftwood.loading.gguf_blocks import files_of
 from draftwood.loading.hub import blocks_of, folder_of
 from draftwood.storage.atomic import publish
 from draftwood.storage.home import home
+from draftwood_bench.peers import environments
+from draftwood_bench.peers.systems import NGRAM_LOOKUP
 
 BATCH = 16  # texts at once, for every server
 CONTEXT = 4096  # tokens of prompt and answer, where a server must be told

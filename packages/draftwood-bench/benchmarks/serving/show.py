@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from draftwood.bench.report.table import Table, number
+from draftwood_bench.report.table import Table, number
 
 Row = dict[str, Any]
 COLUMNS = (

@@ -23,20 +23,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.common.json_lines import RESULTS, append, read
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.statistics import block_efficiency, block_efficiency_ratio
-from draftwood.bench.run.blank import blank
-from draftwood.training.data.dataset import Dataset, Split, Texts
-from draftwood.training.data.jobs import OWN
-from draftwood.training.loop import TrainingSettings
-from draftwood.training.optimisers import Rates
-from draftwood.training.recipe import DrafterRecipe, PackedRows, TargetWeights
-from draftwood.training.recipes.ctc import CtcRecipe
-from draftwood.training.recipes.eagle import EagleRecipe
-from draftwood.training.recipes.hydra import HydraRecipe
-from draftwood.training.recipes.medusa import MedusaRecipe
-from draftwood.training.run import Training
-from draftwood.training.unrolled import shifted
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
+from draftwood_bench.run.blank import blank
+from draftwood_train.data.dataset import Dataset, Split, Texts
+from draftwood_train.data.jobs import OWN
+from draftwood_train.loop import TrainingSettings
+from draftwood_train.optimisers import Rates
+from draftwood_train.recipe import DrafterRecipe, PackedRows, TargetWeights
+from draftwood_train.recipes.ctc import CtcRecipe
+from draftwood_train.recipes.eagle import EagleRecipe
+from draftwood_train.recipes.hydra import HydraRecipe
+from draftwood_train.recipes.medusa import MedusaRecipe
+from draftwood_train.run import Training
+from draftwood_train.unrolled import shifted
 
 RECORDS = RESULTS / "drafters" / "records.jsonl"
 TOKENS = 300_000
@@ -215,7 +215,7 @@ class Measurement:
 
     def __init__(self, per_category: int = 2, records: Path = RECORDS) -> None:
         import draftwood
-        from draftwood.bench.plan.prompts import load_prompts
+        from draftwood_bench.plan.prompts import load_prompts
 
         self.lm = draftwood.load("smollm2-135m", method="plain")
         self.prompts = load_prompts("spec-bench", per_category=per_category).prompts

@@ -18,15 +18,15 @@ from typing import Any
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.processes import print_table
-from draftwood.bench.plan.prompts import Prompt, load_prompts
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.machine import processor
-from draftwood.bench.records.statistics import block_efficiency, decoding, paired, pooled_ratio
-from draftwood.bench.run.blank import blank
 from draftwood.heads.folder import load
 from draftwood.methods import build
 from draftwood.shapes import BestFirst
 from draftwood.text.language_model import LanguageModel
+from draftwood_bench.plan.prompts import Prompt, load_prompts
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.machine import processor
+from draftwood_bench.records.statistics import block_efficiency, decoding, paired, pooled_ratio
+from draftwood_bench.run.blank import blank
 
 RECORDS = RESULTS / "drafters" / "speed.jsonl"
 MT_BENCH = (

@@ -20,16 +20,16 @@ from typing import Any
 
 import pytest
 import safetensors.torch
+
 from command import refused, run, with_library
-
-from draftwood.bench.peers import lineup
-from draftwood.bench.peers.systems import System
-from draftwood.bench.plan.configurations import BUDGET_SHAPES, RSD_METHODS
-from draftwood.bench.records.files import Record, read_records, read_run
-from draftwood.bench.run import describe
 from draftwood.loading.origin import weights_digest
+from draftwood_bench.peers import lineup
+from draftwood_bench.peers.systems import System
+from draftwood_bench.plan.configurations import BUDGET_SHAPES, RSD_METHODS
+from draftwood_bench.records.files import Record, read_records, read_run
+from draftwood_bench.run import describe
 
-FAKE = Path(__file__).parents[1] / "bench" / "fake_adapter.py"
+FAKE = Path(__file__).parents[1] / "fake_adapter.py"
 
 
 @pytest.fixture(autouse=True)
@@ -471,7 +471,7 @@ def among(monkeypatch: pytest.MonkeyPatch, *peers: System) -> None:
     """These are the peers from now on."""
     known = {peer.name: peer for peer in peers}
     monkeypatch.setattr(
-        "draftwood.bench.run.peers.systems", lambda names, target: [known[name] for name in names]
+        "draftwood_bench.run.peers.systems", lambda names, target: [known[name] for name in names]
     )
 
 
@@ -689,7 +689,7 @@ def test_a_full_disk_loses_nothing(
         return write(file, data)
 
     monkeypatch.setattr(
-        "draftwood.bench.records.files._write_all", lambda file, data: fills_up(file, data)
+        "draftwood_bench.records.files._write_all", lambda file, data: fills_up(file, data)
     )
     output = tmp_path / "out"
     arguments = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))

@@ -13,11 +13,11 @@ from pathlib import Path
 import gguf
 import pytest
 import torch
-from command import refused, run, with_library
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from draftwood.bench.records.files import read_records, read_run, write_run
-from loading.gguf_writing import TOKENS, write_gguf
+from command import refused, run, with_library
+from draftwood_bench.records.files import read_records, read_run, write_run
+from gguf_writing import TOKENS, write_gguf
 
 OVERHEAD = ("bench", "overhead", "--vocab", "1024", "--steps", "2")
 

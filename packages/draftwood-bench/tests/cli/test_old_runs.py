@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import run
 
-from draftwood.bench.plan.order import MeasurementOrder
-from draftwood.bench.plan.protocols import PROTOCOLS, from_json, measurement
-from draftwood.bench.records.files import read_records, read_run, renamed
-from draftwood.bench.run import describe
-from draftwood.bench.run.measurements import work_of
+from command import run
+from draftwood_bench.plan.order import MeasurementOrder
+from draftwood_bench.plan.protocols import PROTOCOLS, from_json, measurement
+from draftwood_bench.records.files import read_records, read_run, renamed
+from draftwood_bench.run import describe
+from draftwood_bench.run.measurements import work_of
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 FOLDERS = sorted(path.parent.name for path in RESULTS.glob("*/run.json"))
@@ -51,9 +51,12 @@ def test_stored_figures_are_those_that_the_same_options_ask_for(name: str) -> No
     work = work_of(MeasurementOrder(asked, models, RESULTS / name), text="")
     wanted = {record.key: record for piece in work.pieces for record in piece.records}
     found = {record.key: record for record in read_records(RESULTS / name)}
-    assert found.keys() == wanted.keys()
-    assert len(found) == asked.count(len(models))
-    assert all(replace(found[key], stats={}) == wanted[key] for key in wanted)
+    assert found.keys() <= wanted.keys()
+    # taken out: these n-grams had answered their prompts before
+    missing = wanted.keys() - found.keys()
+    assert all("| llama.cpp | speculation" in str(key) for key in missing)
+    assert len(wanted) == asked.count(len(models))
+    assert all(replace(found[key], stats={}) == wanted[key] for key in found)
 
 
 def test_settings_that_were_renamed() -> None:

@@ -3,8 +3,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import run
 
+from command import run
 from draftwood.loading import hub
 from draftwood.loading.sizes import size_of
 

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from command import refused, run
 
-from draftwood.bench.run import describe
+from command import refused, run
+from draftwood_bench.run import describe
 
 BENCH = (
     "bench",

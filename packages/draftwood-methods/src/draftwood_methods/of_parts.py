@@ -1,17 +1,13 @@
 """Published methods in which parts of the target draft for it."""
 
-from draftwood.drafters import (
-    DynamicExit,
-    EarlyExit,
-    FourBitShadow,
-    LayerSearch,
-    Pruned,
-    Windowed,
-    WithShadow,
-)
 from draftwood.methods.composition import Recipe
 from draftwood.shapes import Widths
 from draftwood.verifiers import Match, Rejection
+from draftwood_methods.drafters.dynamic_exit import DynamicExit
+from draftwood_methods.drafters.early_exit import EarlyExit
+from draftwood_methods.drafters.layer_search import LayerSearch
+from draftwood_methods.drafters.pruned import Pruned
+from draftwood_methods.drafters.windowed import Windowed
 
 OF_PARTS = (
     Recipe(
@@ -53,22 +49,6 @@ OF_PARTS = (
         Windowed,
         Widths((1, 1, 1, 1)),
         Rejection(),
-    ),
-    Recipe(
-        "shadow",
-        "the model drafts with its weights in 4 bits",
-        "after Georganas et al. 2025, arXiv:2503.13565; Tiwari et al. 2025, arXiv:2502.10424",
-        FourBitShadow,
-        Widths((1, 1, 1, 1)),
-        Rejection(),
-    ),
-    Recipe(
-        "auto-shadow",
-        "the sources of auto, and the model's weights in 4 bits where a pass over them pays",
-        "after Chen et al. 2023, arXiv:2312.11462; Georganas et al. 2025, arXiv:2503.13565",
-        WithShadow,
-        None,
-        Match(),
     ),
     Recipe(
         "propd",

@@ -2,30 +2,20 @@
 passes.
 """
 
-from draftwood.drafters import (
-    Cascade,
-    DraftModel,
-    Horizontal,
-    InputGuided,
-    Jacobi,
-    LenientCascade,
-    Lookahead,
-    MergedDrafters,
-    MergedDrawn,
-)
+from draftwood.drafters import DraftModel
 from draftwood.methods.composition import Recipe
-from draftwood.shapes import MergedGraph, Until, Widths
-from draftwood.verifiers import Match, Rejection, TopN
+from draftwood.shapes import Widths
+from draftwood.verifiers import Match, Rejection
+from draftwood_methods.drafters.cascade import Cascade, LenientCascade
+from draftwood_methods.drafters.horizontal import Horizontal
+from draftwood_methods.drafters.input_guided import InputGuided
+from draftwood_methods.drafters.jacobi import Jacobi
+from draftwood_methods.drafters.lookahead import Lookahead
+from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
+from draftwood_methods.shapes.merged_graph import MergedGraph
+from draftwood_methods.verifiers.blockwise import TopN
 
 OF_SEVERAL = (
-    Recipe(
-        "until",
-        "a chain from a draft model that stops where it is likely to be rejected",
-        "Agrawal et al. 2024, arXiv:2410.18351; Huang et al. 2024, arXiv:2405.19715",
-        DraftModel,
-        Until(),
-        Rejection(),
-    ),
     Recipe(
         "merged-graph",
         "the likeliest nodes of a draft model's tree, those that end alike run once",

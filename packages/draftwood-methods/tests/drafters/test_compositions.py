@@ -5,19 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from draftwood.drafters import (
-    Cascade,
-    Drafter,
-    DraftModel,
-    DraftRequest,
-    Horizontal,
-    LenientCascade,
-    MergedDrafters,
-    MergedDrawn,
-    PromptLookup,
-    Stand,
-    VerifiedTree,
-)
+from draftwood.drafters import Drafter, DraftModel, DraftRequest, PromptLookup, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import Output
 from draftwood.rng import Rng
@@ -27,6 +15,10 @@ from draftwood.sources import Suffix
 from draftwood.testing import TableModel, TableSession
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Verifier
+from draftwood_methods.drafters.cascade import Cascade, LenientCascade
+from draftwood_methods.drafters.horizontal import Horizontal
+from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
+from draftwood_methods.drafters.stand import Stand
 from law_cases import contextual
 
 VOCAB = 5

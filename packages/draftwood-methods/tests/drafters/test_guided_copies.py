@@ -3,20 +3,16 @@
 import pytest
 import torch
 
-from draftwood.drafters import (
-    DraftRequest,
-    DraftSession,
-    InputGuided,
-    Jacobi,
-    Lookahead,
-    VerifiedTree,
-)
+from draftwood.drafters import DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.drafter import Drafter
 from draftwood.interfaces.model import Output
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
+from draftwood_methods.drafters.input_guided import InputGuided
+from draftwood_methods.drafters.jacobi import Jacobi
+from draftwood_methods.drafters.lookahead import Lookahead
 
 VOCAB = 12
 NOWHERE = Context([0], 1)

@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from draftwood.drafters import LayerSearch, Nothing
-from draftwood.drafters.layer_sets import (
-    Units,
-    agreement,
-    likely_better,
-    programme,
-    time_ratio,
-)
+from draftwood.drafters import Nothing
 from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import ForwardInput, Layers
@@ -26,6 +19,14 @@ from draftwood.stats import Stats
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+from draftwood_methods.drafters.layer_search import LayerSearch
+from draftwood_methods.drafters.layer_sets import (
+    Units,
+    agreement,
+    likely_better,
+    programme,
+    time_ratio,
+)
 
 PROMPT = [1, 2, 3, 4, 5]
 
@@ -87,7 +88,7 @@ def test_the_price_of_halves_is_measured(
         return run(given)
 
     monkeypatch.setattr(target, "forward", forward)
-    monkeypatch.setattr("draftwood.drafters.layer_sets.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("draftwood_methods.drafters.layer_sets.time.perf_counter", lambda: now[0])
     assert time_ratio(target) == ratio
     fitted = LayerSearch(halves=True).fitted(target)
     assert fitted.ratio == ratio

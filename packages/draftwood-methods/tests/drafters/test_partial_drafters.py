@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from draftwood import methods
-from draftwood.drafters import DynamicExit, EarlyExit, FourBitShadow, Windowed
-from draftwood.drafters.dynamic_exit import best_length
+from draftwood.drafters import FourBitShadow
 from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine import Options, generate
 from draftwood.heads import exits as fitting
@@ -26,6 +25,9 @@ from draftwood.storage import weights as storage
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Verifier
+from draftwood_methods.drafters.dynamic_exit import DynamicExit, best_length
+from draftwood_methods.drafters.early_exit import EarlyExit
+from draftwood_methods.drafters.windowed import Windowed
 
 PROMPT = [1, 2, 3, 4, 5]
 

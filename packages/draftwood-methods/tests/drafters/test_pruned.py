@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters import DraftRequest, Pruned, TokenRecycling
+from draftwood.drafters import DraftRequest, TokenRecycling
 from draftwood.drafters.lazy_resources import LazyResources
-from draftwood.drafters.pruned import _PrunedSession
 from draftwood.engine import Decoding, Options, generate, generate_batch
 from draftwood.heads.exits import Exits
 from draftwood.interfaces.model import Layers
@@ -24,6 +23,7 @@ from draftwood.stats import Step
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
+from draftwood_methods.drafters.pruned import Pruned, _PrunedSession
 
 PROMPT = [1, 2, 3, 4, 5]
 

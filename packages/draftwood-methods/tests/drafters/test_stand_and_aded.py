@@ -5,13 +5,14 @@ from collections import Counter
 import pytest
 import torch
 
-from draftwood.drafters import Aded, DraftRequest, Stand, VerifiedTree
-from draftwood.drafters.stand import halves
+from draftwood.drafters import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Output
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.testing import TableModel, chi_square
 from draftwood.tree import DraftTree
+from draftwood_methods.drafters.aded import Aded
+from draftwood_methods.drafters.stand import Stand, halves
 
 
 def stand_after(logits: torch.Tensor, drafter: Stand, tokens: list[int], rng: Rng):

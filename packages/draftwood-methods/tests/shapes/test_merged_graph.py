@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from draftwood.rng import Rng
-from draftwood.shapes import BestFirst, MergedGraph, Shape
+from draftwood.shapes import BestFirst, Shape
 from draftwood.tree import DraftTree
+from draftwood_methods.shapes.merged_graph import MergedGraph
 
 
 def table(order: int, vocab: int = 6, seed: int = 0) -> torch.Tensor:

@@ -6,7 +6,8 @@ import torch
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.tree import DraftTree
-from draftwood.verifiers import Distance, Match, TopN, Verifier
+from draftwood.verifiers import Match, Verifier
+from draftwood_methods.verifiers.blockwise import Distance, TopN
 
 CHAIN = DraftTree.chain([0, 3, 1, 2])
 LOGITS = torch.tensor(

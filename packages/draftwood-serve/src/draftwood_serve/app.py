@@ -10,19 +10,19 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from draftwood.serve.errors import ApiError, broken, json_response, one_line, stopping
-from draftwood.serve.formats import chat, completions
-from draftwood.serve.formats.answers import DONE, AnswerTo, ended_by_errors
-from draftwood.serve.formats.responses import ResponseFormatter
-from draftwood.serve.jobs import TextRequest
-from draftwood.serve.mapping import of_chat, of_completion, of_responses
-from draftwood.serve.page import add_page
-from draftwood.serve.schemas.chat import ChatBody
-from draftwood.serve.schemas.completions import CompletionBody
-from draftwood.serve.schemas.responses import ResponsesBody
-from draftwood.serve.service import ClientLeftError, TextService
-from draftwood.serve.stream import EventStream
 from draftwood.version import __version__
+from draftwood_serve.errors import ApiError, broken, json_response, one_line, stopping
+from draftwood_serve.formats import chat, completions
+from draftwood_serve.formats.answers import DONE, AnswerTo, ended_by_errors
+from draftwood_serve.formats.responses import ResponseFormatter
+from draftwood_serve.jobs import TextRequest
+from draftwood_serve.mapping import of_chat, of_completion, of_responses
+from draftwood_serve.page import add_page
+from draftwood_serve.schemas.chat import ChatBody
+from draftwood_serve.schemas.completions import CompletionBody
+from draftwood_serve.schemas.responses import ResponsesBody
+from draftwood_serve.service import ClientLeftError, TextService
+from draftwood_serve.stream import EventStream
 
 ENDPOINTS: dict[int | str, dict[str, Any]] = {
     400: {"description": "The request is at fault."},

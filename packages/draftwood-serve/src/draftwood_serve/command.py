@@ -14,9 +14,9 @@ from draftwood.cli.terminal import notes
 from draftwood.text.arguments import DEFAULT_METHOD
 
 if TYPE_CHECKING:
-    from draftwood.serve.replicas import ReplicaSet
-    from draftwood.serve.service import TextService
-    from draftwood.serve.settings import ServeSettings
+    from draftwood_serve.replicas import ReplicaSet
+    from draftwood_serve.service import TextService
+    from draftwood_serve.settings import ServeSettings
 
 
 BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
@@ -137,8 +137,8 @@ def serve(
       draftwood serve smollm2-135m --replicas 4
     """
     with _needing("serve"):
-        from draftwood.serve.settings import ServeSettings
-        from draftwood.serve.settings import speculative_config as config_of
+        from draftwood_serve.settings import ServeSettings
+        from draftwood_serve.settings import speculative_config as config_of
     drafting = {"method": method, "draft_model": draft_model, "drafter": drafter}
     drafting = {name: value for name, value in drafting.items() if value is not None}
     if speculative_config is not None:
@@ -156,7 +156,7 @@ def serve(
         raise ValueError("--ray-address is where replicas start; say how many with --replicas N")
     _check(settings)
     with _needing("serve"):
-        from draftwood.serve.run import serve as run
+        from draftwood_serve.run import serve as run
     processes.run_over(settings.tp, settings.model, settings.dtype, settings.device)
     if not processes.leads():
         processes.serve_the_first(settings.tp, settings.model, settings.dtype, settings.device)
@@ -175,7 +175,7 @@ def serve(
 
     if replicas is not None:
         with _needing("serve,ray"):
-            from draftwood.serve.replicas import serve_replicas
+            from draftwood_serve.replicas import serve_replicas
         serve_replicas(settings, replicas, ray_address, replicas_ready, say)
     else:
         run(settings, ready, say)

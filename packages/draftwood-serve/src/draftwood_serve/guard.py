@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from draftwood.serve.errors import ApiError
-from draftwood.serve.page import PAGE_FILES
-from draftwood.serve.settings import (
+from draftwood_serve.errors import ApiError
+from draftwood_serve.page import PAGE_FILES
+from draftwood_serve.settings import (
     BODY_BYTES,
     BODY_SECONDS,
     HEADER_BYTES,

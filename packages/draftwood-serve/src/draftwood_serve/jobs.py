@@ -10,12 +10,12 @@ from typing import Any, Literal, Protocol
 from draftwood.engine import Answers, Task
 from draftwood.grammar import Grammar, Tool, ToolChoice
 from draftwood.interfaces.model import PrefixStore
-from draftwood.serve.echo import PromptEcho
-from draftwood.serve.errors import bad_request, one_line
-from draftwood.serve.mailbox import Mailbox
-from draftwood.serve.texts import Choice, PromptText
 from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import Prompt
+from draftwood_serve.echo import PromptEcho
+from draftwood_serve.errors import bad_request, one_line
+from draftwood_serve.mailbox import Mailbox
+from draftwood_serve.texts import Choice, PromptText
 
 UNLIMITED = 4096  # tokens of an answer where neither the request nor the model says
 

@@ -12,11 +12,11 @@ from draftwood.interfaces.model import Model
 from draftwood.models.blocks import PLACES
 from draftwood.models.native import NativeModel
 from draftwood.models.prefixes import Prefixes
-from draftwood.serve.jobs import Speculation
-from draftwood.serve.settings import ServeSettings
 from draftwood.storage.memory import available_memory
 from draftwood.text.datastore import open_datastore
 from draftwood.text.language_model import LanguageModel, load, load_draft_model
+from draftwood_serve.jobs import Speculation
+from draftwood_serve.settings import ServeSettings
 
 LEAST_TOKENS = 64
 """That a text takes beyond its prompt: a tree and the first tokens."""

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from draftwood.serve.errors import ApiError
-from draftwood.serve.texts import TextUpdate
+from draftwood_serve.errors import ApiError
+from draftwood_serve.texts import TextUpdate
 
 Told = Sequence[TextUpdate] | ApiError | None
 """What a request hears: updates of its texts, an error that ends it, or that it was cancelled."""

@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftwood.grammar import read_tools
-from draftwood.serve.errors import bad_request, one_line, unsupported
-from draftwood.serve.jobs import Speculation, TextRequest
-from draftwood.serve.schemas.chat import ChatBody
-from draftwood.serve.schemas.common import (
+from draftwood_serve.errors import bad_request, one_line, unsupported
+from draftwood_serve.jobs import Speculation, TextRequest
+from draftwood_serve.schemas.chat import ChatBody
+from draftwood_serve.schemas.common import (
     JsonObjectFormat,
     JsonSchemaFormat,
     NamedToolChoice,
     SamplingBody,
     SpeculativeOptions,
 )
-from draftwood.serve.schemas.completions import CompletionBody
-from draftwood.serve.schemas.responses import (
+from draftwood_serve.schemas.completions import CompletionBody
+from draftwood_serve.schemas.responses import (
     FunctionCallItem,
     FunctionOutputItem,
     InputItem,

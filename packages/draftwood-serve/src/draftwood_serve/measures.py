@@ -8,8 +8,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from draftwood.serve.jobs import TextJob
 from draftwood.stats import Stats, Step
+from draftwood_serve.jobs import TextJob
 
 POSITIONS = 16  # whose acceptance is counted apart; the last holds all further ones
 RECENT = 32  # requests whose ends tell how fast places come free

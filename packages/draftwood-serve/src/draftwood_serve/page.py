@@ -7,10 +7,10 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from draftwood.serve.errors import json_response
-from draftwood.serve.service import TextService
 from draftwood.storage.machine import device_name
 from draftwood.verifiers import Match
+from draftwood_serve.errors import json_response
+from draftwood_serve.service import TextService
 
 FOLDER = Path(__file__).with_name("static")
 SCRIPT = "text/javascript; charset=utf-8"

@@ -5,8 +5,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from draftwood.serve.errors import ApiError
-from draftwood.serve.settings import HEADER_BYTES, HEADER_SECONDS
+from draftwood_serve.errors import ApiError
+from draftwood_serve.settings import HEADER_BYTES, HEADER_SECONDS
 
 
 class LimitedHttp(HttpToolsProtocol):

@@ -5,9 +5,9 @@ import threading
 import time
 from dataclasses import dataclass, replace
 
-from draftwood.serve.run import DrainingServer, address_of, bind, make_server, prepare_process
-from draftwood.serve.service import TextService
-from draftwood.serve.settings import ServeSettings
+from draftwood_serve.run import DrainingServer, address_of, bind, make_server, prepare_process
+from draftwood_serve.service import TextService
+from draftwood_serve.settings import ServeSettings
 
 CHECK_SECONDS = 0.2
 

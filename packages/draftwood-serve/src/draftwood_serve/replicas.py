@@ -20,13 +20,13 @@ from typing import Any
 from draftwood.cluster import connect, fitting, nodes_of, ray_for, require_cluster, require_room
 from draftwood.loading.hub import described
 from draftwood.native.threads import cpus, of_quota
-from draftwood.serve.affinity import ReplicaLoad
-from draftwood.serve.errors import one_line
-from draftwood.serve.loaded import require_method
-from draftwood.serve.replica import Replica, ReplicaFacts
-from draftwood.serve.router import Router, RunningReplica
-from draftwood.serve.run import address_of, bind, call_when_started, server_of
-from draftwood.serve.settings import ServeSettings
+from draftwood_serve.affinity import ReplicaLoad
+from draftwood_serve.errors import one_line
+from draftwood_serve.loaded import require_method
+from draftwood_serve.replica import Replica, ReplicaFacts
+from draftwood_serve.router import Router, RunningReplica
+from draftwood_serve.run import address_of, bind, call_when_started, server_of
+from draftwood_serve.settings import ServeSettings
 
 WATCH_SECONDS = 0.2
 LOOK_SECONDS, LOST_SECONDS = 2.0, 5.0  # between looks at a cluster; that it may be away

@@ -9,14 +9,14 @@ from typing import Protocol
 import httpx
 from starlette.responses import Response
 
-from draftwood.serve.affinity import Affinity, ReplicaLoad, beginnings_of
-from draftwood.serve.draining import drain
-from draftwood.serve.errors import ApiError, bad_request, json_response, stopping
-from draftwood.serve.formats.answers import DONE, event
-from draftwood.serve.guard import Message, Receive, Send
-from draftwood.serve.replica import ReplicaFacts
-from draftwood.serve.settings import DRAIN_SECONDS, ServeSettings
-from draftwood.serve.sums import SummedMetrics
+from draftwood_serve.affinity import Affinity, ReplicaLoad, beginnings_of
+from draftwood_serve.draining import drain
+from draftwood_serve.errors import ApiError, bad_request, json_response, stopping
+from draftwood_serve.formats.answers import DONE, event
+from draftwood_serve.guard import Message, Receive, Send
+from draftwood_serve.replica import ReplicaFacts
+from draftwood_serve.settings import DRAIN_SECONDS, ServeSettings
+from draftwood_serve.sums import SummedMetrics
 
 CONNECT_SECONDS = 5.0
 METRICS_SECONDS = 5.0

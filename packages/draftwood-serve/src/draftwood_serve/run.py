@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import torch
 import uvicorn
 
-from draftwood.serve.app import make_app
-from draftwood.serve.guard import App, Guard
-from draftwood.serve.protocol import LimitedHttp
-from draftwood.serve.service import TextService
-from draftwood.serve.settings import DRAIN_SECONDS, ServeSettings
 from draftwood.storage.memory import share_free_memory
+from draftwood_serve.app import make_app
+from draftwood_serve.guard import App, Guard
+from draftwood_serve.protocol import LimitedHttp
+from draftwood_serve.service import TextService
+from draftwood_serve.settings import DRAIN_SECONDS, ServeSettings
 
 BACKLOG = 512
 

@@ -8,17 +8,17 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from draftwood.serve.draining import drain
-from draftwood.serve.errors import ApiError, bad_request, no_retry, one_line, stopping
-from draftwood.serve.jobs import Speculation, TextJob, TextRequest, make_job
-from draftwood.serve.loaded import LoadedTarget
-from draftwood.serve.mailbox import Told
-from draftwood.serve.measures import Measures
-from draftwood.serve.settings import DRAIN_SECONDS, ServeSettings
-from draftwood.serve.texts import TextUpdate
-from draftwood.serve.thread import ModelThread
-from draftwood.serve.token_texts import TokenTexts
 from draftwood.text.language_model import LanguageModel
+from draftwood_serve.draining import drain
+from draftwood_serve.errors import ApiError, bad_request, no_retry, one_line, stopping
+from draftwood_serve.jobs import Speculation, TextJob, TextRequest, make_job
+from draftwood_serve.loaded import LoadedTarget
+from draftwood_serve.mailbox import Told
+from draftwood_serve.measures import Measures
+from draftwood_serve.settings import DRAIN_SECONDS, ServeSettings
+from draftwood_serve.texts import TextUpdate
+from draftwood_serve.thread import ModelThread
+from draftwood_serve.token_texts import TokenTexts
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 

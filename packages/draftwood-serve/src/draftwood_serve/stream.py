@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from draftwood.serve.service import OpenRequest
+from draftwood_serve.service import OpenRequest
 
 Message = MutableMapping[str, Any]
 

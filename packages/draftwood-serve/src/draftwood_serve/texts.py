@@ -8,10 +8,10 @@ from time import perf_counter
 from transformers import PreTrainedTokenizerBase
 
 from draftwood.engine import FinishReason
-from draftwood.serve.echo import PromptEcho
 from draftwood.stats import Stats, Step, TokenLogprob
 from draftwood.text.builder import TextBuilder
 from draftwood.text.stream import Stream
+from draftwood_serve.echo import PromptEcho
 
 
 @dataclass(frozen=True)

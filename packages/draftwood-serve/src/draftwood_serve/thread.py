@@ -10,14 +10,14 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from draftwood.engine import Batch, Event
-from draftwood.serve.errors import ApiError, broken
-from draftwood.serve.jobs import TaskOfJob, TextJob
-from draftwood.serve.loaded import LoadedTarget
-from draftwood.serve.mailbox import Told
-from draftwood.serve.measures import Measures
-from draftwood.serve.settings import ServeSettings
-from draftwood.serve.texts import TextUpdate
 from draftwood.stats import Step
+from draftwood_serve.errors import ApiError, broken
+from draftwood_serve.jobs import TaskOfJob, TextJob
+from draftwood_serve.loaded import LoadedTarget
+from draftwood_serve.mailbox import Told
+from draftwood_serve.measures import Measures
+from draftwood_serve.settings import ServeSettings
+from draftwood_serve.texts import TextUpdate
 
 IDLE_SECONDS = 2.0
 """Without a request, before something is measured again."""

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftwood.heads.lattice import LEAST, log_weights
-from draftwood.training.losses import lk_hybrid
+from draftwood_train.losses import lk_hybrid
 
 
 def ctc_loss(

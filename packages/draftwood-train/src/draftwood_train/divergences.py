@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from draftwood.training.losses import CHUNK
+from draftwood_train.losses import CHUNK
 
 Divergence = Callable[[Tensor, Tensor], Tensor]
 """From the log of q and of p, both [rows draft_vocab], to the divergence of each row in nats."""

@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.training.losses import CHUNK, Compared
-from draftwood.training.recipe import Judged, PackedRows, TargetWeights
-from draftwood.training.unrolled import predicted_places, shifted
+from draftwood_train.losses import CHUNK, Compared
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.unrolled import predicted_places, shifted
 
 RANKS = 4
 """Guesses of a node that are looked at."""

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from draftwood.training.checkpoints import Checkpoint, random_states, restore_random
-from draftwood.training.optimisers import Optimisers, Rates
-from draftwood.training.packing import RowPacking, moved
-from draftwood.training.recipe import DrafterRecipe, TargetWeights
+from draftwood_train.checkpoints import Checkpoint, random_states, restore_random
+from draftwood_train.optimisers import Optimisers, Rates
+from draftwood_train.packing import RowPacking, moved
+from draftwood_train.recipe import DrafterRecipe, TargetWeights
 
 Say = Callable[[str], None]
 Unit = Literal["steps", "tokens", "minutes"]

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from draftwood.heads.medusa import MedusaHead
-from draftwood.training.judging import judged_steps
-from draftwood.training.losses import LOSSES, head_losses
-from draftwood.training.recipe import Judged, PackedRows, TargetWeights
-from draftwood.training.unrolled import predicted_places, shifted
+from draftwood_train.judging import judged_steps
+from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.unrolled import predicted_places, shifted
 
 DISCOUNT = 0.8
 """Weight of a level's loss, as a share of that of the level before."""

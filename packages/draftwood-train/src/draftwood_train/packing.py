@@ -7,8 +7,8 @@ from itertools import count
 import numpy as np
 import torch
 
-from draftwood.training.data.dataset import Texts
-from draftwood.training.recipe import PackedRows
+from draftwood_train.data.dataset import Texts
+from draftwood_train.recipe import PackedRows
 
 OPEN_ROWS = 64
 """Rows that first-fit looks at; more pack no better and cost time."""

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from draftwood.training.recipe import DrafterRecipe
+from draftwood_train.recipe import DrafterRecipe
 
 
 def recipe_class(name: str) -> type[DrafterRecipe]:
@@ -17,7 +17,7 @@ def recipe_class(name: str) -> type[DrafterRecipe]:
     known = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("[!_]*.py"))
     if name not in known:
         raise ValueError(f"there is no recipe {name!r}, there are: {', '.join(known)}")
-    module = import_module(f"draftwood.training.recipes.{name}")
+    module = import_module(f"draftwood_train.recipes.{name}")
     return next(
         cast(type[DrafterRecipe], each)
         for each in vars(module).values()

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from draftwood.heads import folder as folders
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.loading.models import LoadedModel, load_model
-from draftwood.training.checkpoints import NAME
-from draftwood.training.data.dataset import Dataset
-from draftwood.training.data.manifest import Manifest
-from draftwood.training.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
-from draftwood.training.packing import RowPacking
-from draftwood.training.recipe import DrafterRecipe, TargetWeights
-from draftwood.training.target import target_weights
+from draftwood_train.checkpoints import NAME
+from draftwood_train.data.dataset import Dataset
+from draftwood_train.data.manifest import Manifest
+from draftwood_train.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
+from draftwood_train.packing import RowPacking
+from draftwood_train.recipe import DrafterRecipe, TargetWeights
+from draftwood_train.target import target_weights
 
 
 @dataclass(frozen=True)

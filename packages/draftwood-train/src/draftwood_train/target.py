@@ -13,7 +13,7 @@ from draftwood.loading import hub
 from draftwood.loading.gguf_blocks import open_blocks
 from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder, why_not_lean
 from draftwood.native.matrix import Blocks
-from draftwood.training.recipe import TargetWeights
+from draftwood_train.recipe import TargetWeights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

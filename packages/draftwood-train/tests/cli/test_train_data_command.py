@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from command import refused, run, with_library
 
 SMALL = ("--max-answer", "16", "--max-prompt", "60", "--shard", "4", "--batch", "4")

@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command import refused, run
 
+from command import refused, run
 from draftwood.heads.folder import load
 
 pytest.importorskip("accelerate", reason="an optional install")
@@ -20,8 +20,8 @@ def data(deep: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ("--tokens", "700", "--max-answer", "16", "--max-prompt", "60")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("draftwood.training.data.make.measured_prompts", list)
-        held_out = "draftwood.training.data.make.is_held_out"
+        patched.setattr("draftwood_train.data.make.measured_prompts", list)
+        held_out = "draftwood_train.data.make.is_held_out"
         patched.setattr(held_out, lambda prompt: sum(map(ord, prompt)) % 3 == 0)
         made = run(
             *("train", "data", str(folder / "set"), "--model", deep, "--sets", ""),

@@ -4,6 +4,7 @@ Names are imported when they are first used, so that ``import draftwood`` costs 
 """
 
 from draftwood.lazy import importer
+from draftwood.moved import forward
 from draftwood.version import __version__
 
 TYPE_CHECKING = False  # as in draftwood.lazy
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 __getattr__ = importer(__name__, _HOMES)
+forward()
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,13 @@ def ray_for(who: str, otherwise: str) -> Any:
     except ImportError:
         raise ImportError(f"{who} need Ray: pip install 'draftwood[ray]', or {otherwise}") from None
     return ray
+
+
+def _own_packages() -> list[str]:
+    """Folders of draftwood and of those of its packages that are installed."""
+    names = ("", "_bench", "_heads", "_methods", "_serve", "_train")
+    specs = [find_spec(f"draftwood{name}") for name in names]
+    return [str(Path(spec.origin).parent) for spec in specs if spec and spec.origin]
 
 
 def require_cluster(address: str) -> None:
@@ -59,11 +67,9 @@ def connect(ray: Any, who: str, address: str | None, cpus: int) -> None:
     """
     import logging
 
-    import draftwood
-
     here = {"num_cpus": cpus, "include_dashboard": False}
     # workers run this very code
-    there = {"runtime_env": {"py_modules": [str(Path(draftwood.__file__).parent)]}}
+    there = {"runtime_env": {"py_modules": _own_packages()}}
     try:
         ray.init(
             address=address or "local",

@@ -23,7 +23,9 @@ def importer(package: str, homes: "Mapping[str, Collection[str]]") -> "Callable[
 
     def get(name: str) -> object:
         if name not in home_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            from draftwood.moved import moved_name
+
+            return moved_name(package, name)
         from importlib import import_module
 
         return getattr(import_module(home_of[name]), name)

@@ -7,8 +7,8 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from command import hear_ctrl_c, refused, run
 
+from command import hear_ctrl_c, refused, run
 from draftwood.cli.chat import _lines
 
 

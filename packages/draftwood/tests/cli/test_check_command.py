@@ -2,8 +2,8 @@ import json
 
 import pytest
 import torch
-from command import refused, run
 
+from command import refused, run
 from draftwood import methods
 from draftwood.methods import Method
 from draftwood.testing import promises as checking

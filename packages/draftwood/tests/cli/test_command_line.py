@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from command import refused, run
 
+from command import refused, run
 from draftwood.cli import main as module
 from draftwood.cli.main import main
 from draftwood.version import __version__

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from command import refused, run
 
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import refused, run
 
 import draftwood
+from command import refused, run
 
 LINE = "the quick brown fox jumps over the lazy dog; "
 

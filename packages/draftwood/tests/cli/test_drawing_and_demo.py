@@ -2,10 +2,10 @@ import io
 from dataclasses import replace
 
 import pytest
-from command import run
 from rich.console import Console
 from transformers import AutoTokenizer
 
+from command import run
 from draftwood.cli.tree_view import best_step, draw_step, visible
 from draftwood.stats import Step
 from draftwood.tree import DraftTree

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from command import refused, run
 from huggingface_hub import constants
 
+from command import refused, run
 from draftwood.loading import packages
 from draftwood.loading.hub import builtin_names
 from draftwood.storage.atomic import sha256

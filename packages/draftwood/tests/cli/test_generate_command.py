@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from command import hear_ctrl_c, refused, run, with_library
 from transformers import AutoTokenizer
 
 import draftwood
+from command import hear_ctrl_c, refused, run, with_library
 from draftwood.costs.following import Following
 from draftwood.native import library
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 import torch
-from command import refused
 
 import draftwood
+from checkout import ROOT
+from command import refused
 from draftwood.loading import hub
 from draftwood.loading.parallel import require_split
 from draftwood.models.parallel import join
@@ -67,7 +68,10 @@ def test_without_torchrun_the_cure_is_named() -> None:
 def test_two_processes_write_what_one_writes(roomy) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node=2", __file__, roomy]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    shared = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, env=shared
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     two = json.loads(done.stdout)
     one = texts(draftwood.load(roomy, dtype="float32"))

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from command import refused, run
 from transformers import AutoModelForCausalLM
 
 import draftwood
-from draftwood.bench.records.files import read_run
+from command import refused, run
 from draftwood.heads import folder
 from draftwood.loading.models import load_model
 from draftwood.testing import promises as checking
 from draftwood.testing.heads import tiny_eagle
+from draftwood_bench.records.files import read_run
 
 FLOATS = ("--dtype", "float32", "--max-new-tokens", "12")
 

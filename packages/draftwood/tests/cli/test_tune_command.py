@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from command import hear_ctrl_c, refused, run, with_library
 
 import draftwood
+from command import hear_ctrl_c, refused, run, with_library
 from draftwood import methods
 from draftwood.cli import costs
 from draftwood.cli.curve_view import draw_curve

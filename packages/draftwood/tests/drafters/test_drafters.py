@@ -8,27 +8,14 @@ import torch
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
-    Aded,
-    Cascade,
     DraftModel,
     DraftRequest,
-    DynamicExit,
-    EarlyExit,
-    Horizontal,
-    InputGuided,
-    Jacobi,
-    LayerSearch,
-    LayerSkip,
-    Lookahead,
-    MergedDrafters,
     MultiSource,
     Nothing,
     PromptLookup,
-    Stand,
     SuffixDecoding,
     TokenRecycling,
     VerifiedTree,
-    Windowed,
 )
 from draftwood.drafters.draft_model import ProbsBuffer
 from draftwood.drafters.token_recycling import published_tree
@@ -47,6 +34,19 @@ from draftwood.stats import Stats
 from draftwood.testing import TableModel, check_drafter, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+from draftwood_methods.drafters.aded import Aded
+from draftwood_methods.drafters.cascade import Cascade
+from draftwood_methods.drafters.dynamic_exit import DynamicExit
+from draftwood_methods.drafters.early_exit import EarlyExit
+from draftwood_methods.drafters.horizontal import Horizontal
+from draftwood_methods.drafters.input_guided import InputGuided
+from draftwood_methods.drafters.jacobi import Jacobi
+from draftwood_methods.drafters.layer_search import LayerSearch
+from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_methods.drafters.lookahead import Lookahead
+from draftwood_methods.drafters.merged import MergedDrafters
+from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.drafters.windowed import Windowed
 
 WIDE = Budget(
     lambda nodes: 1.0 + 0.002 * nodes, per_draft_token=0.0, max_draft_tokens=12

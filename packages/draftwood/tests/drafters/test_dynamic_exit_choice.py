@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.drafters import DynamicExit
-from draftwood.drafters.dynamic_exit import best_length
 from draftwood.engine import Options, generate
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.testing import tiny_llama
 from draftwood.verifiers import Match
+from draftwood_methods.drafters.dynamic_exit import DynamicExit, best_length
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from draftwood.drafters import DraftModel, LayerSkip, MultiSource, Nothing, PromptLookup, Stand
+from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.engine import Batch, Decoding, Event, Input, Limits, Options, Task, generate, run_all
 from draftwood.engine.pace import Pace
 from draftwood.engine.task import KeepsCache, Turn
@@ -31,6 +31,8 @@ from draftwood.shapes import StochasticBeam, Widths
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
+from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_methods.drafters.stand import Stand
 
 DRAFT = LeanModel(tiny_llama(1, layers=1))
 MODELS: dict[str, PoolOfSequences] = {

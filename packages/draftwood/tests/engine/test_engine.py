@@ -12,7 +12,8 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.stats import Stats, Step
 from draftwood.testing import TableModel, tiny_llama
-from draftwood.verifiers import Match, Rejection, Typical, optimal_acceptance
+from draftwood.verifiers import Match, Rejection, optimal_acceptance
+from draftwood_methods.verifiers.typical import Typical
 
 
 @pytest.fixture(scope="module")

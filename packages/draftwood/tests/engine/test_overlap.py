@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from draftwood import methods
-from draftwood.drafters import Cascade, DraftModel
+from draftwood.drafters import DraftModel
 from draftwood.engine import (
     Answers,
     Decoding,
@@ -44,6 +44,7 @@ from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_lm
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, KSeq, Match, Rejection, Traversal
+from draftwood_methods.drafters.cascade import Cascade
 from law_cases import contextual
 
 TOKENS, PROMPT = 24, [2, 0, 1, 1, 2]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup, Stand
+from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.engine import Answers, Batch, Decoding, Limits, Options, run_all
 from draftwood.interfaces.model import CacheFullError
 from draftwood.interfaces.verifier import Verifier
@@ -16,6 +16,7 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama
 from draftwood.verifiers import Match, Rejection
+from draftwood_methods.drafters.stand import Stand
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")
 

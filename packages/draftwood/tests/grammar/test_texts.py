@@ -11,7 +11,7 @@ from small_models import bytes_and_pairs, tokenizer_of
 
 import draftwood
 from draftwood import methods
-from draftwood.drafters import DraftModel, LayerSkip, MultiSource, Nothing, PromptLookup, Stand
+from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.engine import Decoding, Options
 from draftwood.engine.method import Method
 from draftwood.grammar import Grammar, ToolChoice, read_calls, read_tools
@@ -22,6 +22,8 @@ from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Match, Rejection
+from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_methods.drafters.stand import Stand
 
 TOKENIZER = bytes_and_pairs()
 WIDTH = len(TOKENIZER) + 7

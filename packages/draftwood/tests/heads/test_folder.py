@@ -22,7 +22,7 @@ from draftwood.heads.folder import (
     shipped,
 )
 from draftwood.heads.layers import HeadSizes
-from draftwood.heads.places import SHIPPED
+from draftwood.heads.places import shipped_folders
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
@@ -194,7 +194,7 @@ def test_drafters_that_come_with_draftwood_are_had_by_name() -> None:
     assert shipped()
     for name in shipped():
         stored = open_folder(name)
-        assert stored.folder == folder_of(name) == SHIPPED / name
+        assert stored.folder == folder_of(name) == shipped_folders()[name]
         assert sum(path.stat().st_size for path in stored.folder.iterdir()) <= 12e6
         assert (stored.folder / "card.md").read_text(encoding="utf-8").startswith("# ")
 

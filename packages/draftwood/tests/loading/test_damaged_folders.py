@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from gguf_writing import TOKENS as NAMES
-from gguf_writing import write_gguf
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -26,6 +24,8 @@ from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.storage.atomic import MANIFEST
 from draftwood.storage.safetensors import read_header
+from gguf_writing import TOKENS as NAMES
+from gguf_writing import write_gguf
 
 TOKENS = [1, 5, 7, 3]
 LAYERS, WIDTH = 3, 128

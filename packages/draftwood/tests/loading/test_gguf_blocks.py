@@ -9,7 +9,6 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from gguf_writing import TOKENS, converted, write_gguf
 from test_gguf_files import build, logits, own_home  # noqa: F401  (a fixture)
 from transformers import AutoTokenizer
 
@@ -23,6 +22,7 @@ from draftwood.models.native import NativeModel
 from draftwood.native.matrix import block_formats, formats
 from draftwood.storage import memory
 from draftwood.storage.atomic import sha256
+from gguf_writing import TOKENS, converted, write_gguf
 from native.test_block_formats import random_blocks
 
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}

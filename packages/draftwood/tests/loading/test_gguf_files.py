@@ -9,7 +9,6 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from gguf_writing import TOKENS, converted, write_gguf
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from draftwood.loading.gguf_files import QuickReader, gguf_folder
@@ -19,6 +18,7 @@ from draftwood.loading.origin import quantisation, weights_digest
 from draftwood.models.families import FAMILIES
 from draftwood.models.native import NativeModel
 from draftwood.native.library import available
+from gguf_writing import TOKENS, converted, write_gguf
 
 CONTEXT = 64
 SMALL = {

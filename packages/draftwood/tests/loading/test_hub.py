@@ -14,7 +14,6 @@ import huggingface_hub.constants
 import pytest
 import safetensors.torch
 import torch
-from gguf_writing import MERGES, TEMPLATE, TOKENS, write_gguf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -23,6 +22,7 @@ from draftwood.loading.gguf_files import read_tokenizer
 from draftwood.loading.hub import builtin_names, load_pretrained, resolve, verify
 from draftwood.loading.packages import builtins
 from draftwood.storage.atomic import MANIFEST
+from gguf_writing import MERGES, TEMPLATE, TOKENS, write_gguf
 
 SOURCE = str(Path(hub.__file__).parents[2])
 

@@ -4,16 +4,19 @@ from dataclasses import replace
 
 import pytest
 
+import draftwood_methods
 from draftwood import methods
-from draftwood.methods.listings import Listing, own_listings
+from draftwood.methods.listings import Listing, own_listings, written_listings
 from draftwood.methods.recipes import RECIPES
 from draftwood.shapes import Widths
-from draftwood.verifiers import Typical
+from draftwood_methods.verifiers.typical import Typical
 
 
 def test_listings_are_what_the_recipes_say() -> None:
     said = [Listing.of(recipe) for recipe in RECIPES]
     assert said == list(own_listings().values()), "write them again with: make docs"
+    others = [Listing.of(recipe) for recipe in draftwood_methods.RECIPES]
+    assert [*said, *others] == list(written_listings().values()), "write them again with: make docs"
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from transformers import PreTrainedTokenizerFast
 
 import draftwood
 from draftwood import methods
-from draftwood.drafters import LayerSkip
 from draftwood.loading.hub import load_pretrained
 from draftwood.models.transformers import TransformersModel
 from draftwood.shapes import Paths, StochasticBeam, Widths
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_drafter
 from draftwood.verifiers import Rejection, Traversal
+from draftwood_methods.drafters.layer_skip import LayerSkip
 
 
 @pytest.fixture(scope="module")

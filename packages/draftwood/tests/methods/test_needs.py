@@ -10,7 +10,6 @@ from click.testing import CliRunner
 
 import draftwood
 from draftwood import methods
-from draftwood.bench.plan.configurations import PLAIN
 from draftwood.cli.main import main
 from draftwood.costs.budget import default_cost
 from draftwood.costs.calibration import Calibration
@@ -28,9 +27,11 @@ from draftwood.sources.stored_prior import StoredPrior
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_drafter
 from draftwood.testing.promises import tables
-from draftwood.verifiers import Match, Rejection, Typical
+from draftwood.verifiers import Match, Rejection
+from draftwood_bench.plan.configurations import PLAIN
+from draftwood_methods.verifiers.typical import Typical
 
-NOWHERE = "a model that is never looked for"
+NOWHERE = str(Path(__file__).parent)  # a folder that is never read
 NAMES = list(methods.known())
 TRAINED = TrainedHead(torch.nn.Identity(), torch.tensor([0]), TargetMark("none", 4, 0, 0))
 
@@ -266,8 +267,7 @@ class Unmeasured(Calibration):
     def __init__(self) -> None:
         self.measured = 0
 
-    @property
-    def curve(self) -> Callable[[int], float]:
+    def followed(self, measures: bool = True) -> Callable[[int], float]:
         self.measured += 1
         return default_cost
 

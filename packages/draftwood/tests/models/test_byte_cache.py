@@ -18,7 +18,7 @@ from draftwood.models import native
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.testing import tiny_llama
-from tests.models.test_attention import BLOCK, CHAIN, TREE, hf_model, some
+from models.test_attention import BLOCK, CHAIN, TREE, hf_model, some
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 LENGTHS = (2, BLOCK - 3, BLOCK + 37)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.drafters import LayerSkip
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import (
     ForwardInput,
@@ -29,6 +28,7 @@ from draftwood.shapes import Widths
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+from draftwood_methods.drafters.layer_skip import LayerSkip
 from families import (
     LEAN_PATHS,
     SOME,

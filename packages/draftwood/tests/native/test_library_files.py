@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from checkout import SOURCES
 from draftwood.native import compiler, library, structures
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def files() -> list[Path]:
@@ -36,7 +35,9 @@ def test_the_name_of_the_library_covers_all_its_files(
 
 
 def test_the_package_ships_all_files() -> None:
-    [data] = re.findall(r"^draftwood = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.M)
+    [data] = re.findall(
+        r"^draftwood = \[(.*)\]", (SOURCES["draftwood"].parent / "pyproject.toml").read_text(), re.M
+    )
     patterns = re.findall(r'"([^"]+)"', data)
     for path in files():
         name = path.relative_to(compiler.SOURCES.parent).as_posix()

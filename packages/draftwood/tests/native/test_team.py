@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from checkout import BENCH
 from draftwood.models.native import NativeModel
 from draftwood.native import library, threads
 from draftwood.testing import tiny_llama
@@ -236,7 +237,7 @@ def test_nobody_spins_while_there_is_nothing_to_do() -> None:
     assert time.process_time() - used < 0.05
 
 
-BUSY = Path(__file__).resolve().parents[2] / "benchmarks" / "busy.py"
+BUSY = BENCH / "benchmarks" / "busy.py"
 
 
 @LINUX

@@ -9,7 +9,7 @@ import torch
 
 import draftwood
 from draftwood import methods
-from draftwood.drafters import Drafter, DraftModel, LayerSkip, MultiSource, Nothing, PromptLookup
+from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.engine import Answers, Decoding, Options
 from draftwood.methods import Method
 from draftwood.models.lean import LeanModel
@@ -20,6 +20,7 @@ from draftwood.shapes import StochasticBeam, Widths
 from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Match, Rejection
+from draftwood_methods.drafters.layer_skip import LayerSkip
 from letters import letters
 
 PROMPTS = ["abcabcab", "x", "the rain in spain" * 3]

@@ -11,18 +11,9 @@ from torch import Tensor
 
 from draftwood.testing import Walk, plain_tree, walks
 from draftwood.tree import Draw
-from draftwood.verifiers import (
-    Block,
-    Distance,
-    GreedyPlusOne,
-    KSeq,
-    Match,
-    Rejection,
-    TopN,
-    Traversal,
-    Typical,
-    Verifier,
-)
+from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
+from draftwood_methods.verifiers.blockwise import Distance, TopN
+from draftwood_methods.verifiers.typical import Typical
 
 VERIFIERS: tuple[Verifier, ...] = (
     Match(),

@@ -21,7 +21,8 @@ from draftwood.testing import (
     walks,
 )
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers import Typical, Verdict, Verifier
+from draftwood.verifiers import Verdict, Verifier
+from draftwood_methods.verifiers.typical import Typical
 
 by_name = pytest.mark.parametrize("verifier", VERIFIERS, ids=lambda verifier: verifier.name)
 exact = pytest.mark.parametrize(

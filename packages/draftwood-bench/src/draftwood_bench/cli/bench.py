@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import options
-from draftwood.cli.bench_measurements import cost, gguf, overhead, quality
-from draftwood.cli.bench_options import SETTINGS, methods_option, numbers, peers_option, run_options
-from draftwood.cli.bench_show import show, tell, told_progress, typed
+from draftwood_bench.cli.measurements import cost, gguf, overhead, quality
+from draftwood_bench.cli.options import SETTINGS, methods_option, numbers, peers_option, run_options
+from draftwood_bench.cli.show import show, tell, told_progress, typed
 
 if TYPE_CHECKING:
-    from draftwood.bench.plan.protocols import Protocol
+    from draftwood_bench.plan.protocols import Protocol
 
 BUDGETS = "6,10,14,21,30"
 
@@ -49,7 +49,7 @@ def spec_bench(context: click.Context, methods: tuple[str, ...], **given: Any) -
     All methods answer a prompt before any sees the next one, in changing order.
     """
     _check(methods, given)
-    from draftwood.bench.plan.protocols import SpecBench
+    from draftwood_bench.plan.protocols import SpecBench
 
     _run(context, lambda settings: SpecBench(methods, settings), given)
 
@@ -108,9 +108,9 @@ def rsd(
       draftwood bench rsd --drafter smollm2-135m-lm --output runs/rsd-lm
     """
     _check(methods, given)
-    from draftwood.bench.plan.protocols import Rsd
     from draftwood.heads.folder import open_folder
     from draftwood.heads.places import LEFT_OUT
+    from draftwood_bench.plan.protocols import Rsd
 
     named = given["drafter"]
     kind = None if named in (None, LEFT_OUT) else open_folder(named).config.kind
@@ -155,7 +155,7 @@ def axes(
       draftwood bench axes --model tinyllama-1.1b --draft-model stories-15m --output runs/verifiers
     """
     _check(methods, given)
-    from draftwood.bench.plan.protocols import Axes
+    from draftwood_bench.plan.protocols import Axes
 
     _run(context, lambda settings: Axes(methods, vary, budget, settings), given)
 
@@ -187,28 +187,31 @@ def load(
 ) -> None:
     """Throughput and waiting times with many requests at once, in batches or arriving at random."""
     _check(methods, given)
-    from draftwood.bench.plan.protocols import Load
+    from draftwood_bench.plan.protocols import Load
 
     _run(context, lambda settings: Load(methods, batches, rates, most, settings), given)
 
 
 def _check(methods: Sequence[str], given: dict[str, Any]) -> None:
     """Refuse unknown names and files that are not there before anything is imported for them."""
-    from draftwood.bench.plan.prompts import load_prompts
-    from draftwood.methods import listing
+    from draftwood.heads.places import named
+    from draftwood.methods import listing, require
+    from draftwood_bench.plan.prompts import load_prompts
 
-    for name in methods:
-        listing(name.partition(" + ")[0])
+    names = [listing(name.partition(" + ")[0]).name for name in methods]
+    if compared := [name for name in names if name != "plain"]:
+        given_parts = (given["draft_model"] is not None, None, named(given["drafter"]) is not None)
+        require(compared, *given_parts, given["datastore"] is not None)
     weights = ("model", "draft_model", "drafter", "datastore", "dtype", "device", "cache")
     options.check_weights(*(given[name] for name in weights))
     load_prompts(given["prompts"], given["per_category"], given["categories"], given["limit"])
 
 
 def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[str, Any]) -> None:
-    from draftwood.bench.plan.models import Models
-    from draftwood.bench.plan.order import Order
-    from draftwood.bench.plan.protocols import Settings
-    from draftwood.bench.run.runner import run
+    from draftwood_bench.plan.models import Models
+    from draftwood_bench.plan.order import Order
+    from draftwood_bench.plan.protocols import Settings
+    from draftwood_bench.run.runner import run
 
     settings = Settings(
         temperatures=given["temperatures"],

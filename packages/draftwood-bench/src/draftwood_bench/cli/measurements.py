@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import options
-from draftwood.cli.bench_options import COUNT, numbers, output_option, threads_option, words
-from draftwood.cli.bench_show import tell, told_progress, typed
+from draftwood_bench.cli.options import COUNT, numbers, output_option, threads_option, words
+from draftwood_bench.cli.show import tell, told_progress, typed
 
 if TYPE_CHECKING:
-    from draftwood.bench.plan.measurements import Measurement
+    from draftwood_bench.plan.measurements import Measurement
 
 
 def measurement_options(command: options.Command) -> options.Command:
@@ -68,7 +68,7 @@ def overhead(context: click.Context, vocab: int, steps: int, **given: Any) -> No
     Example:
       draftwood bench overhead --output runs/overhead
     """
-    from draftwood.bench.plan.measurements import Overhead
+    from draftwood_bench.plan.measurements import Overhead
 
     _measure(context, lambda: Overhead(vocab, steps), given)
 
@@ -122,7 +122,7 @@ def cost(
       draftwood bench cost --output runs/cost
       draftwood bench cost --nodes 1,8 --contexts 128,1024,4096 --output runs/growth
     """
-    from draftwood.bench.plan.measurements import VerifyCost
+    from draftwood_bench.plan.measurements import VerifyCost
 
     _measure(context, lambda: VerifyCost(paths, nodes, contexts, rounds), given)
 
@@ -172,7 +172,7 @@ def quality(
       draftwood bench quality --formats bfloat16,int8 --output runs/quality
       draftwood bench quality --model a.gguf --model b.gguf --formats int8 --output runs/files
     """
-    from draftwood.bench.plan.measurements import FormatQuality
+    from draftwood_bench.plan.measurements import FormatQuality
 
     _measure(context, lambda: FormatQuality(formats, text, window, windows), given)
 
@@ -220,7 +220,7 @@ def gguf(
     Example:
       draftwood bench gguf --model smollm2-135m --model a.gguf --output runs/gguf
     """
-    from draftwood.bench.plan.measurements import SameFile
+    from draftwood_bench.plan.measurements import SameFile
 
     _measure(
         context,
@@ -232,8 +232,8 @@ def gguf(
 def _measure(
     context: click.Context, make: Callable[[], "Measurement"], given: dict[str, Any]
 ) -> None:
-    from draftwood.bench.plan.order import MeasurementOrder
-    from draftwood.bench.run.measurements import run_measurement
+    from draftwood_bench.plan.order import MeasurementOrder
+    from draftwood_bench.run.measurements import run_measurement
 
     folder: Path = given["output"]
     order = MeasurementOrder(

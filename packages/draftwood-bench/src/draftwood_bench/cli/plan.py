@@ -11,9 +11,9 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output
 
 if TYPE_CHECKING:
-    from draftwood.costs.machine import Machine
-    from draftwood.costs.plan import DraftSource, Plan, Planner
     from draftwood.interfaces.size import ModelSize
+    from draftwood_bench.machine import Machine
+    from draftwood_bench.planner import DraftSource, Plan, Planner
 
 UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -116,7 +116,7 @@ def plan(
       draftwood plan --parameters 70B --bits 4.5 --bandwidth 800 --compute 120 --texts 16
       draftwood plan --model tinyllama-1.1b --bits 8.5 --measure --source copying=0.35
     """
-    from draftwood.costs.plan import Planner, Traffic
+    from draftwood_bench.planner import Planner, Traffic
 
     machine, size = _read(given)
     small = None
@@ -133,7 +133,7 @@ def plan(
 
 def _read(given: dict[str, Any]) -> "tuple[Machine, ModelSize]":
     """The machine and the model that options name."""
-    from draftwood.costs.machine import Machine, machine_of, with_engine
+    from draftwood_bench.machine import Machine, machine_of, with_engine
 
     numbers = given["bandwidth"], given["compute"]
     ways = [given["hardware"] is not None, any(numbers), given["measure"] is not None]
@@ -184,9 +184,9 @@ def _measure(name: str) -> "tuple[ModelSize, Machine]":
     options.check_weights(name)
     import draftwood
     from draftwood.costs.curve import Curve
-    from draftwood.costs.machine import Machine
     from draftwood.loading.sizes import size_of
     from draftwood.models.native import NativeModel
+    from draftwood_bench.machine import Machine
 
     lm = draftwood.load(name, method="plain")
     size, curve = size_of(name), lm.calibration.curve
@@ -202,7 +202,7 @@ def source_of(text: str, size: "ModelSize", draft: "ModelSize | None") -> "Draft
     Raises:
         ValueError: for one that cannot be read.
     """
-    from draftwood.costs.plan import MAX_DEPTH, acceptance_by_rank, acceptance_for, draft_source
+    from draftwood_bench.planner import MAX_DEPTH, acceptance_by_rank, acceptance_for, draft_source
 
     name, _, numbers = text.partition("=")
     ranks = None

@@ -27,9 +27,9 @@ def report(folders: tuple[Path, ...], output: Path, markdown: Path | None, as_js
       draftwood report runs/first
       draftwood report runs/first runs/rsd --output results.html --markdown results.md
     """
-    from draftwood.bench.report import reading
-    from draftwood.bench.report.markdown import markdown as as_markdown
-    from draftwood.bench.report.page import page
+    from draftwood_bench.report import reading
+    from draftwood_bench.report.markdown import markdown as as_markdown
+    from draftwood_bench.report.page import page
 
     runs = [reading.read(folder) for folder in reading.distinct(folders)]
     written = [(output, page(runs))]

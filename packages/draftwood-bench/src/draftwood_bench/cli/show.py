@@ -15,8 +15,8 @@ from draftwood.cli import options
 from draftwood.cli.terminal import notes, output, progress
 
 if TYPE_CHECKING:
-    from draftwood.bench.plan.order import Progress
-    from draftwood.bench.records.files import Record, RunInfo
+    from draftwood_bench.plan.order import Progress
+    from draftwood_bench.records.files import Record, RunInfo
 
 NOT_PROVEN = 1  # exit code
 CLEARLY = (
@@ -47,7 +47,7 @@ def show(
     as_json: bool,
 ) -> None:
     """Print the tables of the records in FOLDER."""
-    from draftwood.bench.records.files import read_clean, read_records, read_run
+    from draftwood_bench.records.files import read_clean, read_records, read_run
 
     if as_json and (markdown or orderings):
         raise click.UsageError("--json prints an object; leave --markdown and --orderings out")
@@ -69,7 +69,7 @@ def typed() -> str:
 @contextmanager
 def told_progress() -> Iterator["Progress"]:
     """What a run tells while it goes on, on the terminal."""
-    from draftwood.bench.plan.order import Progress
+    from draftwood_bench.plan.order import Progress
 
     with progress(remaining=True) as bar:
         task = bar.add_task("loading", total=None)
@@ -87,7 +87,7 @@ def told_progress() -> Iterator["Progress"]:
 
 def tell(context: click.Context, folder: Path, as_json: bool) -> None:
     """Print what a folder holds; the exit code is 1 where a method is not lossless as it claims."""
-    from draftwood.bench.records.files import read_records, read_run
+    from draftwood_bench.records.files import read_records, read_run
 
     _tell(context, read_records(folder), read_run(folder), folder, as_json)
 
@@ -100,7 +100,7 @@ def _tell(
     as_json: bool,
     markdown: bool = False,
 ) -> None:
-    from draftwood.bench.records.notes import failures
+    from draftwood_bench.records.notes import failures
 
     if not records:
         raise ValueError(f"{folder} holds no records yet")
@@ -118,8 +118,8 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from draftwood.bench.records.notes import notes
-    from draftwood.bench.report.tables import tables
+    from draftwood_bench.records.notes import notes
+    from draftwood_bench.report.tables import tables
 
     console = output(piped=1000)  # as wide as they need to be
     console.print(
@@ -143,9 +143,9 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
 
 def _found(records: list["Record"], run: "RunInfo") -> dict[str, Any]:
     """The figures of a run in plain types."""
-    from draftwood.bench.plan.measurements import MEASUREMENTS
-    from draftwood.bench.records.figures import figures
-    from draftwood.bench.records.statistics import summaries
+    from draftwood_bench.plan.measurements import MEASUREMENTS
+    from draftwood_bench.records.figures import figures
+    from draftwood_bench.records.statistics import summaries
 
     if run.protocol in MEASUREMENTS:
         return {"figures": figures(records)}
@@ -156,8 +156,8 @@ def _found(records: list["Record"], run: "RunInfo") -> dict[str, Any]:
 
 
 def _print_markdown(records: list["Record"], run: "RunInfo") -> None:
-    from draftwood.bench.records.notes import notes
-    from draftwood.bench.report.tables import tables
+    from draftwood_bench.records.notes import notes
+    from draftwood_bench.report.tables import tables
 
     for table in tables(records, run):
         click.echo(f"\n{table.title}\n\n{table.markdown()}")
@@ -167,7 +167,7 @@ def _print_markdown(records: list["Record"], run: "RunInfo") -> None:
 
 
 def _print_orderings(records: list["Record"], run: "RunInfo", folder: Path) -> None:
-    from draftwood.bench.report.orderings import orderings
+    from draftwood_bench.report.orderings import orderings
 
     if run.protocol != "rsd":
         raise ValueError(f"{folder} holds a run of {run.protocol}; --orderings is for rsd")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from draftwood.bench.peers.process import Adapter, AdapterError
-from draftwood.bench.peers.protocol import PeerRequest, Reply
-from draftwood.bench.peers.systems import System
-from draftwood.bench.plan.units import Key
+from draftwood_bench.peers.process import Adapter, AdapterError
+from draftwood_bench.peers.protocol import PeerRequest, Reply
+from draftwood_bench.peers.systems import System
+from draftwood_bench.plan.units import Key
 
 WARM_UP_TOKENS = 16
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from draftwood.bench.peers.protocol import PeerRequest, Reply
+from draftwood_bench.peers.protocol import PeerRequest, Reply
 
 
 class AdapterError(Exception):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from draftwood.bench.peers import environments, weights
-from draftwood.bench.peers.environments import LLAMA_CPP_SOURCE
+from draftwood_bench.peers import environments, weights
+from draftwood_bench.peers.environments import LLAMA_CPP_SOURCE
 
 HERE = Path(__file__).parent
 PEERS = ("transformers", "llama.cpp", "llama.cpp-lookup", "openvino", "openvino-int8", "vllm")

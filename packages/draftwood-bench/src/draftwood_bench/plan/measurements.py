@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, get_args
 
-from draftwood.bench.plan.configurations import Configuration
-from draftwood.bench.plan.prompts import WIKITEXT
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.verifiers import Traversal
+from draftwood_bench.plan.configurations import Configuration
+from draftwood_bench.plan.prompts import WIKITEXT
 
 REFERENCE = "float32"
 TRANSFORMERS = "transformers"

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from draftwood.bench.plan.measurements import Measurement
-from draftwood.bench.plan.models import Models
-from draftwood.bench.plan.protocols import Load, Protocol, timed
+from draftwood_bench.plan.measurements import Measurement
+from draftwood_bench.plan.models import Models
+from draftwood_bench.plan.protocols import Load, Protocol, timed
 
 
 @dataclass(frozen=True)

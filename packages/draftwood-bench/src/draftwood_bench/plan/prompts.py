@@ -84,7 +84,7 @@ def load_prompts(
     """
     if source == BUILT_IN:
         text = (
-            resources.files("draftwood.bench.plan")
+            resources.files("draftwood_bench.plan")
             .joinpath("prompts.jsonl")
             .read_text(encoding="utf-8")
         )

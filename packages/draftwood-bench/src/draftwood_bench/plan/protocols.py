@@ -9,7 +9,8 @@ from math import isfinite
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from draftwood import methods
-from draftwood.bench.plan.configurations import (
+from draftwood.drafters import Drafter
+from draftwood_bench.plan.configurations import (
     BUDGET_SHAPES,
     PLAIN,
     RSD_METHODS,
@@ -21,8 +22,7 @@ from draftwood.bench.plan.configurations import (
     shapes_and_verifiers,
     urgency,
 )
-from draftwood.bench.plan.measurements import MEASUREMENTS, Measurement
-from draftwood.drafters import Drafter
+from draftwood_bench.plan.measurements import MEASUREMENTS, Measurement
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from draftwood.bench.plan.configurations import PLAIN, Configuration
-from draftwood.bench.plan.prompts import Prompt
+from draftwood_bench.plan.configurations import PLAIN, Configuration
+from draftwood_bench.plan.prompts import Prompt
 
 Key = tuple[str, float, str, int, int]
 

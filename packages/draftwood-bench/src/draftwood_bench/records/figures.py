@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from draftwood.bench.records.files import Record
+from draftwood_bench.records.files import Record
 
 TOLD = ("model", "method", "at", "shape", "temperature", "prompt_tokens", "nodes")
 

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from draftwood.bench.plan.units import Key
 from draftwood.storage.atomic import write_text
+from draftwood_bench.plan.units import Key
 
 RUN, RECORDS, TREE, LOCK = "run.json", "records.jsonl", "tree.json", ".lock"
 

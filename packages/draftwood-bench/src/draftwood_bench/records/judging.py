@@ -5,8 +5,8 @@ Texts have to be plain decoding's, or the distributions of the next token have t
 
 from collections.abc import Sequence
 
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.significance import LEAST_SAMPLES, joint
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.significance import LEAST_SAMPLES, joint
 
 
 def compared_texts(group: Sequence[Record], plain: Sequence[Record]) -> list[tuple[Record, bool]]:

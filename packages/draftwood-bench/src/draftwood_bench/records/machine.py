@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from draftwood.bench.records.files import Record, RunInfo
+from draftwood_bench.records.files import Record, RunInfo
 
 
 def processor() -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from draftwood.bench.plan.measurements import MEASUREMENTS
-from draftwood.bench.plan.protocols import measurement
-from draftwood.bench.records.files import TRIES, Record, RunInfo
-from draftwood.bench.records.significance import SIGNIFICANCE
-from draftwood.bench.records.statistics import FEWEST_PASSES, Summary, summaries
+from draftwood_bench.plan.measurements import MEASUREMENTS
+from draftwood_bench.plan.protocols import measurement
+from draftwood_bench.records.files import TRIES, Record, RunInfo
+from draftwood_bench.records.significance import SIGNIFICANCE
+from draftwood_bench.records.statistics import FEWEST_PASSES, Summary, summaries
 
 
 def notes(records: Sequence[Record], run: RunInfo) -> list[str]:

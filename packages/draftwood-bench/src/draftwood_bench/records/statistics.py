@@ -11,10 +11,10 @@ from functools import cache
 
 import numpy as np
 
-from draftwood.bench.records.files import Record, RunInfo
-from draftwood.bench.records.judging import compared_texts, joint_p_value
-from draftwood.bench.records.machine import roofline, weight_bytes
-from draftwood.bench.records.significance import STRICT
+from draftwood_bench.records.files import Record, RunInfo
+from draftwood_bench.records.judging import compared_texts, joint_p_value
+from draftwood_bench.records.machine import roofline, weight_bytes
+from draftwood_bench.records.significance import STRICT
 
 DRAWS = 2000
 FEWEST_PASSES = 20

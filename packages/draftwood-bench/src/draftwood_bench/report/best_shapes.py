@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.statistics import Estimate, block_efficiency, per_run, pooled
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.statistics import Estimate, block_efficiency, per_run, pooled
 
 
 def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] | None:

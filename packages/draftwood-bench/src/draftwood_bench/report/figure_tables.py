@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from draftwood.bench.plan.measurements import (
+from draftwood_bench.plan.measurements import (
     REFERENCE,
     TRANSFORMERS,
     FormatQuality,
@@ -11,9 +11,9 @@ from draftwood.bench.plan.measurements import (
     SameFile,
     VerifyCost,
 )
-from draftwood.bench.records.figures import figures
-from draftwood.bench.records.files import Record
-from draftwood.bench.report.table import Table, labelled
+from draftwood_bench.records.figures import figures
+from draftwood_bench.records.files import Record
+from draftwood_bench.report.table import Table, labelled
 
 Found = dict[str, Any]
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from draftwood.bench.records.statistics import Estimate
+from draftwood_bench.records.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

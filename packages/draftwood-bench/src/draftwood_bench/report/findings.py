@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.statistics import (
+from draftwood.stats import PHASES
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.statistics import (
     FEWEST_PASSES,
     Estimate,
     RatioTerms,
@@ -14,12 +15,11 @@ from draftwood.bench.records.statistics import (
     pooled,
     summaries,
 )
-from draftwood.bench.report import figures
-from draftwood.bench.report.best_shapes import best_shape
-from draftwood.bench.report.overview import chosen, is_refused, of_cell
-from draftwood.bench.report.reading import MeasuredRun
-from draftwood.bench.report.tables import name_of
-from draftwood.stats import PHASES
+from draftwood_bench.report import figures
+from draftwood_bench.report.best_shapes import best_shape
+from draftwood_bench.report.overview import chosen, is_refused, of_cell
+from draftwood_bench.report.reading import MeasuredRun
+from draftwood_bench.report.tables import name_of
 
 BARS = "Bars are 95 % intervals over prompts."
 DEEPEST = 10  # levels shown

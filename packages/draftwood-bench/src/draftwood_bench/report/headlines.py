@@ -3,11 +3,11 @@
 Whole requests and decoding alone, beside peers, and what 8 bits cost.
 """
 
-from draftwood.bench.plan.protocols import listed
-from draftwood.bench.records.figures import figures
-from draftwood.bench.records.statistics import Summary, summaries
-from draftwood.bench.report.reading import MeasuredRun
-from draftwood.bench.report.tables import temperatures
+from draftwood_bench.plan.protocols import listed
+from draftwood_bench.records.figures import figures
+from draftwood_bench.records.statistics import Summary, summaries
+from draftwood_bench.report.reading import MeasuredRun
+from draftwood_bench.report.tables import temperatures
 
 
 def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from draftwood.bench.records.notes import notes
-from draftwood.bench.report.figure_tables import FIGURE_TABLES
-from draftwood.bench.report.overview import facts, overview
-from draftwood.bench.report.reading import MeasuredRun
-from draftwood.bench.report.tables import tables, temperatures
+from draftwood_bench.records.notes import notes
+from draftwood_bench.report.figure_tables import FIGURE_TABLES
+from draftwood_bench.report.overview import facts, overview
+from draftwood_bench.report.reading import MeasuredRun
+from draftwood_bench.report.tables import tables, temperatures
 
 
 def markdown(runs: Sequence[MeasuredRun]) -> str:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from draftwood.bench.records.statistics import Estimate, Summary
-from draftwood.bench.report.best_shapes import held_out
-from draftwood.bench.report.overview import chosen, is_refused
-from draftwood.bench.report.reading import MeasuredRun
-from draftwood.bench.report.table import Table
-from draftwood.bench.report.tables import identity, speed_up, temperatures
 from draftwood.methods.measured import MeasuredSpeed
+from draftwood_bench.records.statistics import Estimate, Summary
+from draftwood_bench.report.best_shapes import held_out
+from draftwood_bench.report.overview import chosen, is_refused
+from draftwood_bench.report.reading import MeasuredRun
+from draftwood_bench.report.table import Table
+from draftwood_bench.report.tables import identity, speed_up, temperatures
 
 HEAD = (
     *("method", "what it does", "T", "tokens per run [95 %]", "x plain, whole requests [95 %]"),
@@ -56,9 +56,9 @@ def measured_speeds(
     runs: Sequence[MeasuredRun], stated: Mapping[str, MeasuredRun] | None = None
 ) -> dict[str, list[MeasuredSpeed]]:
     """What the package says of its methods' speeds: those of the table that were timed."""
-    from draftwood.methods.recipes import RECIPES
+    from draftwood.methods import known
 
-    shown = {recipe.name: representative(recipe.name, runs, stated) for recipe in RECIPES}
+    shown = {name: representative(name, runs, stated) for name in known()}
     found = {
         name: list(_speeds(name, measured))
         for name, measured in shown.items()
@@ -88,11 +88,11 @@ def _speeds(name: str, measured: MeasuredRun) -> Iterator[MeasuredSpeed]:
 
 
 def unmeasured(runs: Sequence[MeasuredRun]) -> list[str]:
-    """The methods of draftwood that no run measured."""
-    from draftwood.methods.recipes import RECIPES
+    """Name the methods that no run measured."""
+    from draftwood.methods import known
 
     measured = {record.method for run in runs for record in run.records}
-    return [recipe.name for recipe in RECIPES if recipe.name not in measured]
+    return [name for name in known() if name not in measured]
 
 
 def _rows(name: str, measured: MeasuredRun) -> list[tuple[str, ...]]:

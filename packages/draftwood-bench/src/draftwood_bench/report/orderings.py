@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from draftwood.bench.records.files import Record
-from draftwood.bench.records.statistics import Estimate, block_efficiency_ratio
-from draftwood.bench.report.best_shapes import best_shape
-from draftwood.bench.report.table import Table
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.statistics import Estimate, block_efficiency_ratio
+from draftwood_bench.report.best_shapes import best_shape
+from draftwood_bench.report.table import Table
 
 CLAIMS = (  # published orderings of block efficiency
     *(("rsd-s", "rsd-c"), ("rsd-c", "spectr"), ("rsd-c", "specinfer"), ("spectr", "speculative")),

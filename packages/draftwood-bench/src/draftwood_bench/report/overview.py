@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from draftwood.bench.records.files import Record, RunInfo
-from draftwood.bench.records.statistics import Summary, summaries
-from draftwood.bench.report.best_shapes import best_shape
-from draftwood.bench.report.figure_tables import FIGURE_TABLES
-from draftwood.bench.report.table import Table, marked, number, of_passes
-from draftwood.bench.report.tables import (
+from draftwood_bench.records.files import Record, RunInfo
+from draftwood_bench.records.statistics import Summary, summaries
+from draftwood_bench.report.best_shapes import best_shape
+from draftwood_bench.report.figure_tables import FIGURE_TABLES
+from draftwood_bench.report.table import Table, marked, number, of_passes
+from draftwood_bench.report.tables import (
     ACCEPTED,
     accepted_at_the_root,
     identity,

@@ -7,15 +7,15 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from draftwood.bench.records.notes import notes
-from draftwood.bench.records.statistics import Summary
-from draftwood.bench.report import trees
-from draftwood.bench.report.figure_tables import FIGURE_TABLES, figure_headline
-from draftwood.bench.report.findings import Finding, findings
-from draftwood.bench.report.overview import chosen, facts, is_refused, overview
-from draftwood.bench.report.reading import MeasuredRun
-from draftwood.bench.report.table import Table
-from draftwood.bench.report.tables import name_of, over_plain, tables, temperatures
+from draftwood_bench.records.notes import notes
+from draftwood_bench.records.statistics import Summary
+from draftwood_bench.report import trees
+from draftwood_bench.report.figure_tables import FIGURE_TABLES, figure_headline
+from draftwood_bench.report.findings import Finding, findings
+from draftwood_bench.report.overview import chosen, facts, is_refused, overview
+from draftwood_bench.report.reading import MeasuredRun
+from draftwood_bench.report.table import Table
+from draftwood_bench.report.tables import name_of, over_plain, tables, temperatures
 
 WORDS = 40  # characters from which a cell is read as text
 COLUMNS = (
@@ -51,7 +51,7 @@ def page(runs: Sequence[MeasuredRun]) -> str:
             for place, head in enumerate(heads)
         ]
         body.insert(0, f"<nav><ol>{''.join(links)}</ol></nav>")
-    frame = Template(files("draftwood.bench.report").joinpath("page.html").read_text("utf-8"))
+    frame = Template(files("draftwood_bench.report").joinpath("page.html").read_text("utf-8"))
     return frame.substitute(title=escape(heads[0]), body="\n".join(body))
 
 

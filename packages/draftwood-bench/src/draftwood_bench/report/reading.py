@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from draftwood.bench.records.files import TREE, Record, RunInfo, read_records, read_run, write_whole
+from draftwood_bench.records.files import TREE, Record, RunInfo, read_records, read_run, write_whole
 
 Drawn = dict[str, Any]  # one step of ``tree.json``
 FIELDS = ("step", "context_tail", "tokens", "parents", "path", "emitted")

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from draftwood.bench.records.files import RunInfo
-from draftwood.bench.records.notes import HIDDEN
-from draftwood.bench.records.statistics import FEWEST_PASSES
+from draftwood_bench.records.files import RunInfo
+from draftwood_bench.records.notes import HIDDEN
+from draftwood_bench.records.statistics import FEWEST_PASSES
 
 
 @dataclass(frozen=True)

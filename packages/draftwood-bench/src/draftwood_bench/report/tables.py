@@ -3,17 +3,17 @@
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from draftwood.bench.records.files import Record, RunInfo
-from draftwood.bench.records.statistics import (
+from draftwood_bench.records.files import Record, RunInfo
+from draftwood_bench.records.statistics import (
     Estimate,
     Summary,
     block_efficiency,
     summaries,
     throughput,
 )
-from draftwood.bench.report.best_shapes import best_shape, held_out
-from draftwood.bench.report.figure_tables import FIGURE_TABLES
-from draftwood.bench.report.table import Table, labelled, marked, number, of_passes, short
+from draftwood_bench.report.best_shapes import best_shape, held_out
+from draftwood_bench.report.figure_tables import FIGURE_TABLES
+from draftwood_bench.report.table import Table, labelled, marked, number, of_passes, short
 
 
 def tables(records: Sequence[Record], run: RunInfo) -> list[Table]:

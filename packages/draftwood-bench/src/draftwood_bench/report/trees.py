@@ -6,7 +6,7 @@ Nodes without a fork share one line; the accepted path is seen without colour to
 from collections.abc import Sequence
 from html import escape
 
-from draftwood.bench.report.reading import Drawn
+from draftwood_bench.report.reading import Drawn
 
 VISIBLE = str.maketrans({" ": "·", "\n": "↵", "\t": "⇥", "\r": "␍"})
 FAN = 8  # children shown at once where none leads on

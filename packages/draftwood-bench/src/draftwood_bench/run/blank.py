@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from draftwood.bench.records.files import Record
+from draftwood_bench.records.files import Record
 
 
 def blank(method: str, at: str = "default", model: str | None = None, **more: Any) -> Record:

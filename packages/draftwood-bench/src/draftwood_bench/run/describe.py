@@ -11,11 +11,6 @@ from typing import Any
 
 import torch
 
-from draftwood.bench.plan.prompts import PromptSet
-from draftwood.bench.plan.protocols import Protocol, as_json, timed
-from draftwood.bench.records.files import RunInfo
-from draftwood.bench.records.machine import bandwidth, processor
-from draftwood.bench.run.workbench import Workbench
 from draftwood.costs.curve import FULL
 from draftwood.heads import folder as heads
 from draftwood.loading.gguf_blocks import is_blocks_folder, matrix_shapes
@@ -25,10 +20,15 @@ from draftwood.models.native import NativeModel
 from draftwood.storage.machine import device_name
 from draftwood.storage.safetensors import read_header
 from draftwood.version import __version__
+from draftwood_bench.plan.prompts import PromptSet
+from draftwood_bench.plan.protocols import Protocol, as_json, timed
+from draftwood_bench.records.files import RunInfo
+from draftwood_bench.records.machine import bandwidth, processor
+from draftwood_bench.run.workbench import Workbench
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 PACKAGES = ("torch", "transformers", "numpy", "tokenizers", "safetensors", "ray")
-RECORDS_OF_PAGES = "benchmarks/results"
+RECORDS_OF_PAGES = "packages/draftwood-bench/benchmarks/results"
 READ_BYTES = 1 << 30  # far more than any cache holds
 
 

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.bench.plan.measurements import REFERENCE, FormatQuality
-from draftwood.bench.records.files import Record
-from draftwood.bench.run.blank import blank
 from draftwood.interfaces.model import Model
 from draftwood.loading.models import LoadedModel, load_format, load_model
+from draftwood_bench.plan.measurements import REFERENCE, FormatQuality
+from draftwood_bench.records.files import Record
+from draftwood_bench.run.blank import blank
 
 
 def described(asked: FormatQuality, text: str) -> dict[str, Any]:

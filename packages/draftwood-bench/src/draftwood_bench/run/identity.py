@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from draftwood.bench.records.significance import STRICT, two_sample
 from draftwood.engine.batch import Batch
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
@@ -24,6 +23,7 @@ from draftwood.sampling import Sampling
 from draftwood.testing.promises import Divergence, first_divergence
 from draftwood.tree import DraftTree
 from draftwood.verifiers.optimal import optimal_acceptance
+from draftwood_bench.records.significance import STRICT, two_sample
 
 CANDIDATES = 8  # places looked at for the one where the model is least sure
 

@@ -12,7 +12,6 @@ from itertools import takewhile
 
 import torch
 
-from draftwood.bench.plan.configurations import Configuration
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
@@ -30,6 +29,7 @@ from draftwood.models.shared import SharedPasses
 from draftwood.stats import Step
 from draftwood.together import raise_first, run_together
 from draftwood.tree import DraftTree
+from draftwood_bench.plan.configurations import Configuration
 
 
 def decode_together(

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from draftwood.bench.plan.configurations import Configuration
-from draftwood.bench.plan.units import Unit
-from draftwood.bench.records.files import Record
-from draftwood.bench.run.recording import identity, record
-from draftwood.bench.run.workbench import Workbench
 from draftwood.engine.batch import Batch, run_all
 from draftwood.engine.decoding import Decoding
 from draftwood.engine.task import Limits
 from draftwood.stats import Stats, Step
+from draftwood_bench.plan.configurations import Configuration
+from draftwood_bench.plan.units import Unit
+from draftwood_bench.records.files import Record
+from draftwood_bench.run.recording import identity, record
+from draftwood_bench.run.workbench import Workbench
 
 
 @dataclass

@@ -7,17 +7,17 @@ import random
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict
 
-from draftwood.bench.plan.configurations import PLAIN, Configuration
-from draftwood.bench.plan.prompts import Prompt
-from draftwood.bench.plan.units import Key, PeerSystem, Unit
-from draftwood.bench.records.files import Record
-from draftwood.bench.run.identity import distribution_test
-from draftwood.bench.run.quality import quality
-from draftwood.bench.run.recording import identity, record
-from draftwood.bench.run.workbench import Answer, Workbench
 from draftwood.sampling import Sampling
 from draftwood.stats import Stats
 from draftwood.verifiers import Match
+from draftwood_bench.plan.configurations import PLAIN, Configuration
+from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.units import Key, PeerSystem, Unit
+from draftwood_bench.records.files import Record
+from draftwood_bench.run.identity import distribution_test
+from draftwood_bench.run.quality import quality
+from draftwood_bench.run.recording import identity, record
+from draftwood_bench.run.workbench import Answer, Workbench
 
 
 def measure(
@@ -32,7 +32,7 @@ def measure(
         return _in_turns(bench, unit, peers, worker, done)
     if unit.kind == "thrifty":
         return _lazily(bench, unit, worker)
-    from draftwood.bench.run.load import under_load
+    from draftwood_bench.run.load import under_load
 
     return under_load(bench, unit, worker)
 

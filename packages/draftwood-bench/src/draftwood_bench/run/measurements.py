@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-from draftwood.bench.plan.measurements import Overhead, SameFile, VerifyCost
-from draftwood.bench.plan.order import MeasurementOrder, Progress
-from draftwood.bench.plan.prompts import load_text
-from draftwood.bench.plan.protocols import as_json
-from draftwood.bench.records.files import Record, RunInfo, read_run, writing
-from draftwood.bench.run import format_quality, overhead, same_file, verify_cost
-from draftwood.bench.run.describe import here
-from draftwood.bench.run.resume import Start, begin_or_go_on
 from draftwood.loading.hub import blocks_of, device_of, folder_of
 from draftwood.loading.origin import weights_digest
+from draftwood_bench.plan.measurements import Overhead, SameFile, VerifyCost
+from draftwood_bench.plan.order import MeasurementOrder, Progress
+from draftwood_bench.plan.prompts import load_text
+from draftwood_bench.plan.protocols import as_json
+from draftwood_bench.records.files import Record, RunInfo, read_run, writing
+from draftwood_bench.run import format_quality, overhead, same_file, verify_cost
+from draftwood_bench.run.describe import here
+from draftwood_bench.run.resume import Start, begin_or_go_on
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,6 @@ from typing import Any
 import torch
 
 from draftwood import methods
-from draftwood.bench.plan.configurations import Configuration
-from draftwood.bench.plan.measurements import OVERHEAD_CASES, Overhead
-from draftwood.bench.records.files import Record
-from draftwood.bench.run.blank import blank
 from draftwood.engine import Options, generate
 from draftwood.interfaces.model import (
     Ability,
@@ -29,6 +25,10 @@ from draftwood.interfaces.model import (
 )
 from draftwood.sampling import Sampling
 from draftwood.tree import DraftTree
+from draftwood_bench.plan.configurations import Configuration
+from draftwood_bench.plan.measurements import OVERHEAD_CASES, Overhead
+from draftwood_bench.records.files import Record
+from draftwood_bench.run.blank import blank
 
 PROMPT_TOKENS = 512
 AGREEMENT = 12.0

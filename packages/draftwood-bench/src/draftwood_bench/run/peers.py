@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from draftwood.bench.peers import environments, lineup
-from draftwood.bench.peers.systems import System, Target, systems
-from draftwood.bench.plan.configurations import PLAIN, Configuration
-from draftwood.bench.plan.units import Key, PeerSystem, Unit
-from draftwood.bench.records.files import RunInfo, write_run
-from draftwood.bench.run.workbench import Workbench
 from draftwood.loading.gguf_blocks import is_blocks_folder
 from draftwood.loading.hub import folder_of
 from draftwood.loading.origin import weights_digest
+from draftwood_bench.peers import environments, lineup
+from draftwood_bench.peers.systems import System, Target, systems
+from draftwood_bench.plan.configurations import PLAIN, Configuration
+from draftwood_bench.plan.units import Key, PeerSystem, Unit
+from draftwood_bench.records.files import RunInfo, write_run
+from draftwood_bench.run.workbench import Workbench
 
 if TYPE_CHECKING:
-    from draftwood.bench.plan.order import Order, Progress
+    from draftwood_bench.plan.order import Order, Progress
 
 
 def named_peers(order: "Order", bench: Workbench, info: RunInfo) -> list[System]:

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from draftwood.bench.plan.prompts import Prompt
 from draftwood.interfaces.model import Model
+from draftwood_bench.plan.prompts import Prompt
 
 
 def quality(

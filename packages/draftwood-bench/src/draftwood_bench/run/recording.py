@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from draftwood.bench.plan.configurations import Configuration
-from draftwood.bench.plan.prompts import Prompt
-from draftwood.bench.plan.units import Unit
-from draftwood.bench.records.files import Record
-from draftwood.bench.run.identity import divergence
-from draftwood.bench.run.workbench import Workbench
 from draftwood.interfaces.model import Model
+from draftwood_bench.plan.configurations import Configuration
+from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.units import Unit
+from draftwood_bench.records.files import Record
+from draftwood_bench.run.identity import divergence
+from draftwood_bench.run.workbench import Workbench
 
 
 def record(

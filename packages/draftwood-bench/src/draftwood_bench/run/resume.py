@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftwood.bench.plan.prompts import PromptSet
-from draftwood.bench.plan.protocols import as_json, listed
-from draftwood.bench.records.files import RunInfo, Writer, read_run, write_run
-from draftwood.bench.run.describe import commit, describe, digest, digests, now
-from draftwood.bench.run.workbench import Workbench
+from draftwood_bench.plan.prompts import PromptSet
+from draftwood_bench.plan.protocols import as_json, listed
+from draftwood_bench.records.files import RunInfo, Writer, read_run, write_run
+from draftwood_bench.run.describe import commit, describe, digest, digests, now
+from draftwood_bench.run.workbench import Workbench
 
 if TYPE_CHECKING:
-    from draftwood.bench.plan.order import Order
+    from draftwood_bench.plan.order import Order
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from draftwood import methods
-from draftwood.bench.peers.systems import System, require_known
-from draftwood.bench.plan.configurations import PLAIN
-from draftwood.bench.plan.order import Order, Progress, _in_turns
-from draftwood.bench.plan.prompts import Prompt, PromptSet, load_prompts
-from draftwood.bench.plan.protocols import Load, Protocol, timed
-from draftwood.bench.plan.units import Key, PeerSystem, Unit
-from draftwood.bench.records.files import TREE, Record, RunInfo, read_run, writing
-from draftwood.bench.run.measure import measure
-from draftwood.bench.run.peers import asked, missed, named_peers, under_way
-from draftwood.bench.run.resume import begin_or_go_on, start_of
-from draftwood.bench.run.trees import write_trees
-from draftwood.bench.run.workbench import Workbench
 from draftwood.heads.folder import named, open_folder
 from draftwood.text.datastore import open_datastore
+from draftwood_bench.peers.systems import System, require_known
+from draftwood_bench.plan.configurations import PLAIN
+from draftwood_bench.plan.order import Order, Progress, _in_turns
+from draftwood_bench.plan.prompts import Prompt, PromptSet, load_prompts
+from draftwood_bench.plan.protocols import Load, Protocol, timed
+from draftwood_bench.plan.units import Key, PeerSystem, Unit
+from draftwood_bench.records.files import TREE, Record, RunInfo, read_run, writing
+from draftwood_bench.run.measure import measure
+from draftwood_bench.run.peers import asked, missed, named_peers, under_way
+from draftwood_bench.run.resume import begin_or_go_on, start_of
+from draftwood_bench.run.trees import write_trees
+from draftwood_bench.run.workbench import Workbench
 
 
 def run(order: Order, progress: Progress | None = None) -> RunInfo:
@@ -145,8 +145,8 @@ def _check(order: Order) -> None:
             f"method {lossy[0]!r} changes what the model would say; --inexact allows that"
         )
     if order.workers > 1 or order.ray_address:
-        from draftwood.bench.run.workers import require_ray
         from draftwood.cluster import require_cluster
+        from draftwood_bench.run.workers import require_ray
 
         if ":" in (order.models.device or ""):
             raise ValueError(
@@ -171,7 +171,7 @@ def _measuring(
 ) -> Iterator[Iterator[list[Record]]]:
     """The records of the units, as they come."""
     if order.workers > 1 or order.ray_address:
-        from draftwood.bench.run.workers import spread
+        from draftwood_bench.run.workers import spread
 
         with spread(order, left, bench.plain.model.device, info, progress.say) as found:
             yield found

@@ -14,18 +14,18 @@ from typing import Any
 
 import torch
 
-from draftwood.bench.peers import environments
-from draftwood.bench.peers.process import Adapter, AdapterError
-from draftwood.bench.peers.protocol import PeerRequest, Reply
-from draftwood.bench.peers.systems import on_file
-from draftwood.bench.plan.measurements import MODES_OF, SameFile
-from draftwood.bench.plan.prompts import load_prompts
-from draftwood.bench.records.files import Record
-from draftwood.bench.run.blank import blank
 from draftwood.loading.gguf_blocks import files_of
 from draftwood.loading.hub import blocks_of
 from draftwood.loading.skeleton import tokenizer_of
 from draftwood.text.prompts import encode_chat
+from draftwood_bench.peers import environments
+from draftwood_bench.peers.process import Adapter, AdapterError
+from draftwood_bench.peers.protocol import PeerRequest, Reply
+from draftwood_bench.peers.systems import on_file
+from draftwood_bench.plan.measurements import MODES_OF, SameFile
+from draftwood_bench.plan.prompts import load_prompts
+from draftwood_bench.records.files import Record
+from draftwood_bench.run.blank import blank
 
 START_TOKENS = 16  # of the prompt whose first token a cold start waits for
 

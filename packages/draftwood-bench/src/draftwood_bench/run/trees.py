@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from draftwood.bench.plan.configurations import PLAIN, Configuration
-from draftwood.bench.records.files import TREE, write_whole
-from draftwood.bench.run.workbench import Workbench
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
+from draftwood_bench.plan.configurations import PLAIN, Configuration
+from draftwood_bench.records.files import TREE, write_whole
+from draftwood_bench.run.workbench import Workbench
 
 TOKENS, TAIL, STEPS = 48, 16, 8
 

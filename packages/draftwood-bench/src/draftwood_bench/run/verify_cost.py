@@ -6,9 +6,6 @@ from contextlib import ExitStack, closing
 from statistics import median
 from typing import Any
 
-from draftwood.bench.plan.measurements import TRANSFORMERS, VerifyCost
-from draftwood.bench.records.files import Record
-from draftwood.bench.run.blank import blank
 from draftwood.interfaces.model import Model, ModelSession
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_format
@@ -16,6 +13,9 @@ from draftwood.models.native import NativeModel
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.transformers import TransformersModel
 from draftwood.tree import DraftTree
+from draftwood_bench.plan.measurements import TRANSFORMERS, VerifyCost
+from draftwood_bench.records.files import Record
+from draftwood_bench.run.blank import blank
 
 CHUNK = 512  # tokens of the context that are read at once
 

@@ -13,11 +13,6 @@ from typing import Any
 import torch
 
 from draftwood import methods
-from draftwood.bench.plan.configurations import PLAIN, Configuration
-from draftwood.bench.plan.models import Models
-from draftwood.bench.plan.prompts import Prompt
-from draftwood.bench.plan.protocols import Settings
-from draftwood.bench.run.identity import root_bound
 from draftwood.costs.curve import Curve
 from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
@@ -32,6 +27,11 @@ from draftwood.stats import Stats, Step
 from draftwood.text.datastore import open_datastore
 from draftwood.text.language_model import LanguageModel, load, load_draft_model
 from draftwood.text.prompts import encode_chat, encode_text
+from draftwood_bench.plan.configurations import PLAIN, Configuration
+from draftwood_bench.plan.models import Models
+from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.protocols import Settings
+from draftwood_bench.run.identity import root_bound
 
 WARM_UP_TOKENS = 8
 
@@ -203,7 +203,7 @@ class Workbench:
 
         Greedy plain texts are written once.
         """
-        from draftwood.bench.run.lazy_nodes import decode_together
+        from draftwood_bench.run.lazy_nodes import decode_together
 
         key = repr((cell.key, temperature, prompts))
         if key in self._together:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from draftwood.bench.plan.models import Models
-from draftwood.bench.plan.units import Unit
-from draftwood.bench.records.files import Record, RunInfo
-from draftwood.bench.run.describe import digests
-from draftwood.bench.run.measure import measure
-from draftwood.bench.run.workbench import Workbench
 from draftwood.cluster import connect, nodes_of, ray_for, require_room
+from draftwood_bench.plan.models import Models
+from draftwood_bench.plan.units import Unit
+from draftwood_bench.records.files import Record, RunInfo
+from draftwood_bench.run.describe import digests
+from draftwood_bench.run.measure import measure
+from draftwood_bench.run.workbench import Workbench
 
 if TYPE_CHECKING:
-    from draftwood.bench.plan.order import Order
-    from draftwood.bench.plan.protocols import Settings
+    from draftwood_bench.plan.order import Order
+    from draftwood_bench.plan.protocols import Settings
 
 
 def require_ray() -> Any:

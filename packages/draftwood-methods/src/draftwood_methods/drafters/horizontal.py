@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.drafters.stand import normalised
 from draftwood.interfaces.constraint import MaskedSampler
 from draftwood.interfaces.drafter import (
     Drafter,
@@ -25,6 +24,7 @@ from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.n_grams import NGrams
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
+from draftwood_methods.drafters.stand import normalised
 
 
 @dataclass(frozen=True, eq=False)

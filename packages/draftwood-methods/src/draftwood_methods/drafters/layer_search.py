@@ -6,7 +6,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from draftwood.drafters.layer_sets import (
+from draftwood.drafters.partial import PartialSession, require_depth
+from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.interfaces.model import CacheFullError, Model, require_ability
+from draftwood.interfaces.resources import Resources
+from draftwood.shapes import Shape, Widths
+from draftwood.tree import Draw
+from draftwood_methods.drafters.layer_sets import (
     MOST_RATIO,
     SET,
     USUAL_RATIO,
@@ -17,12 +23,6 @@ from draftwood.drafters.layer_sets import (
     programme,
     time_ratio,
 )
-from draftwood.drafters.partial import PartialSession, require_depth
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
-from draftwood.interfaces.model import CacheFullError, Model, require_ability
-from draftwood.interfaces.resources import Resources
-from draftwood.shapes import Shape, Widths
-from draftwood.tree import Draw
 
 Search = Literal["swift", "programme"]
 

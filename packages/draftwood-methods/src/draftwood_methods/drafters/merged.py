@@ -10,7 +10,6 @@ from torch import Tensor
 
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.prompt_lookup import PromptLookup
-from draftwood.drafters.stand import Stand
 from draftwood.interfaces.drafter import (
     Drafter,
     DraftRequest,
@@ -23,6 +22,7 @@ from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree, Draw
+from draftwood_methods.drafters.stand import Stand
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from draftwood.engine import FinishReason
-from draftwood.serve.errors import ApiError, as_json
-from draftwood.serve.formats.steps import StepTeller
-from draftwood.serve.jobs import TextJob
-from draftwood.serve.measures import block
-from draftwood.serve.schemas.common import StreamOptions
-from draftwood.serve.service import ClientLeftError, OpenRequest
-from draftwood.serve.texts import TextUpdate, ToldToken, TracedStep
-from draftwood.serve.token_texts import TokenTexts
+from draftwood_serve.errors import ApiError, as_json
+from draftwood_serve.formats.steps import StepTeller
+from draftwood_serve.jobs import TextJob
+from draftwood_serve.measures import block
+from draftwood_serve.schemas.common import StreamOptions
+from draftwood_serve.service import ClientLeftError, OpenRequest
+from draftwood_serve.texts import TextUpdate, ToldToken, TracedStep
+from draftwood_serve.token_texts import TokenTexts
 
 LEAST_LOGPROB = -9999.0  # in the place of minus infinity, which JSON cannot hold
 DONE = "data: [DONE]\n\n"

@@ -5,10 +5,10 @@ from typing import Any
 
 from draftwood.engine import FinishReason
 from draftwood.grammar import CallDelta, ContentDelta, ToolCall, ToolReader, read_calls
-from draftwood.serve.formats.answers import AnswerTo, chat_logprobs, event
-from draftwood.serve.schemas.chat import ChatBody
-from draftwood.serve.schemas.common import StreamOptions
-from draftwood.serve.texts import TextUpdate, ToldToken
+from draftwood_serve.formats.answers import AnswerTo, chat_logprobs, event
+from draftwood_serve.schemas.chat import ChatBody
+from draftwood_serve.schemas.common import StreamOptions
+from draftwood_serve.texts import TextUpdate, ToldToken
 
 CHUNK = "chat.completion.chunk"
 

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from draftwood.serve.formats.answers import AnswerTo, event, number
-from draftwood.serve.schemas.common import StreamOptions
-from draftwood.serve.schemas.completions import CompletionBody
-from draftwood.serve.texts import TextUpdate, ToldToken
 from draftwood.stats import TokenLogprob
+from draftwood_serve.formats.answers import AnswerTo, event, number
+from draftwood_serve.schemas.common import StreamOptions
+from draftwood_serve.schemas.completions import CompletionBody
+from draftwood_serve.texts import TextUpdate, ToldToken
 
 OBJECT = "text_completion"
 

@@ -7,9 +7,9 @@ from itertools import count
 from typing import Any, Literal
 
 from draftwood.grammar import CallDelta, ContentDelta, ToolReader
-from draftwood.serve.formats.answers import AnswerTo, chat_logprobs, event
-from draftwood.serve.schemas.responses import NamedResponseTool, ResponsesBody
-from draftwood.serve.texts import TextUpdate, ToldToken
+from draftwood_serve.formats.answers import AnswerTo, chat_logprobs, event
+from draftwood_serve.schemas.responses import NamedResponseTool, ResponsesBody
+from draftwood_serve.texts import TextUpdate, ToldToken
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from draftwood.serve.texts import TracedStep
-from draftwood.serve.token_texts import TokenTexts
 from draftwood.text.builder import TextBuilder
 from draftwood.tree import DraftTree
+from draftwood_serve.texts import TracedStep
+from draftwood_serve.token_texts import TokenTexts
 
 SPACE = "▁"  # SentencePiece's, which decoding a token alone would drop
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from draftwood.serve.schemas.common import (
+from draftwood_serve.schemas.common import (
     FunctionTool,
     ResponseFormat,
     SamplingBody,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from draftwood.serve.settings import CHOICES, STOP_CHARACTERS, STOPS
+from draftwood_serve.settings import CHOICES, STOP_CHARACTERS, STOPS
 
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 StopString = Annotated[str, Field(min_length=1, max_length=STOP_CHARACTERS)]

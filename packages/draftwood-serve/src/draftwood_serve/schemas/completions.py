@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from draftwood.serve.schemas.common import SamplingBody, TopLogprobs
-from draftwood.serve.settings import PROMPTS
+from draftwood_serve.schemas.common import SamplingBody, TopLogprobs
+from draftwood_serve.settings import PROMPTS
 
 TokenIds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 

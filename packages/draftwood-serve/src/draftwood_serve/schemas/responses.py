@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, FiniteFloat
 
-from draftwood.serve.schemas.common import (
+from draftwood_serve.schemas.common import (
     IGNORED,
     RequestBody,
     Seed,

@@ -14,7 +14,7 @@ from draftwood.cli.terminal import notes, output
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from draftwood.training.data.make import Made, Maker
+    from draftwood_train.data.make import Made, Maker
 
 UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
@@ -194,7 +194,7 @@ def data(
 def _sets(chosen: dict) -> tuple[str, ...]:
     """The sets that were asked for; of themselves all for which nothing is missing."""
     from draftwood.storage.data_sets import names_data_folder
-    from draftwood.training.data.sources import SOURCES
+    from draftwood_train.data.sources import SOURCES
 
     if chosen["sets"] is not None:
         return chosen["sets"]
@@ -205,8 +205,8 @@ def _sets(chosen: dict) -> tuple[str, ...]:
 
 def _refuse_early(chosen: dict) -> None:
     """Refuse sets that may not be used, or no prompts at all, before weights are loaded."""
-    from draftwood.training.data.options import require_prompts
-    from draftwood.training.data.sources import require_allowed
+    from draftwood_train.data.options import require_prompts
+    from draftwood_train.data.sources import require_allowed
 
     require_allowed(chosen["sets"])
     require_prompts(chosen["sets"], chosen["files"], chosen["self_written"])
@@ -214,9 +214,9 @@ def _refuse_early(chosen: dict) -> None:
 
 def _maker(folder: Path, lm: object, chosen: dict) -> "Maker":
     from draftwood.text.language_model import LanguageModel
-    from draftwood.training.data.make import Maker
-    from draftwood.training.data.options import DataOptions
-    from draftwood.training.data.states import default_layers
+    from draftwood_train.data.make import Maker
+    from draftwood_train.data.options import DataOptions
+    from draftwood_train.data.states import default_layers
 
     assert isinstance(lm, LanguageModel)
     data_options = DataOptions(
@@ -236,7 +236,7 @@ def _maker(folder: Path, lm: object, chosen: dict) -> "Maker":
 
 
 def _announce(maker: "Maker", tokens: int) -> None:
-    from draftwood.training.data.make import expected_bytes
+    from draftwood_train.data.make import expected_bytes
 
     there = maker.manifest.tokens
     size = expected_bytes(maker.options, max(tokens, there), maker.lm.model.hidden_size)

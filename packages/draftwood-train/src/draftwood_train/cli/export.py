@@ -30,8 +30,8 @@ def export(folder: Path, output: Path, model: str, verifier: str | None) -> None
     """
     options.check_weights(model, drafter=str(folder))
     from draftwood.heads.folder import open_folder
-    from draftwood.heads.speculators import export as write
     from draftwood.loading.models import load_model
+    from draftwood_train.speculators import export as write
 
     stored = open_folder(folder)
     target = load_model(model, device="cpu").model
@@ -53,8 +53,9 @@ def import_head(source: Path, output: Path, model: str) -> None:
     if not source.is_dir():
         raise ValueError(f"there is no folder {source}")
     options.check_weights(model)
-    from draftwood.heads import folder, speculators
+    from draftwood.heads import folder
     from draftwood.loading.models import load_model
+    from draftwood_train import speculators
 
     trained = speculators.read(source, load_model(model, device="cpu").model, model)
     card = f"# An imported EAGLE-3 head\n\nRead from `{source.name}` for `{model}`; its licence"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 import click
 
 from draftwood.cli.terminal import notes, output
-from draftwood.cli.train_data import count_of
+from draftwood_train.cli.data import count_of
 
 if TYPE_CHECKING:
-    from draftwood.training.loop import Outcome, TrainingSettings
-    from draftwood.training.recipe import DrafterRecipe
+    from draftwood_train.loop import Outcome, TrainingSettings
+    from draftwood_train.recipe import DrafterRecipe
 
-RECIPES = Path(__file__).parents[1] / "training" / "recipes"
+RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def recipe_names() -> list[str]:
@@ -54,7 +54,7 @@ def _recipe(name: str) -> "type[DrafterRecipe]":
         raise ImportError(
             "training needs further packages: pip install 'draftwood[train]'"
         ) from None
-    from draftwood.training.registry import recipe_class
+    from draftwood_train.registry import recipe_class
 
     return recipe_class(name)
 
@@ -122,7 +122,7 @@ def run(recipe: "DrafterRecipe", given: dict[str, Any]) -> None:
     """Train as the options say."""
     import torch
 
-    from draftwood.training.run import Training
+    from draftwood_train.run import Training
 
     if given["threads"] is not None:
         torch.set_num_threads(given["threads"])
@@ -146,8 +146,8 @@ def _say(line: str) -> None:
 
 
 def _settings(given: dict[str, Any]) -> "TrainingSettings":
-    from draftwood.training.loop import TrainingSettings, Unit
-    from draftwood.training.optimisers import Rates
+    from draftwood_train.loop import TrainingSettings, Unit
+    from draftwood_train.optimisers import Rates
 
     chosen: list[Unit] = [unit for unit in get_args(Unit) if given[unit] is not None]
     if len(chosen) > 1:

@@ -2,9 +2,9 @@
 
 import click
 
-from draftwood.cli.train_data import data
-from draftwood.cli.train_export import export, import_head
-from draftwood.cli.train_recipe import RecipeCommand, recipe_names
+from draftwood_train.cli.data import data
+from draftwood_train.cli.export import export, import_head
+from draftwood_train.cli.recipe import RecipeCommand, recipe_names
 
 
 @click.group(short_help="Make training data, and train drafters on them.")

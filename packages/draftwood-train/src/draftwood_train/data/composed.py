@@ -18,7 +18,7 @@ COUNT = 20_000
 @cache
 def parts() -> dict[str, Any]:
     """``frames`` with slots in braces, and ``words`` by slot."""
-    file = resources.files("draftwood.training.data").joinpath("composed.json")
+    file = resources.files("draftwood_train.data").joinpath("composed.json")
     return json.loads(file.read_text(encoding="utf-8"))
 
 

@@ -11,10 +11,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.interfaces.model import Model, require_ability
-from draftwood.training.data.manifest import Manifest, TargetDigest
-from draftwood.training.data.shards import Shard
-from draftwood.training.data.states import states_of
-from draftwood.training.data.texts import StoredText
+from draftwood_train.data.manifest import Manifest, TargetDigest
+from draftwood_train.data.shards import Shard
+from draftwood_train.data.states import states_of
+from draftwood_train.data.texts import StoredText
 
 Split = Literal["train", "held-out"]
 

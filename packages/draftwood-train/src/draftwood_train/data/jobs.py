@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import encode_chat, encode_text
-from draftwood.training.data.barred import words
-from draftwood.training.data.options import DataOptions
-from draftwood.training.data.prompts import CollectedPrompt, number_of
-from draftwood.training.data.states import PlaceStates
-from draftwood.training.data.write import Request, Written
+from draftwood_train.data.barred import words
+from draftwood_train.data.options import DataOptions
+from draftwood_train.data.prompts import CollectedPrompt, number_of
+from draftwood_train.data.states import PlaceStates
+from draftwood_train.data.write import Request, Written
 
 OWN = "own"
 ATTEMPTS = 4

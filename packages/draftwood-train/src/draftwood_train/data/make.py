@@ -9,14 +9,14 @@ from pathlib import Path
 from draftwood.interfaces.model import require_ability
 from draftwood.storage.atomic import sha256
 from draftwood.text.language_model import LanguageModel
-from draftwood.training.data.barred import Bars, is_held_out
-from draftwood.training.data.jobs import OWN, Jobs, MadeText
-from draftwood.training.data.manifest import Manifest, ShardFacts, TargetDigest
-from draftwood.training.data.options import DataOptions
-from draftwood.training.data.prompts import collect, licences, measured_prompts
-from draftwood.training.data.shards import Shard, explain_errors, shard_name, write_shard
-from draftwood.training.data.states import bytes_per_token
-from draftwood.training.data.write import BatchWriter, Job
+from draftwood_train.data.barred import Bars, is_held_out
+from draftwood_train.data.jobs import OWN, Jobs, MadeText
+from draftwood_train.data.manifest import Manifest, ShardFacts, TargetDigest
+from draftwood_train.data.options import DataOptions
+from draftwood_train.data.prompts import collect, licences, measured_prompts
+from draftwood_train.data.shards import Shard, explain_errors, shard_name, write_shard
+from draftwood_train.data.states import bytes_per_token
+from draftwood_train.data.write import BatchWriter, Job
 
 OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about

@@ -10,8 +10,8 @@ import torch
 
 from draftwood.interfaces.model import Model
 from draftwood.storage.atomic import write_text
-from draftwood.training.data.options import DataOptions
-from draftwood.training.data.shards import explain_errors
+from draftwood_train.data.options import DataOptions
+from draftwood_train.data.shards import explain_errors
 
 NAME = "manifest.json"
 KIND, FORMAT = "draftwood training data", 1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from draftwood.training.data.sources import SOURCES
+from draftwood_train.data.sources import SOURCES
 
 StatesMode = Literal["stored", "recomputed"]
 

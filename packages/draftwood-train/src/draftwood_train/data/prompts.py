@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from draftwood.storage.data_sets import data_file, read_rows
-from draftwood.training.data.barred import Bars, is_held_out
-from draftwood.training.data.composed import composed
-from draftwood.training.data.sources import SOURCES, PromptSource, require_allowed
-from draftwood.training.data.templates import about_passage, after_question
+from draftwood_train.data.barred import Bars, is_held_out
+from draftwood_train.data.composed import composed
+from draftwood_train.data.sources import SOURCES, PromptSource, require_allowed
+from draftwood_train.data.templates import about_passage, after_question
 
 OTHERWISE = "or give prompts of your own with --prompts FILE"
 MEASURED = Path("spec_bench/question.jsonl")

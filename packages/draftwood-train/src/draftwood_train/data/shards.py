@@ -14,8 +14,8 @@ from torch import Tensor
 
 from draftwood.storage.atomic import CANNOT_WRITE, write_file
 from draftwood.storage.safetensors import read_header
-from draftwood.training.data.jobs import MadeText
-from draftwood.training.data.states import PlaceStates
+from draftwood_train.data.jobs import MadeText
+from draftwood_train.data.states import PlaceStates
 
 CURE = "delete it and give the command that made the data again; it makes this file anew"
 STATES = ("codes", "scales", "log_normalizer")

@@ -21,7 +21,8 @@ from draftwood.interfaces.model import (
     extend_in_chunks,
 )
 from draftwood.rng import Rng
-from draftwood.training.data.states import (
+from draftwood.tree import DraftTree
+from draftwood_train.data.states import (
     PlaceStates,
     extend,
     in_bytes,
@@ -29,7 +30,6 @@ from draftwood.training.data.states import (
     rows_of,
     stacked,
 )
-from draftwood.tree import DraftTree
 
 Outcome = TypeVar("Outcome")
 LONGEST_PERIOD, LEAST_CIRCLED = 64, 24

@@ -12,16 +12,16 @@ from torch.nn import functional
 from draftwood.heads.ctc import CtcConfig, CtcHead, PackedFrames
 from draftwood.heads.lattice import Lattice, Unmerged
 from draftwood.heads.prefix_search import likeliest_prefixes
-from draftwood.training.ctc_losses import (
+from draftwood.tree import DraftTree
+from draftwood.validation import positive
+from draftwood_train.ctc_losses import (
     ctc_loss,
     frame_loss,
     lk_loss,
     next_token_laws,
     prefix_loss,
 )
-from draftwood.training.recipe import Judged, PackedRows, TargetWeights
-from draftwood.tree import DraftTree
-from draftwood.validation import positive
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 
 LOSSES = ("ctc", "prefix", "prefix+lk", "ce")
 FORMS = ("layer", "linear")

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from draftwood.heads.eagle import EagleConfig, EagleHead
-from draftwood.training.judging import judged_steps
-from draftwood.training.losses import LOSSES, head_losses
-from draftwood.training.recipe import Judged, PackedRows, TargetWeights
-from draftwood.training.unrolled import Unrolled, predicted_places, shifted
+from draftwood_train.judging import judged_steps
+from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 
 JUDGED_STEPS = 4
 """Levels of the tree that ``judge`` looks at; trees of 8 nodes are hardly ever deeper."""

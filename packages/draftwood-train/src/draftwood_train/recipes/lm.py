@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from draftwood.heads.lm import LmConfig, LmHead
-from draftwood.training.divergences import DIVERGENCES, divergences
-from draftwood.training.judging import judged_steps
-from draftwood.training.losses import LOSSES, head_losses
-from draftwood.training.recipe import Judged, PackedRows, TargetWeights
-from draftwood.training.unrolled import Unrolled, predicted_places, shifted
+from draftwood_train.divergences import DIVERGENCES, divergences
+from draftwood_train.judging import judged_steps
+from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 
 JUDGED_STEPS = 4
 """Levels of the tree that ``judge`` looks at."""

@@ -6,8 +6,8 @@ from typing import ClassVar
 from torch import nn
 
 from draftwood.heads.medusa import MedusaConfig, MedusaHead
-from draftwood.training.medusa_heads import MedusaHeads
-from draftwood.training.recipe import TargetWeights
+from draftwood_train.medusa_heads import MedusaHeads
+from draftwood_train.recipe import TargetWeights
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,17 @@
 """`draftwood`: the commands, and the one place that turns errors into lines and exit codes."""
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import click
 
-from draftwood.cli.bench import bench
 from draftwood.cli.chat import chat
 from draftwood.cli.check import check
 from draftwood.cli.compare import compare
@@ -19,10 +20,6 @@ from draftwood.cli.demo import demo
 from draftwood.cli.fetch import fetch
 from draftwood.cli.generate import generate
 from draftwood.cli.methods import methods
-from draftwood.cli.plan import plan
-from draftwood.cli.report import report
-from draftwood.cli.serve import serve
-from draftwood.cli.train import train
 from draftwood.cli.tune import tune
 from draftwood.version import __version__
 
@@ -32,6 +29,20 @@ from draftwood.version import __version__
 BAD_INPUT, INTERRUPTED, BUG = 2, 130, 1
 # what the library raises for input it cannot take
 EXPECTED = (ValueError, TypeError, OSError, ImportError)
+
+
+OWN_FILE = re.compile(r"[\\/]draftwood(_[a-z]+)?[\\/]")
+"""In the path of a module of draftwood's packages."""
+COMMANDS_OF_PACKAGES = "draftwood.commands"
+"""Entry points that name commands: click's, one each."""
+HOMES = {
+    "serve": "draftwood-serve",
+    "bench": "draftwood-bench",
+    "plan": "draftwood-bench",
+    "report": "draftwood-bench",
+    "train": "draftwood-train",
+}
+"""Packages of draftwood that bring commands of their own."""
 
 
 class ErrorPolicy(click.Group):
@@ -65,6 +76,29 @@ class ErrorPolicy(click.Group):
         sys.exit(outcome if isinstance(outcome, int) else 0)
 
 
+class Commands(ErrorPolicy):
+    """The core's own commands, and those of installed packages, loaded when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_commands_of_packages()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in {*_commands_of_packages(), *HOMES}:
+            return own
+        if cmd_name not in _commands_of_packages():
+            raise click.ClickException(
+                f"'draftwood {cmd_name}' comes with the package {HOMES[cmd_name]};"
+                f" install it: pip install {HOMES[cmd_name]}"
+            )
+        return _commands_of_packages()[cmd_name].load()
+
+
+@cache
+def _commands_of_packages() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=COMMANDS_OF_PACKAGES)}
+
+
 def _wants_traceback(arguments: list[str]) -> bool:
     return arguments[:1] == ["--debug"]
 
@@ -80,12 +114,12 @@ def _never_fail_to_print() -> None:
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
     """Warnings of draftwood itself come without the line of code that gave them."""
-    show, package = warnings.showwarning, str(Path(__file__).parents[1])
+    show = warnings.showwarning
 
     def say(
         message: Warning | str, category: type[Warning], filename: str, *place: Any, **options: Any
     ) -> None:
-        if category.__module__.startswith("draftwood.") or filename.startswith(package):
+        if category.__module__.startswith("draftwood") or OWN_FILE.search(filename):
             _complain(f"warning: {_line(str(message))}")
         else:
             show(message, category, filename, *place, **options)
@@ -145,7 +179,7 @@ def _drop_output() -> None:
 
 
 @click.group(
-    cls=ErrorPolicy,
+    cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -168,24 +202,7 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-COMMANDS = (
-    *(
-        generate,
-        chat,
-        serve,
-        methods,
-        fetch,
-        compare,
-        bench,
-        report,
-        check,
-        tune,
-        plan,
-        train,
-        datastore,
-        demo,
-    ),
-)
+COMMANDS = (generate, chat, methods, fetch, compare, check, tune, datastore, demo)
 for command in COMMANDS:
     main.add_command(command)
 

@@ -60,12 +60,13 @@ def methods(everything: bool, as_json: bool) -> None:
 
 def _is_worth_a_look(listing: "Listing") -> bool:
     """Whether a method pays, needs what only the user can give, or is an installed package's."""
-    from draftwood.methods.listings import own_listings
+    from draftwood.methods.listings import written_listings
     from draftwood.methods.measured import measured_speeds, pays
 
     if listing.name in measured_speeds():
         return pays(listing.name)
-    return listing.name == "plain" or bool(_needs(listing)) or listing.name not in own_listings()
+    known = listing.name in written_listings()
+    return listing.name == "plain" or bool(_needs(listing)) or not known
 
 
 def describe(method: "Named") -> dict[str, object]:

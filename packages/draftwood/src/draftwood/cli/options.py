@@ -265,7 +265,7 @@ class LoadedModels:
         import draftwood
         from draftwood.heads.folder import named, open_folder
         from draftwood.text.datastore import open_datastore
-        from draftwood.text.language_model import load_draft_model
+        from draftwood.text.draft_models import load_draft_model
 
         given = named(drafter)
         stored = None if given is None else open_folder(given)

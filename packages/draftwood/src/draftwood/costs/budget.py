@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from draftwood.costs.curve import Curve
-from draftwood.costs.following import Following
-from draftwood.sampling import PassTime
+if TYPE_CHECKING:  # a plan for another machine does without PyTorch
+    from draftwood.costs.curve import Curve
+    from draftwood.costs.following import Following
+    from draftwood.sampling import PassTime
 
 Seconds = Callable[[int], float]
 """Seconds of a forward pass over so many nodes, the root included; one node is plain decoding."""
@@ -79,16 +80,16 @@ class Budget:
         if min(self.costs) <= 0:
             raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
 
-    def saw(self, took: PassTime | None) -> None:
+    def saw(self, took: "PassTime | None") -> None:
         """Let a curve that follows passes learn of one."""
-        if isinstance(self.seconds, Following):
-            self.seconds.saw(took)
+        if self._following is not None:
+            self._following.saw(took)
 
     def now(self) -> "Budget":
         """This budget by what passes take now, where its curve follows them."""
-        if not isinstance(self.seconds, Following):
+        if self._following is None:
             return self
-        curve = self.seconds.curve
+        curve = self._following.curve
         if self._now.get("curve") is not curve:
             self._now.update(curve=curve, budget=self._by(curve))
         return self._now["budget"]
@@ -98,10 +99,10 @@ class Budget:
 
         None for all other steps. Asked once before each step.
         """
-        curve = self.seconds.trial() if isinstance(self.seconds, Following) else None
+        curve = None if self._following is None else self._following.trial()
         return None if curve is None else self._by(curve)
 
-    def _by(self, curve: Curve) -> "Budget":
+    def _by(self, curve: "Curve") -> "Budget":
         return replace(self, seconds=curve, per_context_token=curve.per_context_token)
 
     def with_context(self, context: int) -> "Budget":
@@ -139,6 +140,10 @@ class Budget:
 
             self._beside[rows] = replace(self, seconds=seconds)
         return self._beside[rows]
+
+    @cached_property
+    def _following(self) -> "Following | None":
+        return cast("Following", self.seconds) if hasattr(self.seconds, "trial") else None
 
     @cached_property
     def _now(self) -> dict[str, Any]:

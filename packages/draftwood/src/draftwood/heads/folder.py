@@ -132,8 +132,8 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
     A model of other sizes costs nothing, one of the same sizes a pass over a few tokens.
     """
     sizes = (model.vocab_size, model.hidden_size, model.layers)
-    for name in shipped():
-        says = _says(folder_of(name) / CONFIG)
+    for folder in map(folder_of, shipped()):
+        says = _says(folder / CONFIG)
         mark = _mark(says["target"])
         if says["kind"] != kind or (mark.vocab_size, mark.hidden_size, mark.layers) != sizes:
             continue
@@ -141,7 +141,7 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
             mark.require(TargetMark.of(model, "this model"))
         except ValueError:  # other weights
             continue
-        return load(name)
+        return load(folder)
     return None
 
 

@@ -1,11 +1,14 @@
 """Where trained drafters lie, told without PyTorch."""
 
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SHIPPED = Path(__file__).parents[1] / "shipped"
-"""Drafters that come with draftwood, a folder each."""
+"""The built-in model's own drafter, in a folder."""
+GROUP = "draftwood.heads"
+"""Entry points that name packages with further drafters, a folder each."""
 
 Named = TypeVar("Named")
 
@@ -14,8 +17,24 @@ LEFT_OUT = "none"
 
 
 def shipped() -> list[str]:
-    """Names of the drafters that come with draftwood."""
-    return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))
+    """Name the drafters that come with draftwood and with installed packages."""
+    return sorted(shipped_folders())
+
+
+def shipped_folders() -> dict[str, Path]:
+    """Find these drafters' folders, by name."""
+    places = [SHIPPED, *places_of_packages()]
+    return {path.parent.name: path.parent for at in places for path in at.glob(f"*/{CONFIG}")}
+
+
+@cache
+def places_of_packages() -> tuple[Path, ...]:
+    """Find installed packages with drafters; looked for once, and not imported."""
+    from importlib.metadata import entry_points
+    from importlib.util import find_spec
+
+    found = [find_spec(entry.value) for entry in entry_points(group=GROUP)]
+    return tuple(Path(at) for spec in found if spec for at in spec.submodule_search_locations or ())
 
 
 def named(drafter: Named) -> Named | None:
@@ -33,7 +52,7 @@ def named(drafter: Named) -> Named | None:
 def folder_of(name: str | Path) -> Path:
     """A path as it is, or the folder of a drafter that comes with draftwood."""
     path = Path(name)
-    return SHIPPED / path if not path.exists() and str(name) in shipped() else path
+    return path if path.exists() else shipped_folders().get(str(name), path)
 
 
 def require_folder(drafter: str | Path) -> Path:

@@ -33,7 +33,7 @@ from draftwood.loading.kept_decoder import keep, read_kept
 from draftwood.models.decoder import why_other_shape
 from draftwood.models.described import DescribedModel
 from draftwood.native.matrix import Blocks, Matrix, block_formats, kept_as
-from draftwood.storage.atomic import Facts, publish
+from draftwood.storage.atomic import Facts, is_intact, publish
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_transformers
 
@@ -233,8 +233,8 @@ def _places(folder: Path) -> dict[str, Any]:
         places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(_damaged(folder, error)) from None
-    if not isinstance(places, dict):
-        raise ValueError(_damaged(folder, "it is no object"))
+    if not isinstance(places, dict) or not is_intact(folder, PLACES):
+        raise ValueError(_damaged(folder, "it was changed"))
     return places
 
 

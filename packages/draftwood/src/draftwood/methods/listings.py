@@ -1,7 +1,8 @@
 """What methods say of themselves, known without their parts, whose import takes seconds.
 
-``listings.json`` holds it for draftwood's own methods. ``make docs`` writes it from the recipes,
-and a test compares them. Methods of installed packages are asked themselves.
+``listings.json`` holds it for draftwood's own methods, and a file of this name beside an installed
+package's module for those of the package. ``make docs`` writes it from the recipes, and a test
+compares them. Methods of packages without one are asked themselves.
 """
 
 import json
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from draftwood.engine.method import Promise
     from draftwood.interfaces.drafter import Need
     from draftwood.methods.composition import Recipe
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 GROUP = "draftwood"
 """Of the entry points by which installed packages add parts, see ``methods.parts``."""
 
-FILE = Path(__file__).with_name("listings.json")
+FILE = "listings.json"
 
 Named = Union[str, "Recipe", "Listing"]
 """A method by its name, its recipe, or what that says of itself."""
@@ -83,8 +86,8 @@ class Listing:
 
 def listings() -> dict[str, Listing]:
     """All methods by name: draftwood's own, then those of installed packages."""
-    if not _has_others():
-        return dict(own_listings())
+    if all(map(_file_of, _others())):
+        return dict(written_listings())
     from draftwood.methods.parts import known_parts
 
     return {name: Listing.of(recipe) for name, recipe in known_parts().recipes.items()}
@@ -105,8 +108,8 @@ def listing(method: Named) -> Listing:
         return method
     if not isinstance(method, str):
         return Listing.of(method)
-    if (own := own_listings().get(method)) is not None:
-        return own
+    if (found := written_listings().get(method)) is not None:
+        return found
     known = listings()
     if method not in known:
         raise unknown(method, {name: each.source for name, each in known.items()})
@@ -124,16 +127,37 @@ def unknown(method: str, sources: Mapping[str, str]) -> ValueError:
 
 
 @cache
+def written_listings() -> dict[str, Listing]:
+    """Methods that are listed in files: draftwood's own, then those of installed packages."""
+    others = [read_listings(file) for file in map(_file_of, _others()) if file is not None]
+    return own_listings() | {name: each for found in others for name, each in found.items()}
+
+
+@cache
 def own_listings() -> dict[str, Listing]:
     """Draftwood's own methods by name, in their order."""
-    rows = json.loads(FILE.read_text(encoding="utf-8"))
+    return read_listings(Path(__file__).with_name(FILE))
+
+
+def read_listings(file: Path) -> dict[str, Listing]:
+    """Read a file of listings, by name."""
+    rows = json.loads(file.read_text(encoding="utf-8"))
     sets = ("needs", "uses")
     return {
         row["name"]: Listing(**row | {each: frozenset(row[each]) for each in sets}) for row in rows
     }
 
 
-def _has_others() -> bool:
+def _others() -> "tuple[EntryPoint, ...]":
     from importlib.metadata import entry_points
 
-    return bool(entry_points(group=GROUP))
+    return tuple(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)))
+
+
+def _file_of(entry: "EntryPoint") -> Path | None:
+    """The listings of an installed package; None where it has none. Nothing is imported."""
+    from importlib.util import find_spec
+
+    spec = None if "." in entry.value or ":" in entry.value else find_spec(entry.value)
+    file = None if spec is None or spec.origin is None else Path(spec.origin).with_name(FILE)
+    return file if file is not None and spec.submodule_search_locations and file.is_file() else None

@@ -1,8 +1,9 @@
 """All that methods are made of: found in the folders of the axes, and outside by entry points.
 
-An installed package adds parts with one entry point of the group ``draftwood`` that names a module.
-Its classes with a ``name``, and the recipes in its ``RECIPES``, are found as those of draftwood
-itself are. Nothing is registered, so importing a part has no effect.
+An installed package adds parts with one entry point of the group ``draftwood`` that names a module,
+or a package with folders of the axes. Its classes with a ``name``, and the recipes in its
+``RECIPES``, are found as those of draftwood itself are. Nothing is registered, so importing a part
+has no effect.
 """
 
 import pkgutil
@@ -79,17 +80,26 @@ def axis_of(part: type) -> Axis | None:
 
 
 def _own_modules() -> Iterator[ModuleType]:
-    for axis in get_args(Axis):
-        folder = import_module(f"draftwood.{axis}")
-        for found in pkgutil.iter_modules(folder.__path__):
-            yield import_module(f"draftwood.{axis}.{found.name}")
+    yield from _modules_of_axes("draftwood")
     yield import_module("draftwood.methods.recipes")
+
+
+def _modules_of_axes(package: str) -> Iterator[ModuleType]:
+    """Import what lies in a package's folders of the axes; those that it lacks are passed over."""
+    folders = {found.name for found in pkgutil.iter_modules(import_module(package).__path__)}
+    for axis in get_args(Axis):
+        if axis in folders:
+            folder = import_module(f"{package}.{axis}")
+            for found in pkgutil.iter_modules(folder.__path__):
+                yield import_module(f"{package}.{axis}.{found.name}")
 
 
 def _found_modules() -> Iterator[ModuleType]:
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
         try:
-            yield _module(entry)
+            module = _module(entry)
+            yield from _modules_of_axes(entry.value) if hasattr(module, "__path__") else ()
+            yield module
         except (Exception, SystemExit) as error:
             warnings.warn(
                 f"the parts of {_package(entry)} are left out: its module {entry.value} cannot be"

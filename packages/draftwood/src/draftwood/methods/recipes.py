@@ -1,36 +1,25 @@
 """Published methods as combinations of a drafter, a shape and a verifier: a method's one line."""
 
 from draftwood.drafters import (
-    Aded,
     CtcDrafter,
     DraftModel,
     Eagle,
+    FourBitShadow,
     Hydra,
-    LayerSkip,
     Lm,
     Medusa,
     MultiSource,
     Nothing,
     PromptLookup,
-    Stand,
     SuffixDecoding,
     TokenRecycling,
+    WithShadow,
 )
 from draftwood.drafters.draft_vocabulary import small_tree
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.methods.composition import Recipe
-from draftwood.methods.recipes_of_parts import OF_PARTS
-from draftwood.methods.recipes_of_several import OF_SEVERAL
-from draftwood.shapes import BestFirst, Independent, Sequoia, StochasticBeam, Widths
-from draftwood.verifiers import (
-    Block,
-    GreedyPlusOne,
-    KSeq,
-    Match,
-    Rejection,
-    Traversal,
-    Typical,
-)
+from draftwood.shapes import BestFirst, Independent, Sequoia, StochasticBeam, Until, Widths
+from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal
 
 RECIPES = (
     Recipe(
@@ -123,14 +112,6 @@ RECIPES = (
         Match(),
     ),
     Recipe(
-        "typical",
-        "the likeliest nodes, accepted where they look typical; changes what the model says",
-        "Cai et al. 2024, arXiv:2401.10774",
-        DraftModel,
-        BestFirst(4, 4, 16),
-        Typical(),
-    ),
-    Recipe(
         "lookup",
         "copies what followed the newest tokens before",
         "Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding",
@@ -153,30 +134,6 @@ RECIPES = (
         SuffixDecoding,
         None,
         Match(),
-    ),
-    Recipe(
-        "stand",
-        "a tree drawn from n-gram tables of the model's own probabilities",
-        "Song et al. 2025, arXiv:2506.04708",
-        Stand,
-        None,
-        Rejection(),
-    ),
-    Recipe(
-        "aded",
-        "the likeliest continuations in an adaptive tri-gram table",
-        "Liu et al. 2024, arXiv:2407.12021",
-        Aded,
-        None,
-        Match(),
-    ),
-    Recipe(
-        "layer-skip",
-        "the model without some of its layers drafts",
-        "Zhang et al. 2024, arXiv:2309.08168",
-        LayerSkip,
-        Widths((1, 1, 1)),
-        Rejection(),
     ),
     Recipe(
         "eagle",
@@ -242,6 +199,28 @@ RECIPES = (
         Widths((2, 1, 1)),
         Rejection(),
     ),
-    *OF_PARTS,
-    *OF_SEVERAL,
+    Recipe(
+        "until",
+        "a chain from a draft model that stops where it is likely to be rejected",
+        "Agrawal et al. 2024, arXiv:2410.18351; Huang et al. 2024, arXiv:2405.19715",
+        DraftModel,
+        Until(),
+        Rejection(),
+    ),
+    Recipe(
+        "shadow",
+        "the model drafts with its weights in 4 bits",
+        "after Georganas et al. 2025, arXiv:2503.13565; Tiwari et al. 2025, arXiv:2502.10424",
+        FourBitShadow,
+        Widths((1, 1, 1, 1)),
+        Rejection(),
+    ),
+    Recipe(
+        "auto-shadow",
+        "the sources of auto, and the model's weights in 4 bits where a pass over them pays",
+        "after Chen et al. 2023, arXiv:2312.11462; Georganas et al. 2025, arXiv:2503.13565",
+        WithShadow,
+        None,
+        Match(),
+    ),
 )

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from draftwood.interfaces.shape import Expand, Shape
     from draftwood.shapes.best_first import BestFirst
     from draftwood.shapes.independent import Independent
-    from draftwood.shapes.merged_graph import MergedGraph
     from draftwood.shapes.paths import Paths
     from draftwood.shapes.sequoia import Sequoia
     from draftwood.shapes.stochastic_beam import StochasticBeam
@@ -19,7 +18,6 @@ _HOMES = {
     "draftwood.interfaces.shape": ("Expand", "Shape"),
     "draftwood.shapes.best_first": ("BestFirst",),
     "draftwood.shapes.independent": ("Independent",),
-    "draftwood.shapes.merged_graph": ("MergedGraph",),
     "draftwood.shapes.paths": ("Paths",),
     "draftwood.shapes.sequoia": ("Sequoia",),
     "draftwood.shapes.stochastic_beam": ("StochasticBeam",),
@@ -31,7 +29,6 @@ __all__ = [
     "BestFirst",
     "Expand",
     "Independent",
-    "MergedGraph",
     "Paths",
     "Sequoia",
     "Shape",

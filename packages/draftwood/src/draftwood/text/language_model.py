@@ -27,7 +27,6 @@ from draftwood.heads.native_eagle import why_not
 from draftwood.interfaces.constraint import Constraint
 from draftwood.interfaces.model import InProcess, Model, PrefixStore
 from draftwood.loading.models import load_model
-from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.methods import Recipe
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
@@ -37,6 +36,7 @@ from draftwood.sources.stored_prior import StoredPrior
 from draftwood.text.arguments import DEFAULT_METHOD, DEFAULT_MODEL, require_weights
 from draftwood.text.builder import StopStrings
 from draftwood.text.datastore import datastore_for, open_datastore
+from draftwood.text.draft_models import in_transformers, load_draft_model, require_name
 from draftwood.text.prompts import (
     Prompt,
     Tokens,
@@ -402,26 +402,6 @@ def _read(drafter: StoredHead | TrainedHead) -> TrainedHead:
     return drafter if isinstance(drafter, TrainedHead) else drafter.read()
 
 
-def load_draft_model(
-    draft_model: "str | PreTrainedModel",
-    tokenizer: PreTrainedTokenizerBase,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = None,
-    cache: str | None = None,
-) -> Model:
-    """A draft model for a target with this tokenizer.
-
-    Raises:
-        ValueError: where its vocabulary differs, naming the first differing tokens.
-    """
-    if not isinstance(draft_model, str):
-        _require_name(cache)
-        return _in_transformers(draft_model)
-    loaded = load_model(draft_model, dtype, device, cache)
-    require_same_vocabulary(tokenizer, loaded.tokenizer)
-    return loaded.model
-
-
 def _plain(
     model: "str | PreTrainedModel",
     tokenizer: PreTrainedTokenizerBase | None,
@@ -442,22 +422,8 @@ def _plain(
             "a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)"
         )
     else:
-        _require_name(cache)
-        target, name = _in_transformers(model), model.config.name_or_path or type(model).__name__
+        require_name(cache)
+        target, name = in_transformers(model), model.config.name_or_path or type(model).__name__
         calibration = Calibration(target, curve=curve)
     assert tokenizer is not None  # loaded models bring theirs
     return LanguageModel(target, tokenizer, methods.build("plain", target), name, calibration)
-
-
-def _in_transformers(hf_model: "PreTrainedModel") -> Model:
-    from draftwood.models.general import general_model  # takes seconds to import
-
-    return general_model(hf_model)
-
-
-def _require_name(cache: str | None) -> None:
-    if cache is not None:
-        raise ValueError(
-            f"cache={cache!r} is for models that draftwood loads itself; give the model by its name"
-            " or folder, or leave cache out"
-        )

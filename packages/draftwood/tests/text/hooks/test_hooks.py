@@ -35,7 +35,8 @@ from draftwood.shapes import Widths
 from draftwood.stats import Stats
 from draftwood.testing import chi_square, tiny_llama
 from draftwood.tree import DraftTree
-from draftwood.verifiers import Match, Rejection, Typical
+from draftwood.verifiers import Match, Rejection
+from draftwood_methods.verifiers.typical import Typical
 
 PROMPT = torch.tensor([[5, 9, 5, 9, 5, 9, 7]])
 METHODS = ["plain", "lookup", "recycling", "layer-skip", "rsd-s", "traversal"]

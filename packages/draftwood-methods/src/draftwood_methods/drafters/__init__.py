@@ -1,0 +1,35 @@
+"""Drafters that do not pay on their own: one file per published method."""
+
+from draftwood_methods.drafters.aded import Aded
+from draftwood_methods.drafters.cascade import Cascade, LenientCascade
+from draftwood_methods.drafters.dynamic_exit import DynamicExit
+from draftwood_methods.drafters.early_exit import EarlyExit
+from draftwood_methods.drafters.horizontal import Horizontal
+from draftwood_methods.drafters.input_guided import InputGuided
+from draftwood_methods.drafters.jacobi import Jacobi
+from draftwood_methods.drafters.layer_search import LayerSearch
+from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_methods.drafters.lookahead import Lookahead
+from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
+from draftwood_methods.drafters.pruned import Pruned
+from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.drafters.windowed import Windowed
+
+__all__ = [
+    "Aded",
+    "Cascade",
+    "DynamicExit",
+    "EarlyExit",
+    "Horizontal",
+    "InputGuided",
+    "Jacobi",
+    "LayerSearch",
+    "LayerSkip",
+    "LenientCascade",
+    "Lookahead",
+    "MergedDrafters",
+    "MergedDrawn",
+    "Pruned",
+    "Stand",
+    "Windowed",
+]

@@ -1,0 +1,5 @@
+"""Shapes that do not pay on their own."""
+
+from draftwood_methods.shapes.merged_graph import MergedGraph
+
+__all__ = ["MergedGraph"]

@@ -1,0 +1,6 @@
+"""Lossy rules, for comparison alone: they never run unless asked for."""
+
+from draftwood_methods.verifiers.blockwise import Distance, TopN
+from draftwood_methods.verifiers.typical import Typical
+
+__all__ = ["Distance", "TopN", "Typical"]

@@ -1,0 +1,1 @@
+"""Commands of this package; their modules import what is heavy inside functions."""

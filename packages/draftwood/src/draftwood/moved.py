@@ -1,0 +1,115 @@
+"""Old module paths of what moved into packages of its own: they forward, with a warning.
+
+They go with the release after this one. Imports next to nothing itself.
+"""
+
+import sys
+
+TYPE_CHECKING = False  # as in draftwood.lazy
+if TYPE_CHECKING:
+    from types import ModuleType
+
+MOVED = {
+    "draftwood.bench": "draftwood_bench",
+    "draftwood.cli.bench": "draftwood_bench.cli.bench",
+    "draftwood.cli.plan": "draftwood_bench.cli.plan",
+    "draftwood.cli.report": "draftwood_bench.cli.report",
+    "draftwood.cli.serve": "draftwood_serve.command",
+    "draftwood.cli.train": "draftwood_train.cli.train",
+    "draftwood.costs.machine": "draftwood_bench.machine",
+    "draftwood.costs.plan": "draftwood_bench.planner",
+    "draftwood.drafters.aded": "draftwood_methods.drafters.aded",
+    "draftwood.drafters.cascade": "draftwood_methods.drafters.cascade",
+    "draftwood.drafters.dynamic_exit": "draftwood_methods.drafters.dynamic_exit",
+    "draftwood.drafters.early_exit": "draftwood_methods.drafters.early_exit",
+    "draftwood.drafters.horizontal": "draftwood_methods.drafters.horizontal",
+    "draftwood.drafters.input_guided": "draftwood_methods.drafters.input_guided",
+    "draftwood.drafters.jacobi": "draftwood_methods.drafters.jacobi",
+    "draftwood.drafters.layer_search": "draftwood_methods.drafters.layer_search",
+    "draftwood.drafters.layer_sets": "draftwood_methods.drafters.layer_sets",
+    "draftwood.drafters.layer_skip": "draftwood_methods.drafters.layer_skip",
+    "draftwood.drafters.lookahead": "draftwood_methods.drafters.lookahead",
+    "draftwood.drafters.merged": "draftwood_methods.drafters.merged",
+    "draftwood.drafters.pruned": "draftwood_methods.drafters.pruned",
+    "draftwood.drafters.stand": "draftwood_methods.drafters.stand",
+    "draftwood.drafters.windowed": "draftwood_methods.drafters.windowed",
+    "draftwood.heads.speculators": "draftwood_train.speculators",
+    "draftwood.serve": "draftwood_serve",
+    "draftwood.shapes.merged_graph": "draftwood_methods.shapes.merged_graph",
+    "draftwood.training": "draftwood_train",
+    "draftwood.verifiers.blockwise": "draftwood_methods.verifiers.blockwise",
+    "draftwood.verifiers.typical": "draftwood_methods.verifiers.typical",
+}
+
+EXPORTED = {
+    "drafters": (
+        *("Aded", "Cascade", "DynamicExit", "EarlyExit", "Horizontal", "InputGuided", "Jacobi"),
+        *("LayerSearch", "LayerSkip", "LenientCascade", "Lookahead", "MergedDrafters"),
+        *("MergedDrawn", "Pruned", "Stand", "Windowed"),
+    ),
+    "shapes": ("MergedGraph",),
+    "verifiers": ("Distance", "TopN", "Typical"),
+}
+"""Names that folders of the core exported before, by folder; draftwood_methods has them now."""
+
+
+class MovedWarning(FutureWarning):
+    """A module is imported by the path that it had before."""
+
+
+class OldPaths:
+    """Find modules by their old paths, as the same objects as by their new ones."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> object:
+        if not fullname.startswith("draftwood.") or new_path(fullname) is None:
+            return None
+        from importlib.machinery import ModuleSpec
+
+        return ModuleSpec(fullname, self)  # type: ignore[arg-type]
+
+    def create_module(self, spec: object) -> None:
+        """Leave it to the import system; ``exec_module`` puts the right one in its place."""
+
+    def exec_module(self, module: "ModuleType") -> None:
+        sys.modules[module.__name__] = _import(module.__name__, str(new_path(module.__name__)))
+
+
+def forward() -> None:
+    """Let old paths be imported; before other finders, which would make second copies."""
+    if not any(isinstance(finder, OldPaths) for finder in sys.meta_path):
+        sys.meta_path.insert(0, OldPaths())  # type: ignore[arg-type]
+
+
+def new_path(old: str) -> str | None:
+    """Translate an old module path; None for one that did not move."""
+    for prefix, new in MOVED.items():
+        if old == prefix or old.startswith(f"{prefix}."):
+            return new + old.removeprefix(prefix)
+    return None
+
+
+def moved_name(package: str, name: str) -> object:
+    """Look up a name that a package of the core exported before.
+
+    Raises:
+        AttributeError: where it never did.
+    """
+    axis = package.rpartition(".")[2]
+    if name not in EXPORTED.get(axis, ()):
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return getattr(_import(f"{package}.{name}", f"draftwood_methods.{axis}"), name)
+
+
+def _import(old: str, new: str) -> "ModuleType":
+    import warnings
+    from importlib import import_module
+
+    warnings.warn(f"{old} is {new} now", MovedWarning, stacklevel=3)
+    try:
+        return import_module(new)
+    except ModuleNotFoundError as error:
+        package = new.partition(".")[0].replace("_", "-")
+        raise ModuleNotFoundError(
+            f"{old} is in the package {package} now; install it: pip install {package}",
+            name=error.name,
+        ) from None

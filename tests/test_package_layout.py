@@ -1,0 +1,97 @@
+"""Commands, methods and heads of packages come by entry point; old paths forward."""
+
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from checkout import ROOT, SOURCES
+from draftwood import moved
+from draftwood.cli import main as command_line
+from draftwood.heads import places
+from draftwood.methods import known, parts
+
+
+def test_all_packages_have_one_version() -> None:
+    from draftwood.version import __version__
+
+    for name, source in SOURCES.items():
+        text = (source.parent / "pyproject.toml").read_text()
+        found = set(
+            re.findall(r'\nversion = "([^"]+)"|draftwood[\w-]*(?:\[\w+\])?==([\d.]+)', text)
+        )
+        assert {version for pair in found for version in pair if version} <= {__version__}, name
+
+
+def test_commands_of_packages_come_by_entry_point() -> None:
+    listed = CliRunner().invoke(command_line.main, ["--help"]).output
+    for name in command_line.HOMES:
+        assert re.search(rf"^  {name} ", listed, re.M)
+
+
+@pytest.mark.parametrize(("name", "package"), sorted(command_line.HOMES.items()))
+def test_a_missing_package_is_named(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_line, "_commands_of_packages", dict)
+    with pytest.raises(SystemExit) as end:
+        command_line.main([name, "--help"])
+    said = capsys.readouterr().err
+    assert end.value.code == 2
+    assert said.count("\n") == 1
+    assert f"pip install {package}" in said
+    assert name not in CliRunner().invoke(command_line.main, ["--help"]).output.split()
+
+
+def test_methods_and_heads_of_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {"jacobi", "stand", "typical"} <= set(known())
+    assert {"smollm2-135m-ctc", "smollm2-135m-eagle"} <= set(places.shipped())
+    parts.known_parts.cache_clear()
+    monkeypatch.setattr(parts, "entry_points", lambda group: ())
+    monkeypatch.setattr(places, "places_of_packages", tuple)
+    assert "jacobi" not in known()
+    assert places.shipped() == ["smollm2-135m-eagle"]
+    parts.known_parts.cache_clear()
+
+
+@pytest.mark.parametrize("old", [*moved.MOVED, "draftwood.serve.formats.chat"])
+def test_old_paths_are_the_same_modules(old: str) -> None:
+    new = moved.new_path(old)
+    assert new is not None
+    with pytest.warns(moved.MovedWarning, match=re.escape(new)):
+        found = importlib.import_module(old)
+    assert found is importlib.import_module(new)
+    sys.modules.pop(old, None)
+
+
+@pytest.mark.parametrize("axis", sorted(moved.EXPORTED))
+def test_old_names_of_folders_are_the_same_objects(axis: str) -> None:
+    core = importlib.import_module(f"draftwood.{axis}")
+    for name in moved.EXPORTED[axis]:
+        with pytest.warns(moved.MovedWarning):
+            found = getattr(core, name)
+        assert found is getattr(importlib.import_module(f"draftwood_methods.{axis}"), name)
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = core.Nonsense
+
+
+def test_an_old_path_without_its_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(moved.MOVED, "draftwood.old", "draftwood_nowhere")
+    with (
+        pytest.warns(moved.MovedWarning),
+        pytest.raises(ModuleNotFoundError, match="pip install draftwood-nowhere"),
+    ):
+        importlib.import_module("draftwood.old")
+
+
+def test_the_core_works_without_its_satellites() -> None:
+    """A process that sees the core's folder alone, and no installed metadata of the others."""
+    code = (
+        "import importlib.metadata as m; m.entry_points = lambda **group: ();"
+        "from draftwood.methods import known; import sys; assert 'auto' in known();"
+        "assert not [name for name in sys.modules if name.startswith('draftwood_')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
