@@ -159,5 +159,7 @@ def _file_of(entry: "EntryPoint") -> Path | None:
     from importlib.util import find_spec
 
     spec = None if "." in entry.value or ":" in entry.value else find_spec(entry.value)
-    file = None if spec is None or spec.origin is None else Path(spec.origin).with_name(FILE)
-    return file if file is not None and spec.submodule_search_locations and file.is_file() else None
+    if spec is None or spec.origin is None or not spec.submodule_search_locations:
+        return None
+    file = Path(spec.origin).with_name(FILE)
+    return file if file.is_file() else None
