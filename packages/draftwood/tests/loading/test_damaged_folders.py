@@ -209,7 +209,7 @@ def test_a_damaged_list_of_blocks_is_one_line_or_the_same_model(
     described = gguf_blocks.blocks_folder(file)
     path, failed = described / PLACES, 0
     content = path.read_bytes()
-    wanted = said(described)
+    wanted = said(described, str(file))
     for seed in range(200):
         path.write_bytes(flipped(content, seed))
         found = tell_in_one_line(lambda: said(described, str(file)))
