@@ -60,7 +60,7 @@ def test_a_forked_process_writes_the_same_text(way: str, method: str) -> None:
     environment["PYTHONPATH"] = os.pathsep.join([helpers, *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", FORKED, way, method],
-        timeout=100,
+        timeout=250,
         env=environment,
         capture_output=True,
         text=True,

@@ -34,7 +34,7 @@ class Grammar:
         return GrammarState(cursor, cursor.beginning.text)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class _Text:
     """Tokens so far, as the newest one and the text above it."""
 
@@ -46,7 +46,7 @@ class _Text:
         return _Text(self, token, self.length + 1)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _ReadingMatcher:
     """A matcher that has read a text; it goes on and never back."""
 
