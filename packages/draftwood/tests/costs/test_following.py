@@ -172,6 +172,19 @@ def test_sizes_that_never_run_are_tried_and_then_left_alone() -> None:
     assert len(late) <= 200 // LONGEST + 1
 
 
+def test_a_single_node_that_looks_dear_is_tried_and_then_left_alone() -> None:
+    """Trees alone would never contradict a curve that says a single node is dear."""
+    curve, plain = Following(WRONG["one node thrice"]), []
+    for step in range(600):
+        believed = curve.trial() or curve.curve
+        nodes = 6 if believed(6) / 2 < believed(1) else 1  # drafts that bring two tokens a step
+        if nodes == 1:
+            plain.append(step)
+        tell(curve, nodes, times=1)
+    assert curve(1) == pytest.approx(TRUE(1), rel=0.05)
+    assert ENOUGH <= len(plain) <= 3 * ENOUGH
+
+
 def test_nothing_is_tried_where_no_pass_is_told() -> None:
     assert trials(Following(WRONG["thrice"]), 200) == []
 

@@ -35,10 +35,11 @@ class Following:
     For each size the median of the newest passes' ratios to the first curve corrects it; sizes
     that did not run take the correction of their neighbours, straight in the logarithm of nodes.
 
-    A curve that makes trees look too dear would never be contradicted, as no tree would run. So a
-    step in ``SHORTEST`` to ``LONGEST`` is a trial: sizes that have not run lately then cost as
-    little as they may, given the largest size below that has. Where that changes nothing, trials
-    become seldom.
+    A curve that makes trees look too dear would never be contradicted, as no tree would run, and
+    one that makes a single node look too dear likewise, as all steps would draft. So a step in
+    ``SHORTEST`` to ``LONGEST`` is a trial: sizes that have not run lately then cost as little as
+    they may, given the largest size below that has, or the smallest above. Where that changes
+    nothing, trials become seldom.
 
     Texts are the same whatever it says. Threads may share it.
 
@@ -156,10 +157,15 @@ class Following:
     def _hoped(self) -> Curve | None:
         """The curve with the least that sizes may take which have not run lately."""
         curve, seconds = self._curve, {}
-        largest, at_largest = 1, curve(1)  # of those that have run lately
-        slope, least = HOPED_SLOPE * at_largest, LEAST_SLOPE * at_largest
+        fresh = [size for place, size in enumerate(SIZES) if self._is_fresh(place)]
+        smallest = min(fresh, default=1)
+        largest, at_largest = 1, curve(smallest) / smallest  # of those that have run lately
+        slope, least = HOPED_SLOPE * curve(1), LEAST_SLOPE * curve(1)
         for place, size in enumerate(SIZES):
             seconds[size] = now = curve(size)
+            if size < smallest:  # every node costs alike, at best
+                seconds[size] = min(now, curve(smallest) * size / smallest)
+                continue
             if self._is_fresh(place):
                 if size > 1:
                     slope = max(least, HALF * (now - curve(1)) / (size - 1))
