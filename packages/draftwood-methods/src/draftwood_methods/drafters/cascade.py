@@ -21,9 +21,9 @@ from draftwood.interfaces.source import TargetUpdate
 from draftwood.sampling import Context
 from draftwood.shapes.base import SoundRows, joined
 from draftwood.sources.base import sampling_of_rows
-from draftwood.sources.n_grams import NGramTables, Tail
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
+from draftwood_methods.n_grams import NGramTables, Tail
 
 FRESH = 0.6  # weight of the newest row where a context was seen before
 MAX_CONTEXTS = 50_000

@@ -14,9 +14,9 @@ from draftwood.interfaces.source import RANKS, TargetUpdate
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.sources.base import sampling_of_rows
-from draftwood.sources.n_grams import NGramTables, Tail
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
+from draftwood_methods.n_grams import NGramTables, Tail
 
 
 @dataclass(frozen=True)
