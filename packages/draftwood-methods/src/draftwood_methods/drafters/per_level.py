@@ -47,6 +47,14 @@ class PerLevel(Drafter):
 
     Raises:
         ValueError: for fewer than one, and for a source that only the library has.
+
+    Example:
+        The draft model drafts 3, the near token. What the target said after 1 2 3 in the prompt, 4,
+        is the far one; nothing is known of what follows 4.
+
+        >>> drafter = PerLevel(DraftModel(writing([1, 2, 3, 9]), Widths((1,))))
+        >>> one_step(drafter, writing([1, 2, 3, 4, 5]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 4]], accepted=[3, 4], then=5)
     """
 
     name: ClassVar[str] = "horizontal"

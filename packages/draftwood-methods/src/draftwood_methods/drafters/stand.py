@@ -39,6 +39,13 @@ class Stand(Drafter):
         fresh: weight of the newest forward pass where a context was seen before.
         width: most children of a node.
         max_contexts: contexts kept of each length.
+
+    Example:
+        The passes over 1 2 3 1 put rows into the tables: 3 after 2, 4 after 3. Of 4 none is known
+        yet.
+
+        >>> one_step(Stand(nodes=3, width=1), writing([1, 2, 3, 4, 5]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 4]], accepted=[3, 4], then=5)
     """
 
     name: ClassVar[str] = "stand"

@@ -66,6 +66,14 @@ class MultiSource(Drafter):
         budget: what a forward pass costs on this machine.
         estimator: how candidates become estimates; None takes the one learnt for greedy or for
             drawn texts.
+
+    Example:
+        Copies propose 3 1 2, for that followed 1 2. The second step also has what the target held
+        likely after each token of the first one.
+
+        >>> drafter = MultiSource(budget=Budget(max_draft_tokens=3))
+        >>> one_step(drafter, writing([1, 2, 3, 4]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 1, 2]], accepted=[3], then=4)
     """
 
     name: ClassVar[str] = "combined"
@@ -116,6 +124,13 @@ class WithShadow(MultiSource):
 
     Differs from the papers: the price decides at each node who is asked, where theirs fix the
     lengths of the stages.
+
+    Example:
+        Nothing in the text 1 2 3 4 5 stood there before, so copies say nothing of what follows 5.
+        The shadow is asked: its pass over 5 says 6. A second pass over 6 costs what it cost, and
+        promises more tokens than verification would emit in that time; it says 7, and then no
+        further one pays. The target runs 5, 6 and 7, says 6, 7 and 8: it keeps 6 7 and goes on with
+        8.
     """
 
     name: ClassVar[str] = "with-shadow"
