@@ -66,7 +66,7 @@ class NGramIndex:
                 self.ends.setdefault(tuple(self.tokens[end - n : end]), []).append(end)
 
     def continuations(self, root: int, length: int, places: int) -> list[list[int]]:
-        """What followed earlier occurrences of the newest tokens, at most so long and so many.
+        """Copy what followed earlier occurrences of the newest tokens, at most so long and so many.
 
         The longest match comes first, then the most recent.
 

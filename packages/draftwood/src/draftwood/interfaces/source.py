@@ -72,7 +72,7 @@ class TargetUpdate:
 
     @cached_property
     def rows(self) -> list[dict[int, float]]:
-        """The same by token."""
+        """The likeliest next tokens of each node, as probabilities by token."""
         tokens, probs = self.likeliest
         pairs = zip(tokens.tolist(), probs.tolist(), strict=True)
         return [dict(zip(row, chances, strict=True)) for row, chances in pairs]

@@ -25,10 +25,10 @@ DEPTHS = 3
 
 RANKS = 8
 USUAL_SECONDS = (4e-4, 3e-4)
-"""Of asking at the root and deeper, before any was timed."""
+"""Time of asking at the root and deeper, before any was timed."""
 
 ROW_SECONDS = 2e-5
-"""Of a row more that the head takes in."""
+"""Time of a row more that the head takes in."""
 
 USUAL_ROWS = 16
 """Most that a step leaves behind; a prompt has more, and its time says little of a step."""
