@@ -48,7 +48,9 @@ def tokens(steps: list[Step]) -> list[int]:
 def test_they_draft_by_prompt_lookup_alone_and_say_so_once(
     make: type[Drafter], temperature: float
 ) -> None:
-    with pytest.warns(UserWarning, match=r"by prompt lookup alone.* install a wheel") as said:
+    with pytest.warns(
+        UserWarning, match=r"by prompt lookup alone.* install a wheel of draftwood"
+    ) as said:
         steps, again = (steps_of(make(), temperature) for _ in range(2))
     assert len(said) == 1
     assert "\n" not in str(said[0].message)

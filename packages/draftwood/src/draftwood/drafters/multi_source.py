@@ -148,8 +148,9 @@ class WithShadow(MultiSource):
 @cache
 def _say_what_is_missing() -> None:
     warnings.warn(
-        "auto drafts by prompt lookup alone, because draftwood's C++ library is missing; install a"
-        " wheel of draftwood that brings it, or a C++ compiler (for instance: apt install g++)",
+        "auto and suffix draft by prompt lookup alone, as draftwood's C++ library is missing;"
+        " install a wheel of draftwood that holds it, or a C++ compiler (for instance: apt install"
+        " g++)",
         stacklevel=2,
     )
 
