@@ -7,7 +7,7 @@ import torch
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Output
-from draftwood.sources.python_merger import Grown, Merged
+from draftwood.sources.merger import Grown, Merger
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 
@@ -20,7 +20,7 @@ def model_of(seed: int) -> TableModel:
 
 
 def trees(
-    merged: Merged,
+    merged: Merger,
     request: DraftRequest,
     model: TableModel,
     seed: int,

@@ -267,7 +267,7 @@ def test_every_file_of_an_axis_holds_a_method(axis: str, tmp_path: Path) -> None
 
 
 # drafters that are made of other drafters
-COMPOSED = {"merged", "horizontal", "pruned"}
+COMPOSED = {"merged", "multi_source", "per_level", "pruned"}
 
 
 def test_methods_of_an_axis_do_not_know_each_other() -> None:

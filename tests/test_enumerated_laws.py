@@ -21,7 +21,6 @@ from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.shapes.base import grow_sound
-from draftwood.sources import NGrams
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
@@ -29,11 +28,12 @@ from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
 from draftwood_methods.drafters.cascade import Cascade
 from draftwood_methods.drafters.dynamic_exit import DynamicExit
 from draftwood_methods.drafters.early_exit import EarlyExit
-from draftwood_methods.drafters.horizontal import Horizontal
 from draftwood_methods.drafters.layer_search import LayerSearch
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.merged import MergedDrawn
+from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.n_grams import NGramSource
 from law_cases import (
     DISTANCE,
     PROMPT,
@@ -126,7 +126,7 @@ def test_law_of_two_steps_of_a_breaking_draft_model(off: Written) -> None:
     for drafter in (
         DraftModel(breaking(draft), Widths((1, 1))),
         Cascade(breaking(draft), 2, least=0.0),
-        Horizontal(DraftModel(breaking(draft), Widths((1,))), NGrams(order=1), 1),
+        PerLevel(DraftModel(breaking(draft), Widths((1,))), NGramSource(order=1), 1),
     ):
         assert off(target, drafter, Rejection(), OPTIONS["temperature alone"], steps=2) < TOLERANCE
 
@@ -175,7 +175,7 @@ def test_law_of_compositions(off: Written) -> None:
     for drafter, rule in (
         (Cascade(draft, 2, least=0.0), Rejection()),
         (Cascade(draft, 2, width=2, least=0.0), Traversal()),
-        (Horizontal(one, NGrams(order=1), 1), Rejection()),
+        (PerLevel(one, NGramSource(order=1), 1), Rejection()),
         (MergedDrawn((pair, Stand(1, order=1, width=1))), Rejection()),
     ):
         sampling = MOST["penalties + bias"]

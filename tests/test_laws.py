@@ -33,23 +33,24 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.sources import NGrams
-from draftwood.sources.acceptance import Noise
-from draftwood.sources.python_merger import PythonMerger
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, chi_square, target_law, tiny_llama
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import KSeq, Match, NodeProbs, Rejection, Traversal, Verdict, Verifier
 from draftwood_methods.drafters.aded import Aded
 from draftwood_methods.drafters.cascade import Cascade, LenientCascade
-from draftwood_methods.drafters.horizontal import Horizontal
 from draftwood_methods.drafters.input_guided import InputGuided
 from draftwood_methods.drafters.jacobi import Jacobi
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
+from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.pruned import Pruned
 from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.n_grams import NGramSource
 from law_cases import SHAPES, ThrownAway, exact_pairs
+from reference.estimates import Noise
+from reference.merger import PythonMerger
 
 PAIRS = [
     pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SHAPES)
@@ -128,9 +129,9 @@ def composed(small: Model) -> list[tuple[Drafter, Verifier]]:
         (Cascade(small, 3), Rejection()),
         (Cascade(small, 3, width=2), Traversal()),
         (LenientCascade(small, 3), Match()),
-        (Horizontal(chain, NGrams(order=2), 2), Rejection()),
-        (Horizontal(pair, NGrams(order=1), 1), Traversal()),
-        (Horizontal(DraftModel(small, BestFirst(2, 2, 3)), NGrams(), 2), Match()),
+        (PerLevel(chain, NGramSource(order=2), 2), Rejection()),
+        (PerLevel(pair, NGramSource(order=1), 1), Traversal()),
+        (PerLevel(DraftModel(small, BestFirst(2, 2, 3)), NGramSource(order=2), 2), Match()),
     ]
 
 
@@ -447,11 +448,11 @@ def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.Mo
     def by_noise_alone(mixed: dict[int, float], noise: Noise) -> dict[int, float]:
         return dict(zip(mixed, [1.0 / (1.0 + time) for time in noise(list(mixed))], strict=True))
 
-    monkeypatch.setattr("draftwood.drafters.multi_source.NativeMerger", PythonMerger)
-    monkeypatch.setattr("draftwood.sources.acceptance.coupled", by_noise_alone)
+    monkeypatch.setattr("draftwood.drafters.multi_source.Merger", PythonMerger)
+    monkeypatch.setattr("reference.estimates.coupled", by_noise_alone)
     assert p_value(drafter, Match(), target) > LEVEL
     assert p_value(drafter, Deaf(), target) < LEVEL
-    monkeypatch.setattr("draftwood.sources.acceptance.coupled", lambda mixed, noise: mixed)
+    monkeypatch.setattr("reference.estimates.coupled", lambda mixed, noise: mixed)
     assert p_value(drafter, Deaf(), target) > LEVEL
 
 
@@ -471,7 +472,7 @@ def test_guesses_that_know_the_noise_are_accepted_more_often(
         return stats.accepted / stats.drafted
 
     knowing = share()
-    monkeypatch.setattr("draftwood.drafters.multi_source.NativeMerger", PythonMerger)
+    monkeypatch.setattr("draftwood.drafters.multi_source.Merger", PythonMerger)
     assert share() == knowing
-    monkeypatch.setattr("draftwood.sources.acceptance.coupled", lambda mixed, noise: mixed)
+    monkeypatch.setattr("reference.estimates.coupled", lambda mixed, noise: mixed)
     assert knowing > 1.1 * share()

@@ -2,16 +2,19 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import draftwood
 from command import refused, run
 from draftwood import methods
+from draftwood.interfaces.drafter import DraftSession, Need
 from draftwood.methods import Method, PartsWarning
 from draftwood.testing import promises
 from draftwood.testing.promises import tables
@@ -49,6 +52,15 @@ def use(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(site, monkeypatch)
+
+
+def test_the_page_names_all_methods_of_a_session_and_all_needs() -> None:
+    before, heading, after = PAGE.read_text().partition("| in `needs` or `uses` |")
+    assert heading
+    session = before.partition("| of a session |")[2]
+    told = re.findall(r"(?m)^\| `(\w+)[`(]", session)
+    assert sorted(told) == sorted(name for name in vars(DraftSession) if name[0] != "_")
+    assert sorted(re.findall(r"(?m)^\| `([\w-]+)` \|", after)) == sorted(get_args(Need))
 
 
 @pytest.mark.usefixtures("own")

@@ -35,7 +35,7 @@ from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
-from draftwood.sources import Alike, BigramPrior, Datastore, NGrams, Suffix
+from draftwood.sources import BigramPrior, Datastore, NearestState, NGrams, Suffix
 from draftwood.sources.shadow import ShadowSource
 from draftwood.sources.token_index import TokenIndex
 from draftwood.stats import Stats
@@ -185,7 +185,7 @@ def test_by_matching_every_text_of_a_real_model_is_that_of_plain_decoding(
     native: NativeModel,
 ) -> None:
     store = TokenIndex.of([[0, 3, 1, 4, 2, 2] * 4], VOCAB)
-    copies = (Datastore(store, shortest=1), Alike(2, native.hidden_size))
+    copies = (Datastore(store, shortest=1), NearestState(2, native.hidden_size))
     auto = MultiSource((Suffix(), NGrams(), BigramPrior.of(native), *copies), WIDE)
     shadow = [MultiSource((ShadowSource(1e-6),), WIDE)] if "shadow" in native.abilities else []
     for drafter in (auto, *shadow, *in_part(native), Stand(4, order=2, width=2)):

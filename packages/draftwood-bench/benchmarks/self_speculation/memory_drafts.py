@@ -23,9 +23,9 @@ from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree
 from draftwood.engine.method import Method
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
-from draftwood.sources import Alike, EarlierTexts, Suffix
+from draftwood.sources import EarlierTexts, NearestState, Suffix
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.native_merger import NativeMerger
+from draftwood.sources.merger import Merger
 from draftwood.storage.data_sets import data_file, read_rows
 from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree
@@ -51,7 +51,7 @@ def with_memory(lm: LanguageModel, texts: Sequence[Sequence[int]]) -> LanguageMo
     for text in texts:
         request = DraftRequest(Sampling(), Rng(0), lm.model.start())
         chain = DraftTree.chain(list(text))
-        merger = NativeMerger((memory,), Estimator(), request)
+        merger = Merger((memory,), Estimator(), request)
         merger.learn(VerifiedTree(chain, range(len(text))), quiet=True)
         request.target.close()
     more = replace(auto, sources=(*auto.sources, memory))
@@ -123,9 +123,9 @@ def run_alike(records: Records, lm: LanguageModel) -> None:
         free = Budget(lambda count: 1.0 + 1e-6 * count, 0.0, 0.0, nodes)
         for name, sources in (
             ("longest match", (Suffix(),)),
-            ("alike", (Alike(depth // 2, width),)),
-            ("both", (Suffix(), Alike(depth // 2, width))),
-            ("alike by embeddings", (Alike(0, width),)),
+            ("alike", (NearestState(depth // 2, width),)),
+            ("both", (Suffix(), NearestState(depth // 2, width))),
+            ("alike by embeddings", (NearestState(0, width),)),
         ):
             method = Method(MultiSource(sources, free), Match())
             arms[f"{name}, {nodes}"] = lm.with_method(method)

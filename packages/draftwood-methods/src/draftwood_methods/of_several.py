@@ -7,11 +7,11 @@ from draftwood.methods.composition import Recipe
 from draftwood.shapes import Widths
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters.cascade import Cascade, LenientCascade
-from draftwood_methods.drafters.horizontal import Horizontal
 from draftwood_methods.drafters.input_guided import InputGuided
 from draftwood_methods.drafters.jacobi import Jacobi
 from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
+from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.shapes.merged_graph import MergedGraph
 from draftwood_methods.verifiers.blockwise import TopN
 
@@ -60,7 +60,7 @@ OF_SEVERAL = (
         "horizontal",
         "near tokens drawn from a draft model, far ones from n-gram tables",
         "Chen et al. 2024, arXiv:2312.11462",
-        Horizontal,
+        PerLevel,
         Widths((1, 1)),
         Rejection(),
     ),

@@ -16,10 +16,11 @@ from draftwood.testing import TableModel, TableSession
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Verifier
 from draftwood_methods.drafters.cascade import Cascade, LenientCascade
-from draftwood_methods.drafters.horizontal import Horizontal
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
+from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.stand import Stand
 from law_cases import contextual
+from reference.sessions import InPython
 
 VOCAB = 5
 
@@ -122,7 +123,7 @@ def test_drawn_trees_keep_both_of_equal_siblings_and_a_row_for_each() -> None:
 def test_far_tokens_follow_the_deepest_path(small: TableModel) -> None:
     prompt = [1, 2, 3, 4, 1, 2, 3]
     near = DraftModel(small, BestFirst(2, 2, 3))
-    session = Horizontal(near, Suffix(), 2).start(
+    session = PerLevel(near, InPython(Suffix()), 2).start(
         DraftRequest(Sampling(0.0), Rng(0, noise=False), contextual(VOCAB)[0].start())
     )
     session.update(VerifiedTree(DraftTree.chain(prompt), range(len(prompt))))
@@ -142,7 +143,8 @@ def test_far_tokens_follow_the_deepest_path(small: TableModel) -> None:
         (lambda model: Cascade(model, ahead=-1), "ahead"),
         (lambda model: Cascade(model, least=1.5), "least"),
         (lambda model: Cascade(model, leniency=0.5), "leniency at least 1"),
-        (lambda model: Horizontal(DraftModel(model), far=0), "far"),
+        (lambda model: PerLevel(DraftModel(model), far=0), "far"),
+        (lambda model: PerLevel(DraftModel(model), Suffix()), "take draftwood_methods.n_grams"),
     ],
 )
 def test_impossible_compositions_are_refused(make, message: str, small: TableModel) -> None:

@@ -22,7 +22,7 @@ MOVED = {
     "draftwood.drafters.cascade": "draftwood_methods.drafters.cascade",
     "draftwood.drafters.dynamic_exit": "draftwood_methods.drafters.dynamic_exit",
     "draftwood.drafters.early_exit": "draftwood_methods.drafters.early_exit",
-    "draftwood.drafters.horizontal": "draftwood_methods.drafters.horizontal",
+    "draftwood.drafters.horizontal": "draftwood_methods.drafters.per_level",
     "draftwood.drafters.input_guided": "draftwood_methods.drafters.input_guided",
     "draftwood.drafters.jacobi": "draftwood_methods.drafters.jacobi",
     "draftwood.drafters.layer_search": "draftwood_methods.drafters.layer_search",
@@ -36,6 +36,8 @@ MOVED = {
     "draftwood.heads.speculators": "draftwood_train.speculators",
     "draftwood.serve": "draftwood_serve",
     "draftwood.shapes.merged_graph": "draftwood_methods.shapes.merged_graph",
+    "draftwood.sources.alike": "draftwood.sources.nearest_state",
+    "draftwood.sources.native_merger": "draftwood.sources.merger",
     "draftwood.training": "draftwood_train",
     "draftwood.verifiers.blockwise": "draftwood_methods.verifiers.blockwise",
     "draftwood.verifiers.typical": "draftwood_methods.verifiers.typical",
@@ -51,6 +53,9 @@ EXPORTED = {
     "verifiers": ("Distance", "TopN", "Typical"),
 }
 """Names that folders of the core exported before, by folder; draftwood_methods has them now."""
+
+RENAMED = {"Horizontal": "PerLevel"}
+"""Those that are called otherwise there."""
 
 
 class MovedWarning(FutureWarning):
@@ -97,7 +102,8 @@ def moved_name(package: str, name: str) -> object:
     axis = package.rpartition(".")[2]
     if name not in EXPORTED.get(axis, ()):
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    return getattr(_import(f"{package}.{name}", f"draftwood_methods.{axis}"), name)
+    module = _import(f"{package}.{name}", f"draftwood_methods.{axis}")
+    return getattr(module, RENAMED.get(name, name))
 
 
 def _import(old: str, new: str) -> "ModuleType":

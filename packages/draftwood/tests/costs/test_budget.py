@@ -67,7 +67,7 @@ def test_no_guess_below_the_least_estimate_can_pay(curve) -> None:
         estimates = sorted((random.random() ** 3 for _ in range(24)), reverse=True)
         tokens, rate = 1.0, 1.0 / budget.costs[0]
         for count, estimate in enumerate(estimates):
-            if estimate < budget.least(count, rate):
+            if estimate < rate * budget.slopes[count]:
                 assert best_by_trying(budget, estimates) <= count
                 break
             tokens += estimate

@@ -18,12 +18,12 @@ from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.sources import NGrams, Suffix
-from draftwood.sources.python_merger import PythonMerger
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.stats import Stats, Step
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_ctc, tiny_eagle
 from merged_trees import BUDGET
+from reference.merger import PythonMerger
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -125,7 +125,7 @@ def test_the_same_trees_from_the_library_and_from_python(
         return [steps_of(target, method, temperature, [prompt])[0] for prompt in PROMPTS]
 
     whole, together = alone(), steps_of(target, method, temperature, PROMPTS)
-    monkeypatch.setattr(multi_source, "NativeMerger", PythonMerger)
+    monkeypatch.setattr(multi_source, "Merger", PythonMerger)
     assert _trees(whole)
     assert _trees(whole) == _trees(alone())
     for one, other in zip(whole, together, strict=True):  # in company trees are smaller

@@ -28,7 +28,7 @@ from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
-from draftwood.sources import Alike, BigramPrior, Datastore, EarlierTexts, NGrams, Suffix
+from draftwood.sources import BigramPrior, Datastore, EarlierTexts, NearestState, NGrams, Suffix
 from draftwood.sources.token_index import TokenIndex
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, check_drafter, tiny_llama
@@ -38,15 +38,16 @@ from draftwood_methods.drafters.aded import Aded
 from draftwood_methods.drafters.cascade import Cascade
 from draftwood_methods.drafters.dynamic_exit import DynamicExit
 from draftwood_methods.drafters.early_exit import EarlyExit
-from draftwood_methods.drafters.horizontal import Horizontal
 from draftwood_methods.drafters.input_guided import InputGuided
 from draftwood_methods.drafters.jacobi import Jacobi
 from draftwood_methods.drafters.layer_search import LayerSearch
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters
+from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.drafters.windowed import Windowed
+from reference.sessions import InPython
 
 WIDE = Budget(
     lambda nodes: 1.0 + 0.002 * nodes, per_draft_token=0.0, max_draft_tokens=12
@@ -69,10 +70,6 @@ def chain_of(tokens: list[int]) -> VerifiedTree:
 TEXTS = [[(7 * first + 3 * place * place) % 64 for place in range(40)] for first in range(40)]
 
 
-class NGramsInPython(NGrams):
-    """A subclass, of which the library knows nothing."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
@@ -86,9 +83,13 @@ class NGramsInPython(NGrams):
         lambda target: MultiSource(
             (Suffix(), NGrams(keep=True), EarlierTexts(100), BigramPrior.of(target)), WIDE
         ),
-        lambda target: MultiSource((Suffix(), NGramsInPython(keep=True)), WIDE),
+        lambda target: MultiSource((Suffix(), InPython(NGrams(keep=True))), WIDE),
         lambda target: MultiSource(
-            (Datastore(TokenIndex.of(TEXTS, 64), shortest=1), Alike(2, target.hidden_size)), WIDE
+            (
+                Datastore(TokenIndex.of(TEXTS, 64), shortest=1),
+                NearestState(2, target.hidden_size),
+            ),
+            WIDE,
         ),
         lambda target: SuffixDecoding(),
         lambda target: Stand(),
@@ -96,7 +97,7 @@ class NGramsInPython(NGrams):
         lambda target: DraftModel(TransformersModel(tiny_llama(1, layers=1)), StochasticBeam(3, 3)),
         lambda target: LayerSkip(frozenset({1, 2}), Widths((2, 1))),
         lambda target: Cascade(TransformersModel(tiny_llama(1, layers=1)), width=2),
-        lambda target: Horizontal(DraftModel(TransformersModel(tiny_llama(1, layers=1)))),
+        lambda target: PerLevel(DraftModel(TransformersModel(tiny_llama(1, layers=1)))),
         lambda target: MergedDrafters(
             (LayerSkip(frozenset({1, 2}), Widths((2, 1))), MultiSource())
         ),

@@ -32,6 +32,7 @@ from draftwood.sources import Suffix
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from draftwood_bench.peers import environments
+from reference.sessions import start
 
 PROPOSERS: list[type[ChainProposer]] = [SuffixProposer, LookupProposer]
 LENGTH = 5
@@ -107,7 +108,7 @@ def test_suffix_chains_are_those_of_the_source(seed: int) -> None:
     """They go on where the source falls silent, and say the same as long as it speaks."""
     spoke = 0
     for text in random_texts(seed, 5, kinds=2 + seed):
-        session = Suffix().start(request())
+        session = start(Suffix(), request())
         proposer = SuffixProposer(config())
         for end in range(1, len(text)):
             news = VerifiedTree(DraftTree.chain([text[end - 1]]), [0])

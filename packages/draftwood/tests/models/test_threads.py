@@ -38,6 +38,7 @@ from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Verifier
+from reference.sessions import InPython, start
 
 THREADS = 8
 DEADLINE = 60.0  # seconds; a request takes some milliseconds
@@ -227,23 +228,15 @@ def test_the_hook_writes_the_same_texts_in_threads(method: str) -> None:
     assert not wrong
 
 
-class EarlierTextsInPython(EarlierTexts):
-    """A subclass, of which the library knows nothing."""
-
-
-class NGramsInPython(NGrams):
-    """Likewise."""
-
-
 SHARED = {
     "earlier texts": lambda: MultiSource(
-        (Suffix(), EarlierTextsInPython(max_tokens=900, shortest=1))
+        (Suffix(), InPython(EarlierTexts(max_tokens=900, shortest=1)))
     ),
     "earlier texts in C++": lambda: MultiSource(
         (Suffix(), EarlierTexts(max_tokens=900, shortest=1))
     ),
     "n-grams in Python": lambda: MultiSource(
-        (EarlierTextsInPython(), NGramsInPython(max_contexts=40, keep=True))
+        (InPython(EarlierTexts()), InPython(NGrams(max_contexts=40, keep=True)))
     ),
     "n-grams in C++": lambda: MultiSource((Suffix(), NGrams(max_contexts=40, keep=True))),
     "token recycling": lambda: TokenRecycling(keep=True),
@@ -313,7 +306,7 @@ def test_earlier_texts_are_read_while_others_are_taken_in() -> None:
     def task(number: int) -> None:
         chance = random.Random(number)
         for _ in range(12):
-            session = drafter.start(request)
+            session = start(drafter, request)
             for _ in range(20):
                 session.learn(
                     TargetUpdate(

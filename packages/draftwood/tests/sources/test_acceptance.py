@@ -5,7 +5,8 @@ import random
 import pytest
 
 from draftwood.interfaces.source import Evidence
-from draftwood.sources.acceptance import BUCKETS, Estimator, bucket_of
+from draftwood.sources.acceptance import BUCKETS, Estimator
+from reference.estimates import Estimates, bucket_of
 
 GOOD, BAD = Evidence("good", 1), Evidence("bad", 1)
 
@@ -18,7 +19,7 @@ def test_buckets_cover_all_means_in_order() -> None:
 
 
 def test_opinions_are_weighed_by_trust() -> None:
-    estimates = Estimator({GOOD: 1.0986122886681098}).start()  # log 3
+    estimates = Estimates(Estimator({GOOD: 1.0986122886681098}))  # log 3
     prediction = estimates.predict([(GOOD, {7: 0.8}), (BAD, {7: 0.4, 8: 0.6})], table=1)
     assert prediction.mixed == pytest.approx({7: 0.7, 8: 0.15})
     assert prediction.estimates[7] > prediction.estimates[8]
@@ -28,7 +29,7 @@ def test_opinions_are_weighed_by_trust() -> None:
 
 
 def test_a_kind_that_is_right_is_trusted_more() -> None:
-    estimates = Estimator(log_weight={}).start()
+    estimates = Estimates(Estimator(log_weight={}))
     for _ in range(50):
         estimates.learn(estimates.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], table=1), 1)
     prediction = estimates.predict([(GOOD, {3: 0.9}), (BAD, {4: 0.9})], table=1)
@@ -37,7 +38,7 @@ def test_a_kind_that_is_right_is_trusted_more() -> None:
 
 def test_estimates_become_the_share_that_is_accepted() -> None:
     random.seed(0)
-    estimates = Estimator(strength=10.0, decay=1.0).start()
+    estimates = Estimates(Estimator(strength=10.0, decay=1.0))
     for _ in range(2000):
         estimates.learn(
             estimates.predict([(GOOD, {1: 0.5})], table=0), 1 if random.random() < 0.2 else 2
@@ -45,13 +46,13 @@ def test_estimates_become_the_share_that_is_accepted() -> None:
     assert estimates.predict([(GOOD, {1: 0.5})], table=0).estimates[1] == pytest.approx(
         0.2, abs=0.04
     )
-    untouched = Estimator().start().predict([(GOOD, {1: 0.5})], table=1).estimates[1]
+    untouched = Estimates(Estimator()).predict([(GOOD, {1: 0.5})], table=1).estimates[1]
     # the root tells nothing below it
     assert estimates.predict([(GOOD, {1: 0.5})], table=1).estimates[1] == untouched
 
 
 def test_the_formula_of_prior_and_evidence() -> None:
-    estimates = Estimator(root=(0.0, 1.0), strength=3.0, decay=0.5).start()
+    estimates = Estimates(Estimator(root=(0.0, 1.0), strength=3.0, decay=0.5))
     prior = estimates.predict([(GOOD, {1: 0.5})], table=0).estimates[1]
     assert prior == pytest.approx(0.5)
     estimates.learn(estimates.predict([(GOOD, {1: 0.5})], table=0), 1)
@@ -61,7 +62,7 @@ def test_the_formula_of_prior_and_evidence() -> None:
 
 
 def test_what_changed_is_noticed() -> None:
-    estimates = Estimator(decay=0.9, strength=5.0).start()
+    estimates = Estimates(Estimator(decay=0.9, strength=5.0))
     for token in [1] * 100 + [2] * 40:
         estimates.learn(estimates.predict([(GOOD, {1: 0.5})], table=1), token)
     assert estimates.predict([(GOOD, {1: 0.5})], table=1).estimates[1] < 0.35
@@ -69,10 +70,10 @@ def test_what_changed_is_noticed() -> None:
 
 def test_requests_learn_for_themselves() -> None:
     config = Estimator()
-    one, other = config.start(), config.start()
+    one, other = Estimates(config), Estimates(config)
     for _ in range(20):
         one.learn(one.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], table=1), 2)
-    fresh = config.start().predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], table=1)
+    fresh = Estimates(config).predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], table=1)
     assert other.predict([(GOOD, {1: 0.9}), (BAD, {2: 0.9})], table=1) == fresh
 
 

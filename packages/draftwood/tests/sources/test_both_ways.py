@@ -4,7 +4,6 @@ import importlib
 import pkgutil
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,25 +12,26 @@ import pytest
 
 import draftwood.sources
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import Evidence, Source
+from draftwood.interfaces.source import CompiledSource, Evidence, Source, SourceSession
 from draftwood.native import compiler, drafting, library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
-from draftwood.sources import Alike, BigramPrior, Datastore, EarlierTexts, NGrams, Suffix
+from draftwood.sources import BigramPrior, Datastore, EarlierTexts, NearestState, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.base import native_of
-from draftwood.sources.native_merger import NativeMerger
-from draftwood.sources.python_merger import Merged, PythonMerger
+from draftwood.sources.merger import Merger
+from draftwood.sources.n_grams import MAX_ORDER
 from draftwood.sources.shadow import ShadowSource
 from draftwood.sources.token_index import TokenIndex
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from merged_trees import BUDGET, VOCAB, model_of, trees
+from reference.merger import PythonMerger
+from reference.sessions import InPython, start
 
 HEADERS = compiler.SOURCES / "sources"
-SLOW = {Alike.name, ShadowSource.name, TrainedHeadSource.name}
-"""They read hidden states that no table has; see ``test_alike`` and ``test_slow_sources``."""
+SLOW = {NearestState.name, ShadowSource.name, TrainedHeadSource.name}
+"""They read hidden states that no table has; see ``test_nearest_state`` and others."""
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -44,7 +44,8 @@ def sources_of(modules: list[ModuleType]) -> dict[str, type]:
         for each in vars(module).values()
         if isinstance(each, type)
         and each.__module__ == module.__name__
-        and all(hasattr(each, part) for part in ("name", "reads_logits", "start"))
+        and all(hasattr(each, part) for part in ("name", "reads_logits"))
+        and (hasattr(each, "start") or hasattr(each, "native"))
     }
 
 
@@ -67,7 +68,7 @@ SETTINGS: Mapping[type, Mapping[str, dict[str, Any]]] = {
         "that forgets": {"order": 3, "fresh": 0.4, "max_contexts": 30},
         "kept": {"keep": True, "max_contexts": 50},
         "the newest rows": {"order": 1, "fresh": 1.0},
-        "as long as C++ can": {"order": drafting.max_order() if library.available() else 1},
+        "as long as C++ can": {"order": MAX_ORDER},
     },
 }
 """Of sources that have any; each request of a test reads what earlier ones left."""
@@ -103,7 +104,7 @@ CASES = {
     for title, settings in settings_of(source).items()
 }
 
-Way = Callable[..., Merged]
+Way = Callable[..., Merger | PythonMerger]
 
 
 def requests(
@@ -136,7 +137,7 @@ def test_a_source_gives_the_same_trees_both_ways(case: str, temperature: float) 
     for seed in range(3):
         python, native = (
             requests(way, lambda model: (made(source, settings, model),), seed, temperature)
-            for way in (PythonMerger, NativeMerger)
+            for way in (PythonMerger, Merger)
         )
         guesses += assert_same(python, native)
     assert guesses > 100 or settings == {"max_tokens": 1, "shortest": 1}
@@ -155,23 +156,22 @@ def test_a_source_of_python_among_those_of_the_library(case: str, temperature: f
 
     def with_own(model: TableModel) -> tuple[Source, ...]:
         first, own, *others = all_of(model)
-        object.__setattr__(own, "__class__", type("Own", (source,), {}))
-        assert native_of(own) is None
-        return (first, own, *others)
+        return (first, InPython(own), *others)
 
     python = requests(PythonMerger, all_of, 1, temperature)
-    assert assert_same(python, requests(NativeMerger, with_own, 1, temperature)) > 100
-    assert_same(python, requests(NativeMerger, all_of, 1, temperature))
+    assert assert_same(python, requests(Merger, with_own, 1, temperature)) > 100
+    assert_same(python, requests(Merger, all_of, 1, temperature))
 
 
 def faults(sources: Mapping[str, type], headers: Path) -> list[str]:
     """What is missing of the sources' C++ forms."""
     model, found = model_of(0), []
+    request = DraftRequest(Sampling(), Rng(0), model.start())
     for name, source in sources.items():
-        native = native_of(made(source, next(iter(settings_of(source).values())), model))
-        if native is None:
+        source = made(source, next(iter(settings_of(source).values())), model)
+        if not isinstance(source, CompiledSource):
             found.append(f"{name}: no native()")
-        elif native.kind != name or name not in drafting.kinds():
+        elif source.native(request).kind != name or name not in drafting.kinds():
             found.append(f"{name}: C++ has no such kind")
         elif not (headers / f"{name.replace('-', '_')}.h").is_file():
             found.append(f"{name}: no header")
@@ -186,11 +186,14 @@ def test_every_source_has_a_header_and_every_header_a_source() -> None:
     assert not faults(registered(), HEADERS)
 
 
-@dataclass(frozen=True)
-class Fourth(Suffix):
+class Fourth:
     """A source that somebody adds without a C++ form."""
 
     name = "fourth"
+    reads_logits = False
+
+    def start(self, request: DraftRequest) -> SourceSession:
+        return start(Suffix(), request)
 
 
 def test_a_source_without_a_header_and_a_header_without_a_source_are_found(tmp_path: Path) -> None:
@@ -210,7 +213,7 @@ def test_a_source_without_a_header_and_a_header_without_a_source_are_found(tmp_p
 def test_requests_that_run_at_once_leave_the_same_texts_behind(max_tokens: int) -> None:
     """Texts are read while they grow, and forgotten while they are read."""
     model, results = model_of(2), []
-    for way in (PythonMerger, NativeMerger):
+    for way in (PythonMerger, Merger):
         chance, found = random.Random(0), []
         sources = (EarlierTexts(max_tokens=max_tokens, shortest=1),)
         words = [[chance.randrange(VOCAB) for _ in range(5)] for _ in range(4)]
@@ -260,6 +263,6 @@ def test_random_candidates_are_merged_alike(kinds: int) -> None:
     for temperature in (0.0, 1.0):
         python, native = (
             requests(way, lambda model: (Suffix(), Random(), NGrams()), 1, temperature)
-            for way in (PythonMerger, NativeMerger)
+            for way in (PythonMerger, Merger)
         )
         assert assert_same(python, native) > 100

@@ -22,10 +22,12 @@ from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.native_merger import NativeMerger
+from draftwood.sources.merger import Merger
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 from merged_trees import BUDGET, VOCAB, model_of
+from reference.bigram_prior import BigramPriorSession
+from reference.sessions import start
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -64,12 +66,12 @@ class Again:
         return [(Evidence(self.name, 1), {state: 0.9})]
 
 
-def merged(*sources: Source) -> NativeMerger:
+def merged(*sources: Source) -> Merger:
     request = DraftRequest(Sampling(), Rng(0), model_of(0).start())
-    return NativeMerger(sources, Estimator(), request)
+    return Merger(sources, Estimator(), request)
 
 
-def learn(merger: NativeMerger, tokens: Sequence[int]) -> None:
+def learn(merger: Merger, tokens: Sequence[int]) -> None:
     chain = DraftTree.chain(list(tokens))
     output = Output(model_of(0).logits[chain.tokens])
     merger.learn(VerifiedTree(chain, range(len(tokens)), output), quiet=False)
@@ -203,7 +205,7 @@ def cost_of(make: Callable[[BigramPrior], Any]) -> float:
     prior, found = BigramPrior.of(model_of(3), ranks=8), []
     request = DraftRequest(Sampling(), Rng(0), model_of(3).start())
     for _ in range(3):  # the least of three: other programs run too
-        timed = Timed(prior.start(request))
+        timed = Timed(start(prior, request))
         timed.name, timed.reads_logits = "bigram-prior", False
         own = make(prior) or timed
         found.append(
@@ -222,7 +224,7 @@ def test_the_cost_is_measured() -> None:
 
     class Slow(BigramPrior):
         def start(self, request: DraftRequest) -> Any:
-            session = super().start(request)
+            session = BigramPriorSession(self)
             candidates = session.candidates
 
             def slowly(state: int) -> list[Candidates]:

@@ -16,7 +16,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import Datastore, EarlierTexts
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.native_merger import NativeMerger
+from draftwood.sources.merger import Merger
 from draftwood.sources.token_index import TokenIndex
 from draftwood.tree import DraftTree
 from merged_trees import model_of
@@ -48,12 +48,12 @@ def texts(count: int) -> list[list[int]]:
     return found
 
 
-def merged(source: Source) -> NativeMerger:
+def merged(source: Source) -> Merger:
     request = DraftRequest(Sampling(), Rng(0), model_of(0).start())
-    return NativeMerger((source,), Estimator(), request)
+    return Merger((source,), Estimator(), request)
 
 
-def learn(merger: NativeMerger, text: list[int]) -> None:
+def learn(merger: Merger, text: list[int]) -> None:
     merger.learn(VerifiedTree(DraftTree.chain(text), range(len(text))), quiet=True)
 
 

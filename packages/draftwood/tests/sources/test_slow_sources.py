@@ -12,10 +12,11 @@ from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import NGrams, Suffix
-from draftwood.sources.acceptance import Asking, AskingGains, Estimator, SlowPrior
-from draftwood.sources.native_merger import NativeMerger
-from draftwood.sources.python_merger import PythonMerger
+from draftwood.sources.acceptance import Asking, Estimator, SlowPrior
+from draftwood.sources.merger import Merger
 from merged_trees import BUDGET, model_of, trees
+from reference.estimates import AskingGains
+from reference.merger import PythonMerger
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -79,7 +80,7 @@ def test_the_same_trees_in_both_languages(
     seconds: tuple[float, float], temperature: float, anywhere: bool
 ) -> None:
     one, other = (Oracle(*seconds, anywhere=anywhere) for _ in range(2))
-    native, python = grown(NativeMerger, one, temperature), grown(PythonMerger, other, temperature)
+    native, python = grown(Merger, one, temperature), grown(PythonMerger, other, temperature)
     assert one.asked == other.asked
     for (ours, names), (theirs, their_names) in zip(native, python, strict=True):
         assert (ours.tokens, ours.parents) == (theirs.tokens, theirs.parents)
@@ -89,18 +90,18 @@ def test_the_same_trees_in_both_languages(
 
 def test_dear_answers_are_asked_for_at_trials_alone() -> None:
     cheap, dear = Oracle(0.001, 0.001), Oracle(50.0, 50.0)
-    count = len(grown(NativeMerger, cheap, company=(0,)))
-    grown(NativeMerger, dear, company=(0,))
+    count = len(grown(Merger, cheap, company=(0,)))
+    grown(Merger, dear, company=(0,))
     assert len(dear.asked) == count // Asking().trial
     in_company = Oracle(50.0, 50.0)
-    grown(NativeMerger, in_company, company=(3,))
+    grown(Merger, in_company, company=(3,))
     assert not in_company.asked
     assert len(cheap.asked) > count  # at the root of most trees, and deeper
 
 
 def test_it_is_asked_below_nodes_at_which_it_was_asked() -> None:
     oracle = Oracle(0.01, 0.001)
-    grown(NativeMerger, oracle)
+    grown(Merger, oracle)
     roots = {state for state in oracle.asked if len(state) == 1}
     deeper = [state for state in oracle.asked if len(state) > 1]
     assert deeper
@@ -109,7 +110,7 @@ def test_it_is_asked_below_nodes_at_which_it_was_asked() -> None:
 
 def test_it_is_asked_below_any_node_where_it_goes_anywhere() -> None:
     oracle = Oracle(0.01, 0.001, anywhere=True)
-    grown(NativeMerger, oracle)
+    grown(Merger, oracle)
     asked = set(oracle.asked)
     assert any(state[:-1] not in asked for state in oracle.asked if len(state) > 1)
 
@@ -132,7 +133,7 @@ def test_gains_are_learnt_by_what_others_promise() -> None:
 
 def test_an_error_of_a_slow_source_is_the_error_of_its_request() -> None:
     oracle = Oracle(0.001, 0.001)
-    merger = NativeMerger((oracle,), Estimator(), _request())
+    merger = Merger((oracle,), Estimator(), _request())
 
     def fail(state: object) -> list[Candidates]:
         raise KeyError("no such row")

@@ -7,16 +7,18 @@ import torch
 
 from draftwood.drafters import DraftRequest, SuffixDecoding, VerifiedTree
 from draftwood.engine import Options, generate
+from draftwood.integrations.suffix_automaton import SuffixAutomaton
 from draftwood.interfaces.model import Output
 from draftwood.interfaces.source import Evidence, TargetUpdate
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import EarlierTexts, Suffix
-from draftwood.sources.suffix import DEEPEST, SuffixAutomaton
+from draftwood.sources.suffix import DEEPEST
 from draftwood.stats import Stats
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+from reference import sessions
 
 
 def ends(text: list[int], part: list[int]) -> list[int]:
@@ -120,9 +122,8 @@ def test_a_text_that_repeats_itself_takes_steps_in_proportion_to_its_length(
 
 
 def started(source, tokens: list[int]):
-    session = source.start(
-        DraftRequest(Sampling(), Rng(0), TableModel(torch.zeros(64, 64)).start())
-    )
+    model = TableModel(torch.zeros(64, 64))
+    session = sessions.start(source, DraftRequest(Sampling(), Rng(0), model.start()))
     session.learn(
         TargetUpdate(VerifiedTree(DraftTree.chain(tokens), range(len(tokens))), Sampling(1.0))
     )

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
+from draftwood.drafters import DraftRequest
 from draftwood.native import library
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
 from draftwood.sources import Datastore
 from draftwood.sources.stored_index import (
     StoredIndex,
@@ -22,7 +26,9 @@ from draftwood.sources.stored_index import (
     write_index,
 )
 from draftwood.sources.suffix import BREAK, DEEPEST
-from draftwood.sources.token_index import MOST_TOKENS, Range, TokenIndex
+from draftwood.sources.token_index import MOST_TOKENS, TokenIndex
+from draftwood.testing import TableModel
+from reference.look_up import Range, step, whole
 
 FACTS = StoreFacts("model", "digest", 2, 9, 40)
 
@@ -50,9 +56,9 @@ def found_by_hand(texts: list[list[int]], read: list[int]) -> tuple[int, list[in
 
 def faults_of(index: TokenIndex, texts: list[list[int]], read: list[int]) -> int:
     """At how many places of a text the index says something else than brute force."""
-    match, faults = index.whole, 0
+    match, faults = whole(index), 0
     for place, token in enumerate(read):
-        match = index.step(match, token)
+        match = step(index, match, token)
         matched, following = found_by_hand(texts, read[: place + 1])
         told = sorted(index.following[match.first : match.end].tolist()) if matched else []
         faults += (match.matched, told) != (matched, following)
@@ -78,13 +84,13 @@ def test_the_comparison_finds_an_index_of_other_texts() -> None:
 def test_texts_that_repeat_themselves_share_no_more_than_a_match_has() -> None:
     index = TokenIndex.of([[7] * 500, [7] * 300], 8)
     assert index.shared.max() == DEEPEST
-    match = index.whole
+    match = whole(index)
     for _ in range(200):
-        match = index.step(match, 7)
+        match = step(index, match, 7)
     assert match.matched == DEEPEST
     assert match.end - match.first == 500 + 300 - 2 * (DEEPEST - 1)
-    assert index.step(match, 3) == index.whole
-    assert index.step(match, 99) == index.whole == Range(0, 802, 0, BREAK)
+    assert step(index, match, 3) == whole(index)
+    assert step(index, match, 99) == whole(index) == Range(0, 802, 0, BREAK)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +234,8 @@ def test_facts_are_told_as_json(path: Path) -> None:
 @pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 def test_the_library_maps_the_same_arrays(path: Path) -> None:
     index = read_index(path).index
-    settings = Datastore(index).native().settings
+    request = DraftRequest(Sampling(), Rng(0), TableModel(torch.zeros(9, 9)).start())
+    settings = Datastore(index).native(request).settings
     assert settings.rows == index.rows.ctypes.data
     assert (settings.tokens, settings.vocab_size) == (index.tokens, 9)
 

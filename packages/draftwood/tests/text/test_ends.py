@@ -23,12 +23,13 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.sources import BigramPrior, EarlierTexts, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.native_merger import NativeMerger
-from draftwood.sources.python_merger import Merged, PythonMerger
+from draftwood.sources.merger import Merger
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_drafter
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.verifiers import Match
+from reference.merger import PythonMerger
+from reference.sessions import InPython
 
 CONTEXT = 32
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
@@ -74,7 +75,7 @@ def method_of(name: str, target: Model) -> Method:
     is accepted.
     """
     if name in (IN_PYTHON, CALLED_BACK):
-        own = EarlierTexts() if name == IN_PYTHON else Called()
+        own = EarlierTexts() if name == IN_PYTHON else InPython(EarlierTexts())
         return Method(MultiSource((Suffix(), NGrams(), own), FREE), Match(), name)
     draft = target if methods.needs_draft_model(name) else None
     trained = tiny_drafter(name, target)
@@ -84,10 +85,6 @@ def method_of(name: str, target: Model) -> Method:
             MultiSource((Suffix(), NGrams(), BigramPrior.of(target)), FREE), built.verifier, name
         )
     return built
-
-
-class Called(EarlierTexts):
-    """A subclass, of which the library knows nothing."""
 
 
 IN_PYTHON, CALLED_BACK = "auto, in Python", "auto, a source of it in Python"
@@ -125,7 +122,7 @@ def text_of(
     decoding = Decoding(target, method.drafter, method.verifier, prompt, options)
     with pytest.MonkeyPatch.context() as patch:
         if method.name == IN_PYTHON:
-            patch.setattr(multi_source, "NativeMerger", PythonMerger)
+            patch.setattr(multi_source, "Merger", PythonMerger)
         return [token for _, step in generate_batch([decoding]) for token in step.tokens]
 
 
@@ -232,7 +229,7 @@ def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, room: int) -> None
 
 
 def learnt(
-    merged: Merged, request: DraftRequest, model: TableModel, rooms: Sequence[int]
+    merged: Merger | PythonMerger, request: DraftRequest, model: TableModel, rooms: Sequence[int]
 ) -> list[list[float]]:
     """Chances of a last tree, after others that had little room."""
     text = [1, 2, 3, 4] * 3
@@ -255,7 +252,7 @@ def learnt(
 
 def test_both_twins_learn_from_trees_with_little_room() -> None:
     model = TableModel(torch.randn(40, 40, generator=torch.Generator().manual_seed(0)) * 3)
-    with_token = (PythonMerger, NativeMerger) if library.available() else (PythonMerger,)
+    with_token = (PythonMerger, Merger) if library.available() else (PythonMerger,)
     results = []
     for kind in with_token:
         request = DraftRequest(Sampling(), Rng(0), model.start())

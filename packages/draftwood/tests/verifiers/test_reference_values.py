@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from reference import EXACT, ROWS, VERIFIERS, Row, acceptance, one_level
 
 from draftwood.testing import distance, emitted_law, law_of, plain_tree, target_law
 from draftwood.tree import Draw
@@ -16,6 +15,7 @@ from draftwood.verifiers import (
     optimal_acceptance,
 )
 from draftwood.verifiers.k_seq import division_factor
+from reference.verifiers import EXACT, ROWS, VERIFIERS, Row, acceptance, one_level
 
 SIX_DIGITS = 5e-7
 SINGLE_DRAFT = [(verifier, draw) for verifier, draw in EXACT if verifier.name != "match"]

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 from jaxtyping import Float
-from reference import EXACT, VERIFIERS
 from torch import Tensor
 
 from draftwood.rng import Rng
@@ -23,6 +22,7 @@ from draftwood.testing import (
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Verdict, Verifier
 from draftwood_methods.verifiers.typical import Typical
+from reference.verifiers import EXACT, VERIFIERS
 
 by_name = pytest.mark.parametrize("verifier", VERIFIERS, ids=lambda verifier: verifier.name)
 exact = pytest.mark.parametrize(

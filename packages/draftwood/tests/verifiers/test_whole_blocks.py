@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import pytest
 import torch
-from reference import EXACT, ROWS, context_free
 
 from draftwood.rng import Rng
 from draftwood.testing import (
@@ -22,6 +21,7 @@ from draftwood.testing import (
 )
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Block, Rejection, Traversal, Verifier
+from reference.verifiers import EXACT, ROWS, context_free
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # enumerations; other tests check these shapes
 

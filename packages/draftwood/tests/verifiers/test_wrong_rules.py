@@ -5,13 +5,13 @@ it.
 from dataclasses import replace
 
 import pytest
-from reference import ROWS, one_level
 
 from draftwood.rng import Rng
 from draftwood.testing import check_verifier, distance, law_of, target_law
 from draftwood.testing.laws import Rule
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import KSeq, Match, NodeProbs, Rejection, Verdict, Verifier
+from reference.verifiers import ROWS, one_level
 
 
 class Wrong:

@@ -4,13 +4,13 @@ from draftwood_methods.drafters.aded import Aded
 from draftwood_methods.drafters.cascade import Cascade, LenientCascade
 from draftwood_methods.drafters.dynamic_exit import DynamicExit
 from draftwood_methods.drafters.early_exit import EarlyExit
-from draftwood_methods.drafters.horizontal import Horizontal
 from draftwood_methods.drafters.input_guided import InputGuided
 from draftwood_methods.drafters.jacobi import Jacobi
 from draftwood_methods.drafters.layer_search import LayerSearch
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
+from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.pruned import Pruned
 from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.drafters.windowed import Windowed
@@ -20,7 +20,6 @@ __all__ = [
     "Cascade",
     "DynamicExit",
     "EarlyExit",
-    "Horizontal",
     "InputGuided",
     "Jacobi",
     "LayerSearch",
@@ -29,6 +28,7 @@ __all__ = [
     "Lookahead",
     "MergedDrafters",
     "MergedDrawn",
+    "PerLevel",
     "Pruned",
     "Stand",
     "Windowed",

@@ -32,6 +32,12 @@ class Aded(Drafter):
         largest: weights are clipped here.
         successors: heaviest successors of a pair that are considered.
         table: weights to start with, (token, token) -> {token: weight}; never changed.
+
+    Example:
+        The pair 1 2 was followed by 3, and 2 3 by 1; nothing is known of 3 1 in the place behind.
+
+        >>> one_step(Aded(nodes=4), writing([1, 2, 3, 4]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 1]], accepted=[3], then=4)
     """
 
     name: ClassVar[str] = "aded"

@@ -21,9 +21,9 @@ from draftwood.interfaces.source import TargetUpdate
 from draftwood.sampling import Context
 from draftwood.shapes.base import SoundRows, joined
 from draftwood.sources.base import sampling_of_rows
-from draftwood.sources.n_grams import NGramTables, Tail
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
+from draftwood_methods.n_grams import NGramTables, Tail
 
 FRESH = 0.6  # weight of the newest row where a context was seen before
 MAX_CONTEXTS = 50_000
@@ -58,6 +58,15 @@ class Cascade(Drafter):
 
     Raises:
         ValueError: for settings outside their range.
+
+    Example:
+        The middle model writes 3 4 9 after 2. Its run over the prompt tells the tables that 4
+        follows 3, so one run more over 3 and the table's 4 draws both 4 and 9. The target writes 3
+        4 5.
+
+        >>> drafter = Cascade(writing([1, 2, 3, 4, 9]), length=3)
+        >>> one_step(drafter, writing([1, 2, 3, 4, 5]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 4, 9]], accepted=[3, 4], then=5)
     """
 
     name: ClassVar[str] = "cascade"
@@ -101,7 +110,13 @@ class Cascade(Drafter):
 
 @dataclass(frozen=True, eq=False)
 class LenientCascade(Cascade):
-    """The same with leniency; for matching."""
+    """The same with leniency; for matching.
+
+    Example:
+        The text is 1 2 3 1 2, and the tables draft 3 4. The middle model draws 3 after 2, and 5
+        after 3, but holds 4 at least a third as likely as 5: 4 stays, and the next run begins
+        behind it. The target says 3 after 2 and 4 after 3, and keeps both.
+    """
 
     name: ClassVar[str] = "lenient-cascade"
     leniency: float = 3.0

@@ -45,6 +45,13 @@ class DynamicExit(Drafter):
         layers: exits to choose from, at least one.
         exits: their maps; without one for a layer its states go through norm and head alone.
         longest: draft tokens at most.
+
+    Example:
+        The text is 1 2 3 4 5, the model has 12 layers. Of the last tokens layer 4 would have
+        drafted eight of ten, layer 2 five of ten: by the layers that are run three tokens from
+        layer 4 promise most. It drafts 6 7 8. The target goes on from layer 4 with 5, 6, 7 and 8,
+        says 6 after 5, 7 after 6 and 9 after 7: it keeps 6 7 and goes on with 9. Layer 4 gets two
+        matches of three.
     """
 
     name: ClassVar[str] = "dynamic-exit"

@@ -24,6 +24,11 @@ class EarlyExit(Drafter):
         layer: to stop before.
         exits: the maps; without one for the layer its states go through norm and head alone.
         shape: the tree to grow.
+
+    Example:
+        The text is 1 2 3 4 5. The first layers run 5, and the output head says 6 of their state;
+        they run 6 and say 7. The target's other layers go on with the states of 5 and 6, all its
+        layers run 7, and it says 6, 7 and 8: it keeps 6 7 and goes on with 8.
     """
 
     name: ClassVar[str] = "early-exit"

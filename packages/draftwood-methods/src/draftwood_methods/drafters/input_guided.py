@@ -25,6 +25,13 @@ class InputGuided(Drafter):
     Args:
         length: most tokens to copy.
         longest: most tokens to match.
+
+    Example:
+        The source is 1 2 3 4, and the answer begins with 1. The copy goes on from there; the target
+        changes its end.
+
+        >>> one_step(InputGuided(length=3), writing([1, 2, 3, 5]), [1, 2, 3, 4, 1])
+        OneStep(drafted=[[2, 3, 4]], accepted=[2, 3], then=5)
     """
 
     name: ClassVar[str] = "input-guided"

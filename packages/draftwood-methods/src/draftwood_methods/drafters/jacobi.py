@@ -21,6 +21,13 @@ class Jacobi(Drafter):
 
     Args:
         length: of the chain.
+
+    Example:
+        The first chain below 5 is 5 5 5. The pass says 6 after each of them, so that the next chain
+        is 6 6 6; this target repeats 6 from there on.
+
+        >>> one_step(Jacobi(3), writing([6, 1, 2, 3, 4, 5, 6]), [1, 2, 3, 4, 5], steps=2)
+        OneStep(drafted=[[6, 6, 6]], accepted=[6, 6, 6], then=6)
     """
 
     name: ClassVar[str] = "jacobi"

@@ -58,6 +58,12 @@ class LayerSearch(Drafter):
 
     Raises:
         ValueError: for shares that are none.
+
+    Example:
+        The text is 1 2 3 4 5. The set at hand leaves layers 2 and 4 of six out and drafts 6 9; the
+        target says 6 and 7, keeps 6 and goes on with 7. Once searches would be a small part of all
+        passes one runs the newest token: without layers 3 and 4 its states stay nearer to the whole
+        model's. So the next tree is drafted without these two.
     """
 
     name: ClassVar[str] = "layer-search"

@@ -31,6 +31,11 @@ class LayerSkip(Drafter):
     Args:
         skipped: decoder layers to leave out.
         shape: the tree to grow.
+
+    Example:
+        The text is 1 2 3 4 5, and layers 2, 4 and 6 of eight are left out. The five others run 5
+        over the cache of 1 2 3 4 and say 6, then run 6 and say 9. The whole target runs 5, 6 and 9,
+        and says 6 after 5 and 7 after 6: it keeps 6 and goes on with 7.
     """
 
     name: ClassVar[str] = "layer-skip"

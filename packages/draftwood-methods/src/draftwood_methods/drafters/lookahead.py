@@ -30,6 +30,15 @@ class Lookahead(Drafter):
 
     Raises:
         ValueError: for numbers too small.
+
+    Example:
+        The window begins with 1 2, the last tokens before 1. The first pass says 2 after that 1 and
+        1 after that 2: the n-grams 1 2 and 2 1. The second one checks 2 1 below its root 2, beside
+        the window, which is now 2 1.
+
+        >>> drafter = Lookahead(window=2, ngram=2)
+        >>> one_step(drafter, writing([1, 2]), [1, 2, 1, 2, 1], steps=2)
+        OneStep(drafted=[[2, 1], [1]], accepted=[1], then=2)
     """
 
     name: ClassVar[str] = "lookahead"

@@ -39,6 +39,14 @@ class MergedDrafters(Drafter):
 
     Raises:
         ValueError: without drafters.
+
+    Example:
+        A draft model says 3 4, a copy 3 1; the tree holds 3 once.
+
+        >>> near = DraftModel(writing([1, 2, 3, 4]), Widths((1, 1)))
+        >>> drafter = MergedDrafters((near, PromptLookup(length=2)))
+        >>> one_step(drafter, writing([1, 2, 3, 4, 5]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 4], [3, 1]], accepted=[3, 4], then=5)
     """
 
     name: ClassVar[str] = "merged"
@@ -80,6 +88,14 @@ class MergedDrawn(MergedDrafters):
 
     Raises:
         ValueError: for drafters whose siblings are not drawn from known rows.
+
+    Example:
+        A draft model and tables both draw 3 after 2: both nodes stay, each with the row it came
+        from.
+
+        >>> drafter = MergedDrawn((DraftModel(writing([1, 2, 3]), Widths((1,))), Stand(1, width=1)))
+        >>> one_step(drafter, writing([1, 2, 3, 4]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3], [3]], accepted=[3], then=4)
     """
 
     name: ClassVar[str] = "merged-drawn"

@@ -61,6 +61,13 @@ class Pruned(Drafter):
 
     Raises:
         ValueError: for a chance that is none.
+
+    Example:
+        The text is 1 2 3 4 5, and the tree holds 6, 8 and 9 below 5, and 7 below 6. The first
+        layers run all of it. What the output head says of their states gives 6 a chance of 0.7, its
+        child 7 one of 0.5, 8 one of 0.2 and 9 one of 0.1. At this price two draft tokens pay: 8 and
+        9 leave, and the other layers go on with 5, 6 and 7. The target says 6, 7 and 0: it keeps 6
+        7 and goes on with 0.
     """
 
     name: ClassVar[str] = "pruned"

@@ -14,9 +14,9 @@ from draftwood.interfaces.source import RANKS, TargetUpdate
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.sources.base import sampling_of_rows
-from draftwood.sources.n_grams import NGramTables, Tail
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
+from draftwood_methods.n_grams import NGramTables, Tail
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,13 @@ class Stand(Drafter):
         fresh: weight of the newest forward pass where a context was seen before.
         width: most children of a node.
         max_contexts: contexts kept of each length.
+
+    Example:
+        The passes over 1 2 3 1 put rows into the tables: 3 after 2, 4 after 3. Of 4 none is known
+        yet.
+
+        >>> one_step(Stand(nodes=3, width=1), writing([1, 2, 3, 4, 5]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 4]], accepted=[3, 4], then=5)
     """
 
     name: ClassVar[str] = "stand"

@@ -31,6 +31,12 @@ class Windowed(Drafter):
 
     Raises:
         ValueError: for a window below 16, or sinks below 0.
+
+    Example:
+        With one first place and the two newest ones: the text is 1 2 3 4 5. The draft behind 5
+        reads 1, 3 and 4 of the cache and says 6; the draft behind 6 reads the same places and 5,
+        and says 7. The target reads all, says 6 after 5 and 8 after 6: it keeps 6 and goes on with
+        8. A real window has 16 places at least.
     """
 
     name: ClassVar[str] = "windowed"

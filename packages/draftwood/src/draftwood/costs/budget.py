@@ -169,7 +169,10 @@ class Budget:
     def slopes(self) -> list[float]:
         """For each number of draft tokens the least that a further one costs on average.
 
-        It is the least over all numbers that may follow.
+        It is the least over all numbers that may follow. Draft tokens come in falling order of
+        their estimates e; m more of them add at most m * e tokens and cost at least m * slope
+        seconds. So below the best rate so far, in tokens per second, times this slope no further
+        draft token can raise that rate.
         """
         costs, found = self.costs, []
         for here in range(self.max_draft_tokens):
@@ -180,15 +183,6 @@ class Budget:
                 )
             )
         return [*found, float("inf")]
-
-    def least(self, count: int, rate: float) -> float:
-        """The estimate below which no further draft token can raise the best rate.
-
-        ``rate`` is the best one found so far, in tokens per second. Draft tokens come in falling
-        order of their estimates e; m more of them add at most m * e tokens and cost at least m *
-        slope seconds.
-        """
-        return rate * self.slopes[count]
 
     def best(self, estimates: Sequence[float], others: float = 0.0) -> int:
         """How many of these draft tokens to run.

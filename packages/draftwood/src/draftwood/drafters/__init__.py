@@ -1,4 +1,4 @@
-"""Where draft tokens come from: one file per published method."""
+"""Drafters, which propose draft tokens: one file per published method."""
 
 from typing import TYPE_CHECKING
 

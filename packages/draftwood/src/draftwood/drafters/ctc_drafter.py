@@ -63,6 +63,13 @@ class CtcDrafter(Drafter):
 
     Raises:
         ValueError: where the head is of another kind, or does not fit target or search.
+
+    Example:
+        The text is 1 2 3 4 5. One call of the head gives frames whose likeliest symbols are 6 6 - 7
+        -, where - is the blank. Equal neighbours become one and blanks go, so this alignment reads
+        6 7, as do 6 - - 7 - and others; their probabilities add up. The likeliest prefixes are 6,
+        then 6 7 and 8, and these are drafted. The target says 6 after 5 and 9 after 6: it keeps 6
+        and goes on with 9.
     """
 
     name: ClassVar[str] = "ctc"

@@ -40,6 +40,13 @@ class DraftModel(Drafter):
     Args:
         model: any model with the target's vocabulary, which may lack or add tokens at its end.
         shape: the tree to grow.
+
+    Example:
+        The draft model writes 3 4 9 after 2, and the target 3 4 5.
+
+        >>> drafter = DraftModel(writing([1, 2, 3, 4, 9]), Widths((1, 1, 1)))
+        >>> one_step(drafter, writing([1, 2, 3, 4, 5]), [0, 0, 0, 1, 2])
+        OneStep(drafted=[[3, 4, 9]], accepted=[3, 4], then=5)
     """
 
     name: ClassVar[str] = "draft-model"

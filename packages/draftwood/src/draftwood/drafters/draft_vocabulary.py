@@ -29,14 +29,14 @@ Score = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
 
 
 def working_dtype(target: Model) -> torch.dtype:
-    """That of a drafter's weights: the target's own on an accelerator, floats on a CPU."""
+    """Choose the type of a drafter's weights: the target's on an accelerator, floats on a CPU."""
     if target.device.type == "cpu":
         return torch.float32
     return target.ends.embed(torch.zeros(1, dtype=torch.long, device=target.device)).dtype
 
 
 def small_tree() -> BestFirst:
-    """What pays on a CPU, where every node of a pass costs."""
+    """Make a shape that pays on a CPU, where every node of a pass costs."""
     return BestFirst(depth=3, width=3, size=4)
 
 
@@ -120,7 +120,7 @@ class DraftVocabulary:
         context: Context,
         rng: Rng,
     ) -> DraftTree:
-        """The same for samplers that know tokens by their ids."""
+        """Grow the tree for samplers that know tokens by their ids."""
         laws = DraftDistributions(
             sampler, context, self.vocab, ProbsBuffer(shape.nodes, self.vocab)
         )
@@ -148,7 +148,7 @@ class DraftVocabulary:
 
 @dataclass(frozen=True, eq=False)
 class HeadDrafter(Drafter):
-    """What the drafters have in common that grow any shape's tree with a trained head.
+    """Base of the drafters that grow any shape's tree with a trained head.
 
     Args:
         trained: head, draft vocabulary and mark of the target.

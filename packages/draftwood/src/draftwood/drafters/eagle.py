@@ -38,6 +38,13 @@ class Eagle(HeadDrafter):
     Raises:
         ValueError: where the head is of another kind, does not fit the target or reads layers that
             the target does not have.
+
+    Example:
+        The text is 1 2 3 4 5, and s1 to s4 are the target's states at its tokens; 5 is not run yet.
+        The head takes in rows of a state and the token after it: s1 2, s2 3, s3 4, s4 5. The last
+        one says 6 or 8, so both are drafted. For 6 it reads its own output at that row in the place
+        of s5, and says 7. The target runs 5, 6, 8 and 7, and says 6 after 5, 9 after 6: it keeps 6
+        and goes on with 9. The head takes in s5 6 and s6 9; the rows of 8 and 7 are dropped.
     """
 
     name: ClassVar[str] = "eagle"

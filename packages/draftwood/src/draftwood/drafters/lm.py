@@ -38,6 +38,10 @@ class Lm(HeadDrafter):
 
     Raises:
         ValueError: where the drafter is of another kind or does not fit the target.
+
+    Example:
+        The text is 1 2 3 4 5. The LM reads these tokens and says 6; it reads 6 and says 7. The
+        target runs 5, 6 and 7 at once, and says 6, 7 and 8: it keeps 6 7 and goes on with 8.
     """
 
     name: ClassVar[str] = "lm"

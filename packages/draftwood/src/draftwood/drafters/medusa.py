@@ -40,6 +40,12 @@ class Medusa(HeadDrafter):
 
     Raises:
         ValueError: where the heads are of another kind, or do not fit the target.
+
+    Example:
+        The text is 1 2 3 4 5, and 5 was drawn from the target's state at 4, which all heads read.
+        The first says 6 or 8 after 5, the second 7 one place on, whatever stands between. Drafted
+        are 6 7 and 8 7. The target says 6 after 5, 7 after 6 and 9 after that: it keeps 6 7 and
+        goes on with 9.
     """
 
     name: ClassVar[str] = "medusa"
@@ -69,6 +75,11 @@ class Hydra(Medusa):
     """A tree whose level i the i-th head drafts, from what was drafted above each node.
 
     Hydra (Ankner et al. 2024, arXiv:2402.05109), with one head call per level.
+
+    Example:
+        The text is 1 2 3 4 5. From the target's state at 4 and from 5 the first head says 6 or 8.
+        The second also reads the draft token: it says 7 below 6, and 9 below 8. The target says 8
+        after 5, 9 after 8 and 0 after that: it keeps 8 9 and goes on with 0.
     """
 
     name: ClassVar[str] = "hydra"

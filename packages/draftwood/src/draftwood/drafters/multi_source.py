@@ -1,9 +1,12 @@
 """Draft with several sources at once, in one tree that is as large as pays."""
 
+import warnings
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import ClassVar
 
 from draftwood.costs.budget import Budget
+from draftwood.drafters.prompt_lookup import PromptLookup
 from draftwood.drafters.resting import Rest
 from draftwood.interfaces.drafter import (
     Drafter,
@@ -21,15 +24,14 @@ from draftwood.native import library
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
 from draftwood.sources.acceptance import Estimator
+from draftwood.sources.merger import Grown, Merger
 from draftwood.sources.n_grams import NGrams
-from draftwood.sources.native_merger import NativeMerger
-from draftwood.sources.python_merger import Grown, Merged, PythonMerger
 from draftwood.sources.shadow import ShadowSource
 from draftwood.sources.suffix import Suffix
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.tree import DraftTree, Draw
 
-IN_PYTHON = 3.0  # times as long as in C++ takes a step of drafting, a source of it or all
+IN_PYTHON = 3.0  # times as long a step of drafting takes where one of its sources is Python's
 BREAK_EVEN = 1.0  # gain of a step that is as fast as without drafting
 
 
@@ -56,11 +58,22 @@ class MultiSource(Drafter):
     prompt: an answer of 120 tokens asks for some 40 of its rows, a few at a time, and texts come as
     fast without any of them as with all.
 
+    The library grows the trees. Where there is none, the drafter says so once and copies by
+    ``PromptLookup`` alone.
+
     Args:
         sources: what proposes.
         budget: what a forward pass costs on this machine.
         estimator: how candidates become estimates; None takes the one learnt for greedy or for
             drawn texts.
+
+    Example:
+        Copies propose 3 1 2, for that followed 1 2. The second step also has what the target held
+        likely after each token of the first one.
+
+        >>> drafter = MultiSource(budget=Budget(max_draft_tokens=3))
+        >>> one_step(drafter, writing([1, 2, 3, 4]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 1, 2]], accepted=[3], then=4)
     """
 
     name: ClassVar[str] = "combined"
@@ -78,6 +91,8 @@ class MultiSource(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
+        if not library.available() and not resources.has_drafter:
+            return cls()  # prompt lookup asks for no curve and no prior
         known: tuple[Source, ...] = (Suffix(), NGrams())
         prior = resources.prior
         if prior is not None:
@@ -93,6 +108,9 @@ class MultiSource(Drafter):
         return frozenset({"chosen", "coupled"})
 
     def start(self, request: DraftRequest) -> DraftSession:
+        if not library.available():
+            _say_what_is_missing()
+            return PromptLookup().start(request)
         return _MultiSourceSession(self, request)
 
 
@@ -106,6 +124,13 @@ class WithShadow(MultiSource):
 
     Differs from the papers: the price decides at each node who is asked, where theirs fix the
     lengths of the stages.
+
+    Example:
+        Nothing in the text 1 2 3 4 5 stood there before, so copies say nothing of what follows 5.
+        The shadow is asked: its pass over 5 says 6. A second pass over 6 costs what it cost, and
+        promises more tokens than verification would emit in that time; it says 7, and then no
+        further one pays. The target runs 5, 6 and 7, says 6, 7 and 8: it keeps 6 7 and goes on with
+        8.
     """
 
     name: ClassVar[str] = "with-shadow"
@@ -120,12 +145,21 @@ class WithShadow(MultiSource):
         return cls((*plain.sources, shadow), plain.budget)
 
 
+@cache
+def _say_what_is_missing() -> None:
+    warnings.warn(
+        "auto and suffix draft by prompt lookup alone, as draftwood's C++ library is missing;"
+        " install a wheel of draftwood that holds it, or a C++ compiler (for instance: apt install"
+        " g++)",
+        stacklevel=2,
+    )
+
+
 class _MultiSourceSession(DraftSession):
     def __init__(self, config: MultiSource, request: DraftRequest) -> None:
         self.budget, self.greedy = config.budget, request.sampler.greedy
         usual = Estimator() if self.greedy else Estimator.for_sampling()
-        merger = NativeMerger if library.available() else PythonMerger
-        self.merged: Merged = merger(config.sources, config.estimator or usual, request)
+        self.merged = Merger(config.sources, config.estimator or usual, request)
         if self.merged.in_python:
             self.budget = replace(self.budget, per_step=IN_PYTHON * self.budget.per_step)
         self.reads_logits = any(source.reads_logits for source in config.sources)
@@ -157,7 +191,7 @@ class _MultiSourceSession(DraftSession):
         self.merged.learn(verified, quiet=self.rest.left > 0 or not self.drafts)
 
     def native(self, context: Context) -> NativeDraft | None:
-        if not isinstance(self.merged, NativeMerger) or self.merged.in_python:
+        if self.merged.in_python:
             return None
         self.drafts = True
         self._native_budget = self._budget(context)
@@ -165,7 +199,6 @@ class _MultiSourceSession(DraftSession):
         return self.merged.native(self._native_budget, self._others)
 
     def took(self, step: NativeStep) -> DraftTree:
-        assert isinstance(self.merged, NativeMerger)  # as ``native`` saw
         if self._native_budget is None:
             return DraftTree.chain(step.tokens)
         grown = Grown(step.tokens, step.parents, step.chances)

@@ -14,6 +14,10 @@ class Nothing(Drafter, DraftSession):
     """Draft nothing, so that every forward pass of the target gives one token.
 
     This is the base line of every comparison.
+
+    Example:
+        >>> one_step(Nothing(), writing([1, 2, 3, 4, 5, 6]), [1, 2, 3, 4, 5])
+        OneStep(drafted=[], accepted=[], then=6)
     """
 
     name: ClassVar[str] = "nothing"

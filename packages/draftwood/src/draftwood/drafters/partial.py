@@ -1,4 +1,4 @@
-"""What drafters have in common that run the target itself, in part."""
+"""Common parts of drafters that run the target itself, in part."""
 
 from collections.abc import Callable
 

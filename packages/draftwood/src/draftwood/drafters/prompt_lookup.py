@@ -23,6 +23,13 @@ class PromptLookup(Drafter):
         ngram: most tokens to match.
         length: most tokens to copy from each place.
         branches: places to copy from; 1 drafts a chain.
+
+    Example:
+        1 2 stood in the text before, and was followed by 3 1. The target keeps 3, and goes on with
+        4.
+
+        >>> one_step(PromptLookup(length=2), writing([1, 2, 3, 4]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 1]], accepted=[3], then=4)
     """
 
     name: ClassVar[str] = "prompt-lookup"
@@ -59,7 +66,7 @@ class NGramIndex:
                 self.ends.setdefault(tuple(self.tokens[end - n : end]), []).append(end)
 
     def continuations(self, root: int, length: int, places: int) -> list[list[int]]:
-        """What followed earlier occurrences of the newest tokens, at most so long and so many.
+        """Copy what followed earlier occurrences of the newest tokens, at most so long and so many.
 
         The longest match comes first, then the most recent.
 

@@ -1,4 +1,4 @@
-"""When to stop drafting for a while."""
+"""Rests from drafting, where it does not pay."""
 
 SHORTEST, LONGEST = 8, 64  # steps of rest
 LEAST_TRIAL = 8  # passes after a rest before the next one
@@ -7,7 +7,7 @@ FORGETTING = 0.9  # what a pass leaves of the gains of earlier ones
 
 
 class Rest:
-    """When drafting is not worth its time.
+    """A schedule of rests, taken where drafting is not worth its time.
 
     A rest begins where the mean gain of the newest passes is too low. Each is twice as long as the
     one before, until drafting pays again. Texts do not depend on it where a token's draw does not
@@ -30,7 +30,7 @@ class Rest:
         self._passes, self._mean = 0, 1.0
 
     def goes_on(self) -> bool:
-        """Whether the next step is one of rest; counts it."""
+        """True if the next step is one of rest; counts it."""
         self.left = max(0, self.left - 1)
         return self.left > 0
 

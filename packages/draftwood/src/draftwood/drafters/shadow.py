@@ -24,6 +24,11 @@ class FourBitShadow(Drafter):
 
     Args:
         shape: the tree to grow.
+
+    Example:
+        The text is 1 2 3 4 5. Passes with the weights in 4 bits read the cache of 1 2 3 4 and say 6
+        after 5, 7 after 6 and 9 after 7. The target runs 5, 6, 7 and 9 with its own weights over
+        the same places, and says 6, 7, 8: it keeps 6 7 and goes on with 8.
     """
 
     name: ClassVar[str] = "shadow"

@@ -33,6 +33,13 @@ class SuffixDecoding(Drafter):
         budget: what a forward pass costs on this machine.
         estimator: how matches become estimates; None takes what was learnt for greedy or for drawn
             texts.
+
+    Example:
+        The longest match, 1 2, was followed by 3 1 2; each token in turn is likely enough to pay.
+
+        >>> drafter = SuffixDecoding(budget=Budget(max_draft_tokens=3))
+        >>> one_step(drafter, writing([1, 2, 3, 4]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 1, 2]], accepted=[3], then=4)
     """
 
     name: ClassVar[str] = "suffix"

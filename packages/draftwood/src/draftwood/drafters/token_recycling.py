@@ -81,6 +81,14 @@ class TokenRecycling(Drafter):
         keep: carry the table over from request to request. Faster on like texts; the tokens stay
             exact, but how fast they come then depends on earlier requests.
         prior: fills the table before anything was seen, so that no token drafts nothing.
+
+    Example:
+        The passes over 1 2 3 1 said that 3, then 0 is likeliest after 2, and 4 after 3. The tree
+        asks for the best two successors of 2, and for the best one of the first of them.
+
+        >>> drafter = TokenRecycling(Paths(((0,), (1,), (0, 0))))
+        >>> one_step(drafter, writing([1, 2, 3, 4, 5]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[0], [3, 4]], accepted=[3, 4], then=5)
     """
 
     name: ClassVar[str] = "token-recycling"

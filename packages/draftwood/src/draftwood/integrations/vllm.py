@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Int
 
 from draftwood.drafters.prompt_lookup import NGramIndex, PromptLookup
-from draftwood.sources.base import kinds_of
-from draftwood.sources.suffix import Match, Suffix, SuffixAutomaton, deepest, opinions_on
+from draftwood.integrations.suffix_automaton import Match, SuffixAutomaton, continuations
+from draftwood.sources.suffix import Suffix, deepest
 
 VERSION = "0.32"
 """Of vLLM, which may change the interface with each of its versions."""
@@ -52,7 +52,6 @@ class SuffixSearch:
     def __init__(self, settings: Suffix) -> None:
         self.shortest = settings.shortest
         self.automaton = SuffixAutomaton(deepest(settings.longest))
-        self.kinds = kinds_of(settings.name, settings.longest)
 
     def learn(self, tokens: Sequence[int]) -> None:
         for token in tokens:
@@ -70,9 +69,8 @@ class SuffixSearch:
         """What follows a match or the longest end of it that anything follows, and that end."""
         state, matched = match
         while matched >= self.shortest:
-            for _, chances in opinions_on(
-                self.automaton, (state, matched), self.kinds, self.shortest
-            ):
+            chances = continuations(self.automaton, (state, matched), self.shortest)
+            if chances:
                 return max(chances, key=lambda token: (chances[token], -token)), (state, matched)
             state = self.automaton.links[state]
             matched = self.automaton.lengths[state]

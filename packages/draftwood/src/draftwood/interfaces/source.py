@@ -1,4 +1,4 @@
-"""What a merged tree needs of a source: it learns from every forward pass and names candidates."""
+"""Sources of a merged tree: they learn from every forward pass and name candidates."""
 
 import ctypes
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ RANKS = 8
 
 
 class Evidence(NamedTuple):
-    """What sort of evidence candidates rest on; each kind has a log-weight that is learnt.
+    """A kind of evidence that candidates rest on; each has a log-weight that is learnt.
 
     Attributes:
         source: name of the source, as reports call it.
@@ -38,7 +38,7 @@ Likeliest = tuple[Int[Tensor, "rows ranks"], Float[Tensor, "rows ranks"]]
 
 
 def likeliest(logits: Float[Tensor, "rows vocab"], sampling: Sampling) -> Likeliest:
-    """The few likeliest next tokens of each row.
+    """Find the few likeliest next tokens of each row.
 
     Where a request cuts off unlikely tokens these are left out of the sum, and with them all others
     but the few: sorting dozens of whole rows costs more than all other drafting, and what is learnt
@@ -52,7 +52,7 @@ def likeliest(logits: Float[Tensor, "rows vocab"], sampling: Sampling) -> Likeli
 
 @dataclass(frozen=True, eq=False)
 class TargetUpdate:
-    """What a forward pass of the target said, in the form in which sources read it.
+    """A forward pass of the target, in the form in which sources read it.
 
     Attributes:
         accepted: the tree, its accepted path and, where a source reads them, the target's logits.
@@ -72,7 +72,7 @@ class TargetUpdate:
 
     @cached_property
     def rows(self) -> list[dict[int, float]]:
-        """The same by token."""
+        """The likeliest next tokens of each node, as probabilities by token."""
         tokens, probs = self.likeliest
         pairs = zip(tokens.tolist(), probs.tolist(), strict=True)
         return [dict(zip(row, chances, strict=True)) for row, chances in pairs]
@@ -102,7 +102,7 @@ class SourceSession(Protocol):
         ...
 
     def candidates(self, state: Any) -> Sequence[Candidates]:
-        """What may come next, by kind of evidence; none where nothing is known."""
+        """Name what may come next, by kind of evidence; nothing where nothing is known."""
         ...
 
 
@@ -116,12 +116,12 @@ class SlowSession(SourceSession, Protocol):
 
     @property
     def anywhere(self) -> bool:
-        """Whether it may be asked below nodes at which it was not."""
+        """True if it may be asked below nodes at which it was not."""
         ...
 
     @property
     def seconds(self) -> "ctypes.Array[ctypes.c_double]":
-        """What asking takes at the root and at a deeper node; the same memory at all times."""
+        """Time of asking at the root and at a deeper node; the same memory at all times."""
         ...
 
     @property
@@ -136,7 +136,7 @@ class SlowSession(SourceSession, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class NativeSource:
-    """How the library makes a source for one request.
+    """A source as the library makes it for one request.
 
     Attributes:
         kind: of a header in ``native/sources/``.
@@ -145,7 +145,8 @@ class NativeSource:
         shared: a ``native.drafting.SharedState`` of several requests, or anything that has to stay
             in memory with the source.
         hidden: layers whose hidden states it reads, of every forward pass.
-        width: numbers of such a state.
+        width: numbers of such a state, where it must be the target's.
+        is_slow: whether it takes its time, as a ``SlowSession`` does.
     """
 
     kind: str
@@ -154,11 +155,11 @@ class NativeSource:
     shared: object = None
     hidden: tuple[int, ...] = ()
     width: int | None = None
+    is_slow: bool = False
 
 
-@runtime_checkable
-class Source(Protocol):
-    """Settings of a source.
+class SourceSettings(Protocol):
+    """Settings of any source.
 
     Attributes:
         name: as reports call it.
@@ -168,30 +169,31 @@ class Source(Protocol):
     name: ClassVar[str]
     reads_logits: ClassVar[bool]
 
-    def start(self, request: DraftRequest) -> SourceSession: ...
-
 
 @runtime_checkable
-class CompiledSession(SlowSession, Protocol):
-    """A slow session that the library can take over before it has learnt anything."""
+class PythonSource(SourceSettings, Protocol):
+    """A source in Python: the library asks its sessions by callback, at most once a node."""
 
-    def native(self) -> NativeSource: ...
-
-
-class CompiledSource(Source, Protocol):
-    """A source that the library may have in C++ too.
-
-    It gives the same candidates there; see ``native_of``.
-    """
-
-    def native(self) -> NativeSource | None:
-        """The source in C++ for one request; None where these settings are left to Python."""
+    def start(self, request: DraftRequest) -> SourceSession:
+        """A session for one request."""
         ...
 
 
 @runtime_checkable
-class Prior(Source, Protocol):
-    """A source that is a table of every token's likeliest successors, measured once per model."""
+class CompiledSource(SourceSettings, Protocol):
+    """A source of the library, which Python only describes."""
+
+    def native(self, request: DraftRequest) -> NativeSource:
+        """The source for one request."""
+        ...
+
+
+Source = PythonSource | CompiledSource
+
+
+@runtime_checkable
+class Prior(CompiledSource, Protocol):
+    """A table of every token's likeliest successors, measured once per model."""
 
     @property
     def tokens(self) -> Int[Tensor, "known ranks"]:

@@ -34,7 +34,7 @@ class Parts:
     Attributes:
         shapes: classes whose instances are a ``Shape``.
         verifiers: classes whose instances are a ``Verifier``.
-        sources: classes whose instances are a ``Source``.
+        sources: classes whose instances are a ``Source`` or a ``CompiledSource``.
     """
 
     drafters: dict[str, type[Drafter]]
@@ -76,7 +76,7 @@ def axis_of(part: type) -> Axis | None:
         return "verifiers"
     if hasattr(part, "grow"):
         return "shapes"
-    return "sources" if hasattr(part, "start") else None
+    return "sources" if hasattr(part, "start") or hasattr(part, "native") else None
 
 
 def _own_modules() -> Iterator[ModuleType]:

@@ -1,4 +1,4 @@
-// The suffix automaton of sources/suffix.py, and what followed a match in it.
+// The suffix automaton of integrations/suffix_automaton.py, and what followed a match in it.
 #pragma once
 
 #include <deque>

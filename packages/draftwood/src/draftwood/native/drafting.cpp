@@ -1,11 +1,11 @@
 // What drafting.py and step.py call, and the kinds of sources they may ask for.
 #include "blocks.h"
 #include "foreign.h"
-#include "sources/alike.h"
 #include "sources/bigram_prior.h"
 #include "sources/datastore.h"
 #include "sources/earlier_texts.h"
 #include "sources/n_grams.h"
+#include "sources/nearest_state.h"
 #include "sources/suffix.h"
 #include "sources/trained_head.h"
 #include "step.h"
@@ -39,11 +39,11 @@ SourceKind source_kind() {
 }
 
 const SourceKind SOURCE_KINDS[] = {
-    source_kind<AlikeSource>(),
     source_kind<BigramPriorSource>(),
     source_kind<DatastoreSource>(),
     source_kind<EarlierTextsSource>(),
     source_kind<NGramsSource>(),
+    source_kind<NearestStateSource>(),
     source_kind<SuffixSource>(),
     source_kind<TrainedHeadSource>(),
 };

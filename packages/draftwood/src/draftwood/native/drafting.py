@@ -57,11 +57,6 @@ def kinds() -> dict[str, int]:
     return found
 
 
-def max_order() -> int:
-    """Most tokens of context that n-grams in C++ can have."""
-    return library.library().draftwood_max_order()
-
-
 @functools.cache
 def checked_kind(kind: str, settings: type[Structure]) -> int:
     """Number of a kind of source whose settings are of this type.

@@ -1,5 +1,5 @@
-// Candidates of several sources merged in one tree: sources/acceptance.py and
-// sources/python_merger.py, which say what is done here and why.
+// Candidates of several sources merged in one tree: sources/acceptance.py has the numbers, and the
+// references of the tests, merger.py and estimates.py, do the same in Python.
 #pragma once
 
 #include <memory>

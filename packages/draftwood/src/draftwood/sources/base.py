@@ -1,19 +1,15 @@
-"""What the sources of a merged tree have in common.
-
-They learn from every forward pass and name candidates.
-"""
+"""Common parts of the sources of a merged tree."""
 
 from dataclasses import replace
-from typing import cast
 
 from draftwood.interfaces.constraint import MaskedSampler
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.source import CompiledSource, Evidence, NativeSource, Source
+from draftwood.interfaces.source import Evidence
 from draftwood.sampling import Sampler, Sampling
 
 
 def sampling_of_rows(sampler: Sampler) -> Sampling:
-    """Temperature and cuts of a request, to be used on the likeliest tokens of a row.
+    """Take temperature and cuts of a request, to be used on the likeliest tokens of a row.
 
     Penalties and bias are left out: they concern few tokens, and what they do to acceptance is
     learnt online.
@@ -37,18 +33,8 @@ def require_width(name: str, width: int, target: Model) -> None:
         )
 
 
-def native_of(source: Source) -> NativeSource | None:
-    """The source in C++ for one request; None for one that only Python has.
-
-    A subclass has to say itself what it is in C++: it may differ from its parent in anything.
-    """
-    if "native" not in vars(type(source)):
-        return None
-    return cast(CompiledSource, source).native()
-
-
 def kinds_of(source: str, longest: int) -> list[Evidence]:
-    """One kind of evidence for each number of tokens that agree, from 0 on."""
+    """Make one kind of evidence for each number of tokens that agree, from 0 on."""
     return [Evidence(source, length) for length in range(longest + 1)]
 
 

@@ -3,7 +3,7 @@
 import ctypes
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,13 +15,7 @@ from torch import Tensor
 
 from draftwood.interfaces.drafter import DraftRequest
 from draftwood.interfaces.model import Model, ModelSession, extend_in_chunks
-from draftwood.interfaces.source import (
-    Candidates,
-    Evidence,
-    NativeSource,
-    SourceSession,
-    TargetUpdate,
-)
+from draftwood.interfaces.source import Evidence, NativeSource
 from draftwood.native.rows import topk_probs
 from draftwood.tree import DraftTree
 
@@ -59,8 +53,6 @@ class BigramPrior:
     reads_logits: ClassVar[bool] = False
     tokens: Int[Tensor, "known ranks"]
     probs: Float[Tensor, "known ranks"]
-    # read so far
-    _rows: dict[int, dict[int, float]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.tokens.shape != self.probs.shape or self.tokens.dim() != 2:
@@ -125,28 +117,10 @@ class BigramPrior:
         except SafetensorError as error:
             raise ValueError(f"{path} holds no bigram prior: {error}") from error
 
-    def start(self, request: DraftRequest) -> SourceSession:
-        return _BigramPriorSession(self)
-
-    def native(self) -> NativeSource:
+    def native(self, request: DraftRequest) -> NativeSource:
         tables = (self.tokens, self.probs)
         settings = CBigramPriorSettings(*(table.data_ptr() for table in tables), *tables[0].shape)
-        return NativeSource(self.name, settings, (self._kind,), shared=tables)
-
-    @property
-    def _kind(self) -> Evidence:
-        return Evidence(self.name, 1)
-
-    def row(self, token: int) -> dict[int, float]:
-        """Successors of one token with their probabilities; empty where the table has none."""
-        row = self._rows.get(token)
-        if row is None:
-            row = {}
-            if token < len(self.tokens):
-                known = zip(self.tokens[token].tolist(), self.probs[token].tolist(), strict=True)
-                row = {successor: chance for successor, chance in known if successor >= 0}
-            self._rows[token] = row
-        return row
+        return NativeSource(self.name, settings, (Evidence(self.name, 1),), shared=tables)
 
 
 def _successors(
@@ -170,22 +144,3 @@ def _successors(
         if spent * (1 + width / start) > seconds:
             break
     return torch.cat(tokens), torch.cat(probs)
-
-
-class _BigramPriorSession:
-    def __init__(self, prior: BigramPrior) -> None:
-        self.prior = prior
-        self.kind = prior._kind
-
-    def learn(self, news: TargetUpdate) -> None:
-        """The table stays as it is."""
-
-    def begin(self, root: int) -> int:
-        return root
-
-    def advance(self, state: int, token: int) -> int:
-        return token
-
-    def candidates(self, state: int) -> list[Candidates]:
-        row = self.prior.row(state)
-        return [(self.kind, row)] if row else []

@@ -1,23 +1,14 @@
 """Draft copies of what followed the newest tokens in texts of a file."""
 
 import ctypes
-from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
 from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import Candidates, NativeSource, SourceSession, TargetUpdate
+from draftwood.interfaces.source import NativeSource
 from draftwood.sources.base import kinds_of
-from draftwood.sources.suffix import (
-    BREAK,
-    DEEPEST,
-    UNSEEN,
-    VARIED,
-    WIDEST,
-    CMatchSettings,
-    match_settings,
-)
-from draftwood.sources.token_index import Range, TokenIndex
+from draftwood.sources.suffix import DEEPEST, CMatchSettings, match_settings
+from draftwood.sources.token_index import TokenIndex
 from draftwood.validation import positive
 
 SAMPLED = 256
@@ -36,7 +27,7 @@ class CDatastoreSettings(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class Datastore:
-    """What followed the longest match of the newest tokens in texts that do not change.
+    """Copies of what followed the longest match of the newest tokens in texts that do not change.
 
     REST (He et al. 2023, arXiv:2311.08252), SSSD (Marzollo et al. 2024, arXiv:2411.05894). Tokens
     stay exact, but how fast they come then tells something of the texts.
@@ -47,7 +38,7 @@ class Datastore:
 
     Args:
         index: the texts, sorted.
-        longest: matches of so many tokens and more count alike.
+        longest: matches of so many tokens and more count the same.
         shortest: shorter matches draft nothing.
     """
 
@@ -62,10 +53,7 @@ class Datastore:
         if self.longest > DEEPEST:
             raise ValueError(f"longest must be at most {DEEPEST}, got {self.longest}")
 
-    def start(self, request: DraftRequest) -> SourceSession:
-        return _DatastoreSession(self)
-
-    def native(self) -> NativeSource:
+    def native(self, request: DraftRequest) -> NativeSource:
         index = self.index
         arrays = (index.starts, index.rows, index.following, index.shared)
         settings = CDatastoreSettings(
@@ -76,36 +64,3 @@ class Datastore:
             match_settings(self.longest, self.shortest),
         )
         return NativeSource(self.name, settings, tuple(kinds_of(self.name, self.longest)), index)
-
-
-class _DatastoreSession:
-    def __init__(self, config: Datastore) -> None:
-        self.index, self.shortest = config.index, config.shortest
-        self.kinds = kinds_of(config.name, config.longest)
-        self.match = self.index.whole
-
-    def learn(self, news: TargetUpdate) -> None:
-        for token in news.accepted.tokens[-DEEPEST:]:  # no match begins before
-            self.match = self.index.step(self.match, token)
-
-    def begin(self, root: int) -> Range:
-        return self.advance(self.match, root)
-
-    def advance(self, state: Range, token: int) -> Range:
-        return self.index.step(state, token)
-
-    def candidates(self, state: Range) -> list[Candidates]:
-        if state.matched < self.shortest:
-            return []
-        step = -(-(state.end - state.first) // SAMPLED)
-        counts = Counter(self.index.following[state.first : state.end : step].tolist())
-        if len(counts) > VARIED:
-            return []
-        counts.pop(BREAK, None)
-        if not counts:
-            return []
-        total = counts.total() + UNSEEN
-        if len(counts) > WIDEST:
-            counts = dict(counts.most_common(WIDEST))
-        probs = {token: count / total for token, count in counts.items()}
-        return [(self.kinds[min(state.matched, len(self.kinds) - 1)], probs)]

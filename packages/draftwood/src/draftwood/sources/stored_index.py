@@ -28,7 +28,7 @@ TYPES = (np.int32, np.int32, np.int32, np.uint8)
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """What a datastore says of itself.
+    """Facts that a datastore states of itself.
 
     Attributes:
         model: by whose tokenizer its tokens were made, as it was named.
@@ -105,7 +105,7 @@ def read_index(path: Path) -> StoredIndex:
 
 
 def is_datastore(path: Path) -> bool:
-    """Whether a file begins as datastores do, whole or not."""
+    """True if a file begins as datastores do, whole or not."""
     with path.open("rb") as file:
         return FORMAT.encode() in file.read(4096)
 

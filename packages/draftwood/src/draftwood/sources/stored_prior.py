@@ -45,7 +45,7 @@ class StoredPrior:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a prior without measuring one."""
+        """True if there is a prior without measuring one."""
         path = self.path
         return self._table is not None or (path is not None and path.exists())
 
@@ -60,7 +60,7 @@ class StoredPrior:
 
     @property
     def path(self) -> Path | None:
-        """Where the prior lies once it is stored; None for a model that came from memory.
+        """Path of the prior once it is stored; None for a model that came from memory.
 
         Other weights in the same folder give another path.
         """

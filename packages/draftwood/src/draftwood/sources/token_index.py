@@ -1,8 +1,7 @@
-"""Where tokens stand in texts that do not change: a suffix array of the texts read backwards."""
+"""Places of tokens in texts that do not change: a suffix array of the texts read backwards."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,22 +10,6 @@ from draftwood.sources.suffix import BREAK, DEEPEST
 
 MOST_TOKENS = 2**31 - 1
 """Rows are numbers of 32 bits."""
-
-
-class Range(NamedTuple):
-    """The rows of all places behind which the newest tokens of a text stand.
-
-    Attributes:
-        first: row.
-        end: row behind the last.
-        matched: how many of the newest tokens stand there.
-        last: the newest token, where there is any.
-    """
-
-    first: int
-    end: int
-    matched: int
-    last: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,49 +78,6 @@ class TokenIndex:
         """The largest token that stands in the texts."""
         return int(np.flatnonzero(np.diff(self.starts))[-1]) - 1
 
-    @property
-    def whole(self) -> Range:
-        """The range where nothing is known of a text."""
-        return Range(0, self.tokens, 0, BREAK)
-
-    def step(self, match: Range, token: int) -> Range:
-        """The range of a text that is one token longer."""
-        if not 0 <= token < self.vocab_size:
-            return self.whole
-        low, high = self._behind(token)
-        if low == high:
-            return self.whole
-        rows = self.rows[low:high]
-        while True:
-            first, end = np.searchsorted(rows, (match.first, match.end)).tolist()
-            if first < end:
-                break
-            match = self._wider(match)
-        deeper = match.matched + 1
-        if deeper > DEEPEST:
-            return self._spread(low + first, low + end, DEEPEST, token)
-        return Range(low + first, low + end, deeper, token)
-
-    def _behind(self, token: int) -> tuple[int, int]:
-        return int(self.starts[token + 1]), int(self.starts[token + 2])
-
-    def _wider(self, match: Range) -> Range:
-        """The least range of fewer tokens."""
-        below = self.shared[match.end] if match.end < self.tokens else 0
-        matched = max(int(self.shared[match.first]), int(below))
-        if matched == 0:
-            return self.whole
-        if matched == 1:
-            return Range(*self._behind(match.last), 1, match.last)
-        return self._spread(match.first, match.end, matched, match.last)
-
-    def _spread(self, first: int, end: int, matched: int, last: int) -> Range:
-        while self.shared[first] >= matched:
-            first -= 1
-        while end < self.tokens and self.shared[end] >= matched:
-            end += 1
-        return Range(first, end, matched, last)
-
 
 def _joined(texts: Iterable[Sequence[int]], vocab_size: int) -> NDArray[np.int32]:
     """All texts in one, a ``BREAK`` before each."""
@@ -186,7 +126,7 @@ def _sorted(
 
 
 def _shared(order: NDArray[np.int64], ranks: Sequence[NDArray[np.int32]]) -> NDArray[np.uint8]:
-    """How much each place shares with the one above."""
+    """Count the tokens that each place shares with the one above."""
     above, place = order[:-1], order[1:]
     shared = np.zeros(len(place), dtype=np.int64)
     for level in reversed(range(len(ranks))):

@@ -1,9 +1,6 @@
-"""What an EAGLE head holds likely, asked where its time pays."""
+"""Draft with what an EAGLE head holds likely, where asking it pays."""
 
 import ctypes
-import math
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -16,17 +13,11 @@ from draftwood.heads.kinds import require_kind
 from draftwood.heads.native_eagle import NativeEagle
 from draftwood.interfaces.drafter import DraftRequest
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.source import (
-    Candidates,
-    Evidence,
-    NativeSource,
-    SourceSession,
-    TargetUpdate,
-)
+from draftwood.interfaces.source import Evidence, NativeSource
 from draftwood.interfaces.trained import TrainedHead
 from draftwood.models.native import NativeModel
-from draftwood.native.head_session import Found
-from draftwood.sources.base import AskedNode, sampling_of_rows
+from draftwood.native.head_session import HeadSession
+from draftwood.sources.base import sampling_of_rows
 
 NAME = "eagle"
 DEPTHS = 3
@@ -34,10 +25,10 @@ DEPTHS = 3
 
 RANKS = 8
 USUAL_SECONDS = (4e-4, 3e-4)
-"""Of asking at the root and deeper, before any was timed."""
+"""Time of asking at the root and deeper, before any was timed."""
 
 ROW_SECONDS = 2e-5
-"""Of a row more that the head takes in."""
+"""Time of a row more that the head takes in."""
 
 USUAL_ROWS = 16
 """Most that a step leaves behind; a prompt has more, and its time says little of a step."""
@@ -88,7 +79,7 @@ class TrainedHeadSource:
 
     @classmethod
     def of(cls, trained: TrainedHead, target: Model) -> "TrainedHeadSource":
-        """That of a drafter's folder.
+        """Make the source of a drafter's folder.
 
         Raises:
             ValueError: for a drafter of another kind, and targets on another path.
@@ -108,124 +99,37 @@ class TrainedHeadSource:
         return cls(native, tuple(head.config.reads))
 
     @cached_property
-    def known(self) -> frozenset[int]:
-        """The draft vocabulary."""
-        return frozenset(self.head.draft_tokens.tolist())
-
-    @cached_property
     def flags(self) -> Tensor:
-        """Whether each of the target's tokens is one of them, in bytes."""
+        """True for each of the target's tokens that is in the draft vocabulary, in bytes."""
         flags = torch.zeros(self.head.target_vocabulary, dtype=torch.uint8)
         flags[self.head.draft_tokens] = 1
         return flags
 
-    def start(self, request: DraftRequest) -> SourceSession:
-        return _HeadSession(self, request)
-
-
-class _HeadSession:
-    """The head's part in one request.
-
-    A row of the head needs the token behind it, so the newest always waits for the root.
-    """
-
-    anywhere = False  # a row needs the one above it
-
-    def __init__(self, source: TrainedHeadSource, request: DraftRequest) -> None:
-        self.hidden = source.layers
-        sampling = sampling_of_rows(request.sampler)
-        self.rng = None if request.sampler.greedy else request.rng
-        key = None if self.rng is None else self.rng.next_draw[0]
-        ranks = min(RANKS, source.head.vocab_size)
-        self.session = source.head.start(ranks, sampling.temperature, key)
-        self.source, self.inside = source, source.inside
-        self.late: list[int] = []  # tokens of the text whose rows are not taken in
-        self.states: list[list[Tensor]] = [[] for _ in source.layers]
-        self.rows = 0  # drafted since the last row was taken in
-        self.seconds = (ctypes.c_double * 2)(*source.seconds)
-        self.step_seconds = source.seconds[0]
-        self.taken = 0  # rows with the last question at a root
-        self.answering = 0.0  # seconds
-
-    def native(self) -> NativeSource:
-        source, layers = self.source, (ctypes.c_int32 * len(self.hidden))(*self.hidden)
+    def native(self, request: DraftRequest) -> NativeSource:
+        session = self.session(request)
+        layers = (ctypes.c_int32 * len(self.layers))(*self.layers)
         settings = CTrainedHeadSettings(
-            session=self.session.handle,
-            found=ctypes.addressof(self.session.found),
+            session=session.handle,
+            found=ctypes.addressof(session.found),
             layers=ctypes.addressof(layers),
-            known=source.flags.data_ptr(),
-            width=source.head.shape.hidden,
-            reads=len(self.hidden),
+            known=self.flags.data_ptr(),
+            width=self.head.shape.hidden,
+            reads=len(self.layers),
             levels=DEPTHS,
             usual_rows=USUAL_ROWS,
             newest=NEWEST,
-            is_timed=source.is_timed,
-            inside=source.inside,
+            is_timed=self.is_timed,
+            inside=self.inside,
             forgetting=FORGETTING,
             row_seconds=ROW_SECONDS,
-            seconds=self.seconds,
+            seconds=(ctypes.c_double * 2)(*self.seconds),
         )
         kinds = tuple(Evidence(NAME, depth + 1) for depth in range(DEPTHS))
-        return NativeSource("trained-head", settings, kinds, (self.session, layers, source))
+        kept = (session, layers, self)
+        return NativeSource(self.name, settings, kinds, kept, self.layers, is_slow=True)
 
-    def learn(self, news: TargetUpdate) -> None:
-        accepted = news.accepted
-        if accepted.output is None:  # nothing was computed
-            self.late, self.states = [], [[] for _ in self.hidden]
-            return
-        path = list(accepted.path)[-NEWEST:]
-        for kept, layer in zip(self.states, self.hidden, strict=True):
-            # what the library wrote is overwritten by the next pass
-            kept.append(accepted.output.hidden[layer][path])
-        tokens = accepted.tokens
-        self.late = (self.late + tokens)[-NEWEST:]
-        for token in tokens[1:]:
-            self.inside += 0.01 * ((token in self.source.known) - self.inside)
-        self.seconds[0] = self.step_seconds + ROW_SECONDS * len(self.late)
-
-    def begin(self, root: int) -> AskedNode:
-        return AskedNode(None, root)
-
-    def advance(self, state: AskedNode, token: int) -> AskedNode:
-        return AskedNode(state, token)
-
-    def candidates(self, state: AskedNode) -> Sequence[Candidates]:
-        since = time.perf_counter()
-        if state.parent is None:
-            found = self._take_in(state.token)
-        else:
-            found = self.session.level([state.parent.row], [state.token])
-            state.row, self.rows = self.rows, self.rows + 1
-        self._count(state.depth > 0, time.perf_counter() - since)
-        if math.isnan(found.log_probs[0][0]):  # of a broken head, or of broken states
-            return []
-        probs = {
-            token: self.inside * math.exp(log_prob)
-            for token, log_prob in zip(found.tokens[0], found.log_probs[0], strict=True)
-        }
-        return [(Evidence(NAME, min(state.depth, DEPTHS - 1) + 1), probs)]
-
-    def spent(self) -> float:
-        spent, self.answering = self.answering, 0.0
-        return spent
-
-    def _take_in(self, root: int) -> Found:
-        """All rows whose next token is known."""
-        states = [torch.cat(kept)[-NEWEST:] for kept in self.states]
-        place = 0 if self.rng is None else self.rng.next_draw[1]
-        self.taken = len(self.late)
-        found = self.session.take(states, [*self.late[1:], root], place=place)
-        self.late, self.rows = [], 0
-        self.states = [[] for _ in self.hidden]
-        return found
-
-    def _count(self, deep: bool, seconds: float) -> None:
-        if not self.source.is_timed:
-            return
-        if self.taken <= USUAL_ROWS:
-            self.answering += seconds
-        if deep:
-            self.seconds[1] += (1 - FORGETTING) * (seconds - self.seconds[1])
-        elif self.taken <= USUAL_ROWS:
-            seconds -= ROW_SECONDS * self.taken
-            self.step_seconds += (1 - FORGETTING) * (seconds - self.step_seconds)
+    def session(self, request: DraftRequest) -> HeadSession:
+        """Start the head on the text of a request."""
+        sampling = sampling_of_rows(request.sampler)
+        key = None if request.sampler.greedy else request.rng.next_draw[0]
+        return self.head.start(min(RANKS, self.head.vocab_size), sampling.temperature, key)

@@ -25,11 +25,13 @@ from draftwood.testing.laws import (
 from draftwood.testing.models import TableModel, TableSession, tiny_llama
 from draftwood.testing.outcomes import ScriptedRng, outcomes
 from draftwood.testing.statistics import chi_square, ranked_chi_square
+from draftwood.testing.steps import OneStep, one_step, writing
 
 __all__ = [
     "Automaton",
     "AutomatonState",
     "Law",
+    "OneStep",
     "Rule",
     "ScriptedRng",
     "TableModel",
@@ -45,6 +47,7 @@ __all__ = [
     "emitted_law",
     "law_of",
     "mean_accepted",
+    "one_step",
     "outcomes",
     "plain_tree",
     "ranked_chi_square",
@@ -52,4 +55,5 @@ __all__ = [
     "target_law",
     "tiny_llama",
     "walks",
+    "writing",
 ]

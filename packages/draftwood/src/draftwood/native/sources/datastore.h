@@ -14,7 +14,7 @@ struct DatastoreSettings {
     MatchSettings match;
 };
 
-// Range of token_index.py.
+// The rows of all places behind which the newest tokens of a text stand.
 struct PlaceRange {
     int32_t first, end, matched, last;
 };

@@ -16,7 +16,7 @@ struct EarlierTextsSettings {
     int64_t kept_tokens;  // once there were more than those
 };
 
-// Texts of requests in one automaton: Memory of earlier_texts.py.
+// Texts of requests in one automaton.
 struct TextMemory {
     using Tokens = std::vector<int32_t>;
     const EarlierTextsSettings settings;

@@ -18,17 +18,17 @@ from draftwood.interfaces.drafter import (
 )
 from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Source, TargetUpdate
+from draftwood.interfaces.source import PythonSource, TargetUpdate
 from draftwood.sampling import Context
 from draftwood.sources.base import sampling_of_rows
-from draftwood.sources.n_grams import NGrams
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 from draftwood_methods.drafters.stand import normalised
+from draftwood_methods.n_grams import NGramSource
 
 
 @dataclass(frozen=True, eq=False)
-class Horizontal(Drafter):
+class PerLevel(Drafter):
     """A drafter's tree whose deepest path goes on by what tables hold likely.
 
     The horizontal cascade of cascade speculative drafting (Chen et al. 2024, arXiv:2312.11462): the
@@ -42,22 +42,35 @@ class Horizontal(Drafter):
 
     Args:
         near: drafts the tree.
-        source: names what follows it.
+        source: names what follows it, in Python.
         far: most tokens that the source adds.
 
     Raises:
-        ValueError: for fewer than one.
+        ValueError: for fewer than one, and for a source that only the library has.
+
+    Example:
+        The draft model drafts 3, the near token. What the target said after 1 2 3 in the prompt, 4,
+        is the far one; nothing is known of what follows 4.
+
+        >>> drafter = PerLevel(DraftModel(writing([1, 2, 3, 9]), Widths((1,))))
+        >>> one_step(drafter, writing([1, 2, 3, 4, 5]), [1, 2, 3, 1, 2])
+        OneStep(drafted=[[3, 4]], accepted=[3, 4], then=5)
     """
 
     name: ClassVar[str] = "horizontal"
     needs: ClassVar[frozenset[Need]] = DraftModel.needs
     uses: ClassVar[frozenset[Need]] = DraftModel.uses
     near: Drafter
-    source: Source = field(default_factory=lambda: NGrams(order=3))
+    source: PythonSource = field(default_factory=NGramSource)
     far: int = 3
 
     def __post_init__(self) -> None:
         positive("far", [self.far])
+        if not isinstance(self.source, PythonSource):
+            raise ValueError(
+                f"{self.name} asks its source in Python, and {self.source.name} is the library's;"
+                " take draftwood_methods.n_grams.NGramSource"
+            )
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
@@ -72,11 +85,11 @@ class Horizontal(Drafter):
         return self.near.draws
 
     def start(self, request: DraftRequest) -> DraftSession:
-        return _HorizontalSession(self, request)
+        return _PerLevelSession(self, request)
 
 
-class _HorizontalSession(DraftSession):
-    def __init__(self, config: Horizontal, request: DraftRequest) -> None:
+class _PerLevelSession(DraftSession):
+    def __init__(self, config: PerLevel, request: DraftRequest) -> None:
         self.config, self.rng = config, request.rng
         self.near, self.source = config.near.start(request), config.source.start(request)
         self.sampling = sampling_of_rows(request.sampler)
@@ -93,7 +106,7 @@ class _HorizontalSession(DraftSession):
         return self.near.needs_prompt or self.config.source.reads_logits
 
     def follow(self, first: DraftSession) -> None:
-        assert isinstance(first, _HorizontalSession)
+        assert isinstance(first, _PerLevelSession)
         self.near.follow(first.near)
 
     def propose(self, root: int, context: Context) -> DraftTree:

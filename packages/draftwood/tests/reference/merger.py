@@ -3,67 +3,21 @@
 from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from draftwood.costs.budget import Budget
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.interfaces.source import SlowSession, Source, TargetUpdate
-from draftwood.sources.acceptance import ASKED, AskingGains, Estimator, Prediction
+from draftwood.sources.acceptance import Estimator
 from draftwood.sources.base import sampling_of_rows
+from draftwood.sources.merger import LIKELIEST_CHILD, Grown
 from draftwood.tree import UNBOUNDED
-
-# a node is expanded once a child of this acceptance would be the best candidate left
-LIKELIEST_CHILD = 0.95
-
-
-class Grown(NamedTuple):
-    """A tree in falling order of its nodes' chances of being accepted, the root first.
-
-    A node's chance includes that all its ancestors are accepted.
-    """
-
-    tokens: list[int]
-    parents: list[int]
-    chances: list[float]
-
-
-class Merged(Protocol):
-    """What several sources of one request draft together.
-
-    Attributes:
-        in_python: whether Python searches any of the sources, which takes longer.
-        hidden: layers whose hidden states the sources read of every forward pass.
-    """
-
-    in_python: bool
-    hidden: tuple[int, ...]
-
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
-        """Draft tokens below ``root``, the newest token, at most ``room`` of them in a row.
-
-        The tree grows until no further token could pay by this budget, where other texts emit so
-        many tokens in the same pass.
-        """
-        ...
-
-    def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
-        """For the first ``size`` nodes of the last tree the sources that proposed them, by name."""
-        ...
-
-    def spent(self) -> float:
-        """Seconds that slow sources took for the last tree."""
-        ...
-
-    def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
-        """Take in what became of the tree.
-
-        Where ``quiet`` only its accepted tokens count, since nothing is drafted then.
-        """
-        ...
+from reference.estimates import ASKED, AskingGains, Estimates, Prediction
+from reference.sessions import start
 
 
 class PythonMerger:
-    """All in Python: what ``NativeMerger`` must do, and what takes its place without a compiler.
+    """``Merger`` and its sources all in Python.
 
     Args:
         sources: what proposes.
@@ -77,14 +31,14 @@ class PythonMerger:
     def __init__(
         self, sources: Sequence[Source], estimator: Estimator, request: DraftRequest
     ) -> None:
-        sessions = [source.start(request) for source in sources]
+        sessions = [start(source, request) for source in sources]
         self.slow = [each for each in sessions if isinstance(each, SlowSession)]
         self.sessions = [each for each in sessions if each not in self.slow] + self.slow
         named = zip(sources, sessions, strict=True)
         slow = [source.name for source, each in named if each in self.slow]
         read = [layer for each in sessions for layer in getattr(each, "hidden", ())]
         self.hidden = tuple(dict.fromkeys(read))
-        self.estimates = estimator.start(slow)
+        self.estimates = Estimates(estimator, slow)
         self.gains = [AskingGains(estimator.asking, estimator.slow_prior(name)) for name in slow]
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
@@ -101,7 +55,7 @@ class PythonMerger:
         self.expected: dict[int, Prediction] = {}  # by node
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
-        """See ``Merged``.
+        """Draft like ``Merger.grow``.
 
         The heap holds candidates, and nodes to expand as token -1: a candidate that barely enters
         is never expanded.
@@ -116,10 +70,10 @@ class PythonMerger:
         while heap:
             chance, _, token, place = heappop(heap)
             size = len(self.tokens)
-            if size and -chance < budget.least(size - 1, rate):
+            if size and -chance < rate * budget.slopes[size - 1]:
                 break
             if token < 0:
-                price = budget.least(size - 1, rate)
+                price = rate * budget.slopes[size - 1]
                 for guess, estimate in self._predict(place, rate, price).estimates.items():
                     number += 1
                     heappush(heap, (-self.chances[place] * estimate, number, guess, place))
@@ -152,12 +106,12 @@ class PythonMerger:
             session.learn(news)
 
     def _child(self, node: int | None, token: int) -> int | None:
-        """The node with this token below another: what was run may have other numbers."""
+        """Find the node with this token below another: what was run may have other numbers."""
         pairs = enumerate(zip(self.parents, self.tokens, strict=True))
         return next((place for place, pair in pairs if pair == (node, token)), None)
 
     def _predict(self, node: int, rate: float, price: float) -> Prediction:
-        """What follows a node, from all sources that are worth their time there.
+        """Ask all sources that are worth their time at a node what follows it.
 
         A slow one is asked at the root and, unless it goes anywhere, below a node at which it was.
         """

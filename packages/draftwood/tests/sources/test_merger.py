@@ -9,19 +9,19 @@ import torch
 
 from draftwood.drafters import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Output
-from draftwood.interfaces.source import Source
+from draftwood.interfaces.source import Source, SourceSession
 from draftwood.native import library
-from draftwood.native.drafting import max_order
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.base import native_of
-from draftwood.sources.native_merger import NativeMerger
-from draftwood.sources.python_merger import Grown, PythonMerger
+from draftwood.sources.merger import Grown, Merger
+from draftwood.sources.n_grams import MAX_ORDER
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from merged_trees import BUDGET, VOCAB, model_of, trees
+from reference.merger import PythonMerger
+from reference.sessions import start
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -44,7 +44,7 @@ def both(name: str, seed: int, temperature: float) -> list[list[tuple[Grown, lis
     model = model_of(seed)
     estimator = Estimator.for_sampling() if temperature else Estimator(strength=5.0)
     results = []
-    for kind in (PythonMerger, NativeMerger):
+    for kind in (PythonMerger, Merger):
         request = DraftRequest(Sampling(temperature), Rng(seed), model.start())
         results.append(
             trees(kind(sources_of(model)[name], estimator, request), request, model, seed)
@@ -69,7 +69,7 @@ def test_trees_are_the_same(name: str, temperature: float) -> None:
 def test_another_setting_gives_other_trees() -> None:
     """The comparison can fail."""
     model, results = model_of(1), []
-    for kind, strength in ((PythonMerger, 40.0), (NativeMerger, 20.0)):
+    for kind, strength in ((PythonMerger, 40.0), (Merger, 20.0)):
         request = DraftRequest(Sampling(), Rng(1), model.start())
         results.append(
             trees(kind((NGrams(),), Estimator(strength=strength), request), request, model, 1)
@@ -79,7 +79,7 @@ def test_another_setting_gives_other_trees() -> None:
 
 def test_cut_distributions_are_learnt_as_they_are_cut() -> None:
     model, results = model_of(2), []
-    for kind in (PythonMerger, NativeMerger):
+    for kind in (PythonMerger, Merger):
         request = DraftRequest(Sampling(1.0, top_k=3, top_p=0.9), Rng(2), model.start())
         results.append(
             trees(kind((NGrams(),), Estimator.for_sampling(), request), request, model, 2)
@@ -91,9 +91,7 @@ def test_tables_that_are_kept_serve_the_next_request() -> None:
     model, n_grams = model_of(3), NGrams(keep=True)
     sizes = []
     for _ in range(2):
-        merged = NativeMerger(
-            (n_grams,), Estimator(), DraftRequest(Sampling(), Rng(0), model.start())
-        )
+        merged = Merger((n_grams,), Estimator(), DraftRequest(Sampling(), Rng(0), model.start()))
         sizes.append(len(merged.grow(5, BUDGET).tokens))
         chain = DraftTree.chain(list(range(VOCAB)))
         merged.learn(
@@ -102,14 +100,23 @@ def test_tables_that_are_kept_serve_the_next_request() -> None:
     assert sizes[0] == 1 < sizes[1]
 
 
-def test_other_sources_are_left_to_python() -> None:
-    class Mine(Suffix):
-        pass
+class Mine(Suffix):
+    """A source of the library with a session of its own in Python."""
 
-    assert native_of(Suffix()) is not None
-    assert native_of(NGrams(order=max_order())) is not None
-    assert native_of(Mine()) is None
-    assert native_of(NGrams(order=max_order() + 1)) is None
+    def start(self, request: DraftRequest) -> SourceSession:
+        return start(Suffix(), request)
+
+
+def test_a_source_with_a_session_in_python_is_asked_there() -> None:
+    request = DraftRequest(Sampling(), Rng(0), model_of(0).start())
+    for source, is_asked in ((Suffix(), False), (Mine(), True)):
+        assert Merger((source,), Estimator(), request).in_python == is_asked
+
+
+def test_n_grams_are_as_long_as_the_library_has_them() -> None:
+    assert library.library().draftwood_max_order() == MAX_ORDER
+    with pytest.raises(ValueError, match=f"order must be at most {MAX_ORDER}"):
+        NGrams(order=MAX_ORDER + 1)
 
 
 def test_places_with_many_successors_are_found_in_both() -> None:
@@ -129,7 +136,7 @@ def test_places_with_many_successors_are_found_in_both() -> None:
         80,
     ]
     found: list[list[Grown]] = []
-    for kind in (PythonMerger, NativeMerger):
+    for kind in (PythonMerger, Merger):
         merged = kind((Suffix(),), Estimator(), DraftRequest(Sampling(), Rng(0), model.start()))
         merged.learn(VerifiedTree(DraftTree.chain(text), range(len(text))), quiet=False)
         found.append([merged.grow(root, BUDGET) for root in (83, 81, 82, 80, 5)])
@@ -140,7 +147,7 @@ def test_places_with_many_successors_are_found_in_both() -> None:
 
 def test_missing_rows_are_refused() -> None:
     model = model_of(0)
-    merged = NativeMerger((NGrams(),), Estimator(), DraftRequest(Sampling(), Rng(0), model.start()))
+    merged = Merger((NGrams(),), Estimator(), DraftRequest(Sampling(), Rng(0), model.start()))
     with pytest.raises(ValueError, match="2 rows for 3 nodes"):
         merged.learn(
             VerifiedTree(DraftTree.chain([1, 2, 3]), [0], Output(model.logits[:2])), quiet=False
@@ -153,7 +160,7 @@ def test_threads_share_tables() -> None:
     def work(seed: int) -> None:
         try:
             request = DraftRequest(Sampling(), Rng(seed), model.start())
-            trees(NativeMerger((n_grams,), Estimator(), request), request, model, seed)
+            trees(Merger((n_grams,), Estimator(), request), request, model, seed)
         except Exception as error:
             failed.append(error)
 
@@ -169,7 +176,7 @@ def test_threads_share_tables() -> None:
 def test_trees_are_the_same_behind_matches_longer_than_any_that_is_told(pattern: list[int]) -> None:
     text = [*pattern * (200 // len(pattern)), 39, *pattern * (150 // len(pattern))]
     found = []
-    for kind in (PythonMerger, NativeMerger):
+    for kind in (PythonMerger, Merger):
         model = model_of(0)
         request = DraftRequest(Sampling(), Rng(0), model.start())
         merged = kind((Suffix(),), Estimator(), request)
@@ -198,7 +205,7 @@ def test_one_token_repeated_is_learnt_in_linear_time() -> None:
     """
     length = 1 << 18
     request = DraftRequest(Sampling(), Rng(0), model_of(0).start())
-    merged = NativeMerger((Suffix(),), Estimator(), request)
+    merged = Merger((Suffix(),), Estimator(), request)
     tree = DraftTree.chain([7] * length)
     start = time.process_time()
     merged.learn(VerifiedTree(tree, range(length)), quiet=True)

@@ -1,4 +1,4 @@
-"""The tree of ``PythonMerger`` grown in C++.
+"""One tree of the candidates of several sources, grown in C++.
 
 Python's objects lie all over memory, and a forward pass of the target has just pushed them out of
 the caches; in C++ the same draft tokens take a third of the time.
@@ -7,14 +7,15 @@ the caches; in C++ the same draft tokens take a third of the time.
 from collections.abc import Mapping, Sequence
 from ctypes import Array, c_double, c_int32
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from draftwood.costs.budget import Budget
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.interfaces.source import (
     RANKS,
-    CompiledSession,
     Evidence,
     NativeSource,
+    PythonSource,
     SlowSession,
     Source,
     SourceSession,
@@ -31,17 +32,40 @@ from draftwood.sources.acceptance import (
     Line,
     before_evidence,
 )
-from draftwood.sources.base import native_of, require_width, sampling_of_rows
+from draftwood.sources.base import require_width, sampling_of_rows
 from draftwood.sources.foreign import ForeignSession
-from draftwood.sources.python_merger import LIKELIEST_CHILD, Grown
 from draftwood.tree import UNBOUNDED
 
+# a node is expanded once a child of this acceptance would be the best candidate left
+LIKELIEST_CHILD = 0.95
 
-class NativeMerger:
-    """Implements ``Merged`` in C++ where the library is available.
 
-    The arguments are those of ``PythonMerger``. A source that the library does not have
-    (``native_of``) is asked by callback, and alone: the others stay in C++.
+class Grown(NamedTuple):
+    """A tree in falling order of its nodes' chances of being accepted, the root first.
+
+    A node's chance includes that all its ancestors are accepted.
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    chances: list[float]
+
+
+class Merger:
+    """Candidates of several sources, grown into one tree best first.
+
+    The library grows it (``native/merging.h``). A source in Python is asked by callback, and alone:
+    the others stay in C++.
+
+    Args:
+        sources: what proposes.
+        estimator: how candidates become estimates.
+        request: whose text it is; texts that are drawn are drafted with the noise of the draw in
+            view.
+
+    Attributes:
+        in_python: whether Python searches any of the sources, which takes longer.
+        hidden: layers whose hidden states the sources read of every forward pass.
     """
 
     def __init__(
@@ -50,9 +74,9 @@ class NativeMerger:
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
         self.target = request.target.model
-        members = [native_of(source) or source.start(request) for source in sources]
+        members = [_member(source, request) for source in sources]
         named = list(zip(sources, members, strict=True))
-        slow = [source.name for source, each in named if isinstance(each, SlowSession)]
+        slow = [source.name for source, each in named if _is_slow(each)]
         self.drafting = Drafting(_settings(estimator, slow))
         self.evidence = _EvidenceNumbers(self.drafting, estimator.log_weight)
         self.foreign: list[SourceSession] = []
@@ -64,9 +88,6 @@ class NativeMerger:
         self.costs: tuple[Budget, Costs] | None = None  # of the last tree
 
     def _add(self, source: Source, member: NativeSource | SourceSession) -> None:
-        if isinstance(member, CompiledSession):
-            self._read(member.hidden)
-            member = member.native()
         if not isinstance(member, NativeSource):
             self._add_foreign(member)
             return
@@ -92,13 +113,19 @@ class NativeMerger:
         self.hidden = tuple(dict.fromkeys([*self.hidden, *hidden]))
 
     def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
+        """Draft tokens below ``root``, the newest token, at most ``room`` of them in a row.
+
+        The tree grows until no further token could pay by this budget, where other texts emit so
+        many tokens in the same pass.
+        """
         draw = None if self.rng is None else self.rng.next_draw
         return Grown(*self.drafting.grow(root, self._costs_of(budget), draw, room, others))
 
     def native(self, budget: Budget | None, others: float = 0.0) -> NativeDraft:
-        """What a whole step in the library drafts with; None rests, and learns the path alone.
+        """Hand over what a whole step in the library drafts with.
 
         Args:
+            budget: None rests, and learns the path alone.
             others: tokens that other texts are expected to emit in the same pass.
         """
         if budget is None:
@@ -113,6 +140,7 @@ class NativeMerger:
         return self.costs[1]
 
     def proposers(self, size: int) -> tuple[tuple[str, ...], ...]:
+        """For the first ``size`` nodes of the last tree the sources that proposed them, by name."""
         return self.names_of(self.drafting.proposers(size))
 
     def names_of(self, proposers: Sequence[int]) -> tuple[tuple[str, ...], ...]:
@@ -124,9 +152,17 @@ class NativeMerger:
         )
 
     def spent(self) -> float:
+        """Seconds that slow sources took for the last tree."""
         return self.drafting.spent() + sum(session.spent() for session in self.slow)
 
     def learn(self, accepted: VerifiedTree, quiet: bool) -> None:
+        """Take in what became of the tree.
+
+        Where ``quiet`` only its accepted tokens count, since nothing is drafted then.
+
+        Raises:
+            ValueError: where logits or hidden states are missing that a source reads.
+        """
         update = TargetUpdate(accepted, self.sampling, quiet)
         tree, rows = accepted.tree.to("cpu"), None
         if self.reads_rows and not quiet:
@@ -171,8 +207,17 @@ class _EvidenceNumbers(dict[Evidence, int]):
         return number
 
 
+def _member(source: Source, request: DraftRequest) -> NativeSource | SourceSession:
+    """A source for one request; one with ``start`` is Python's, whatever its class inherits."""
+    return source.start(request) if isinstance(source, PythonSource) else source.native(request)
+
+
+def _is_slow(member: NativeSource | SourceSession) -> bool:
+    return member.is_slow if isinstance(member, NativeSource) else isinstance(member, SlowSession)
+
+
 def _settings(estimator: Estimator, slow: Sequence[str]) -> CMergingSettings:
-    """Where there are these slow sources."""
+    """Settings where there are these slow sources."""
     asking, priors = estimator.asking, [estimator.slow_prior(name) for name in slow]
     return CMergingSettings(
         before_evidence=_before_evidence(tuple(estimator.lines(slow))),

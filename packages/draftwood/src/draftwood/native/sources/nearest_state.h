@@ -1,4 +1,4 @@
-// What followed the newest token where the target's state was like this one: sources/alike.py.
+// What followed the newest token where the target was in a like state: sources/nearest_state.py.
 #pragma once
 
 #include <array>
@@ -9,21 +9,21 @@
 
 namespace draftwood {
 
-// CAlikeSettings of sources/alike.py.
-struct AlikeSettings {
+// CNearestStateSettings of sources/nearest_state.py.
+struct NearestStateSettings {
     double unseen, halving;
     int64_t width;
     int32_t layer, strengths, nearest, matched, worth, least, widest;
 };
 
-struct AlikeSource : Source {
-    static constexpr const char* KIND = "alike";
+struct NearestStateSource : Source {
+    static constexpr const char* KIND = "nearest-state";
     static constexpr int BITS = 256;
-    using Settings = AlikeSettings;
+    using Settings = NearestStateSettings;
     using Shared = Nothing;
     using Sketch = std::array<uint64_t, BITS / 64>;
 
-    AlikeSource(const Settings& settings, Shared*)
+    NearestStateSource(const Settings& settings, Shared*)
         : settings(settings), bits(std::min<int64_t>(BITS, settings.width)) {}
 
     void learn(const VerifiedTree& verified) override {

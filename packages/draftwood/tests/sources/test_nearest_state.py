@@ -14,17 +14,18 @@ from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
-from draftwood.sources import Alike, Datastore, Suffix
+from draftwood.sources import Datastore, NearestState, Suffix
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.alike import STRENGTHS
-from draftwood.sources.native_merger import NativeMerger
-from draftwood.sources.python_merger import PythonMerger
+from draftwood.sources.merger import Merger
+from draftwood.sources.nearest_state import STRENGTHS
 from draftwood.sources.token_index import TokenIndex
 from draftwood.stats import Stats
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 from merged_trees import BUDGET, VOCAB, model_of
+from reference.merger import PythonMerger
+from reference.sessions import start
 
 LAYER = 3
 
@@ -37,7 +38,7 @@ def state(meaning: int, width: int = 64) -> torch.Tensor:
 
 def session_of(text: list[int], meanings: list[int]) -> Any:
     model = model_of(0)
-    session = Alike(LAYER, 64).start(DraftRequest(Sampling(), Rng(0), model.start()))
+    session = start(NearestState(LAYER, 64), DraftRequest(Sampling(), Rng(0), model.start()))
     hidden = {LAYER: torch.stack([state(meaning) for meaning in meanings])}
     tree = DraftTree.chain(text)
     output = Output(model.logits[text], hidden)
@@ -59,7 +60,7 @@ def test_the_place_of_the_like_state_counts_not_the_longest_match() -> None:
     assert session.candidates(session.advance(places, 30)) == []
     assert session.candidates(session.begin(30)) == []
     # the longest match is the other one
-    longest = Suffix().start(DraftRequest(Sampling(), Rng(0), model_of(0).start()))
+    longest = start(Suffix(), DraftRequest(Sampling(), Rng(0), model_of(0).start()))
     tree = DraftTree.chain(text)
     longest.learn(TargetUpdate(VerifiedTree(tree, range(len(text))), Sampling(1.0)))
     assert list(longest.candidates(longest.begin(5))[0][1]) == [20]
@@ -72,19 +73,19 @@ def test_what_was_not_computed_has_no_state() -> None:
     assert session.candidates(session.begin(5)) == []
 
 
-def grown(way: Any, alike: Alike, temperature: float, seed: int) -> list[Any]:
+def grown(way: Any, nearest: NearestState, temperature: float, seed: int) -> list[Any]:
     """What is drafted over a text with rejected drafts, some of it without states."""
     model, chance = model_of(seed), random.Random(seed)
     request = DraftRequest(Sampling(temperature), Rng(seed), model.start())
     estimator = Estimator.for_sampling() if temperature else Estimator()
-    merged, found = way((Suffix(shortest=2), alike), estimator, request), []
-    assert merged.hidden == (alike.layer,)
+    merged, found = way((Suffix(shortest=2), nearest), estimator, request), []
+    assert merged.hidden == (nearest.layer,)
 
     def learn(tree: DraftTree, path: list[int], quiet: bool = False) -> None:
         states = torch.stack(
-            [state(token % 7, alike.width) for token in tree.token_list]
-        ) + 0.7 * torch.randn(len(tree), alike.width, generator=generator)
-        output = None if quiet else Output(model.logits[tree.tokens], {alike.layer: states})
+            [state(token % 7, nearest.width) for token in tree.token_list]
+        ) + 0.7 * torch.randn(len(tree), nearest.width, generator=generator)
+        output = None if quiet else Output(model.logits[tree.tokens], {nearest.layer: states})
         merged.learn(VerifiedTree(tree, path, output), quiet=quiet)
 
     generator = torch.Generator().manual_seed(seed)
@@ -109,16 +110,14 @@ def grown(way: Any, alike: Alike, temperature: float, seed: int) -> list[Any]:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("width", [64, 576])
 def test_the_same_trees_in_both_languages(width: int, temperature: float) -> None:
-    alike, proposed = Alike(LAYER, width), 0
+    nearest, proposed = NearestState(LAYER, width), 0
     for seed in range(2):
-        python, native = (
-            grown(way, alike, temperature, seed) for way in (PythonMerger, NativeMerger)
-        )
+        python, native = (grown(way, nearest, temperature, seed) for way in (PythonMerger, Merger))
         for (ours, names), (theirs, their_names) in zip(python, native, strict=True):
             assert (ours.tokens, ours.parents) == (theirs.tokens, theirs.parents)
             assert ours.chances == pytest.approx(theirs.chances, rel=1e-9)
             assert names == their_names
-            proposed += sum("alike" in each for each in names)
+            proposed += sum("nearest-state" in each for each in names)
     assert proposed > 50
 
 
@@ -128,7 +127,7 @@ def test_texts_are_those_of_plain_decoding(temperature: float) -> None:
     target = NativeModel(tiny_llama(0, layers=4))
     texts = [[place * 3 % 64 for place in range(50)], [5, 6, 7] * 9]
     sources = (
-        Alike(2, target.hidden_size),
+        NearestState(2, target.hidden_size),
         Datastore(TokenIndex.of(texts, target.vocab_size), shortest=1),
     )
     drafting = MultiSource(sources, BUDGET)
@@ -139,19 +138,19 @@ def test_texts_are_those_of_plain_decoding(temperature: float) -> None:
     )
     told = [[token for step in each for token in step.tokens] for each in (plain, steps)]
     assert told[0] == told[1]
-    assert {"alike", "datastore"} <= Stats.of(steps).sources.keys()
+    assert {"nearest-state", "datastore"} <= Stats.of(steps).sources.keys()
 
 
 @pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
-@pytest.mark.parametrize("way", [PythonMerger, NativeMerger])
+@pytest.mark.parametrize("way", [PythonMerger, Merger])
 def test_states_of_another_width_are_refused(way: Any) -> None:
     target = NativeModel(tiny_llama(0, layers=4))
     request = DraftRequest(Sampling(), Rng(0), target.start())
     with pytest.raises(ValueError, match=r"states of 6400 numbers, and the model's have \d+; make"):
-        way((Alike(2, 6400),), Estimator(), request)
+        way((NearestState(2, 6400),), Estimator(), request)
 
 
 @pytest.mark.parametrize("settings", [{"layer": -1, "width": 8}, {"layer": 0, "width": 0}])
 def test_impossible_settings(settings: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be"):
-        Alike(**settings)
+        NearestState(**settings)

@@ -1,0 +1,70 @@
+"""Single steps on texts that are written down, as drafters' docstrings show them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from draftwood.interfaces.drafter import Drafter, DraftRequest, VerifiedTree
+from draftwood.interfaces.model import Model
+from draftwood.rng import Rng
+from draftwood.sampling import Context, Sampling
+from draftwood.testing.models import TableModel
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Match
+
+
+class OneStep(NamedTuple):
+    """A greedy step.
+
+    Attributes:
+        drafted: the paths of the draft tree, each from below the newest token to a leaf.
+        accepted: draft tokens that the target kept.
+        then: the target's own next token.
+    """
+
+    drafted: list[list[int]]
+    accepted: list[int]
+    then: int
+
+
+def writing(text: Sequence[int], vocab: int = 10) -> TableModel:
+    """Make a model that writes after each token the one that follows it in a text, round and round.
+
+    Where a token stands there more than once the last place counts. Of all other tokens smaller
+    ones are likelier.
+    """
+    logits = -0.01 * torch.arange(vocab, dtype=torch.float32).repeat(vocab, 1)
+    for token, following in zip(text, [*text[1:], text[0]], strict=True):
+        logits[token] = -0.01 * torch.arange(vocab, dtype=torch.float32)
+        logits[token, following] = 9.0
+    return TableModel(logits)
+
+
+def one_step(drafter: Drafter, target: Model, prompt: Sequence[int], steps: int = 1) -> OneStep:
+    """Draft behind a prompt and verify, so many times; the last step.
+
+    The prompt's last token is the root of the first tree.
+    """
+    session, tokens, rng = target.start(), list(prompt), Rng(0)
+    drafting = drafter.start(DraftRequest(Sampling(0.0), rng, session))
+    before = tokens[:-1]
+    output = session.extend(before, hidden=drafting.reads.hidden)
+    drafting.update(VerifiedTree(DraftTree.chain(before), range(len(before)), output))
+    found = OneStep([], [], tokens[-1])
+    for _ in range(steps):
+        tree = drafting.propose(tokens[-1], Context(tokens[:-1], len(prompt)))
+        output = session.forward(tree, hidden=drafting.reads.hidden)
+        verdict = Match()(tree, Sampling(0.0).probs(output.logits), rng)
+        session.commit([0, *verdict.path])
+        drafting.update(VerifiedTree(tree, [0, *verdict.path], output))
+        accepted = [tree.token_list[node] for node in verdict.path]
+        tokens += [*accepted, verdict.next_token]
+        found = OneStep(_paths(tree), accepted, verdict.next_token)
+    drafting.close()
+    return found
+
+
+def _paths(tree: DraftTree) -> list[list[int]]:
+    leaves = [node for node, below in enumerate(tree.children) if node and not below]
+    return [[tree.token_list[node] for node in tree.path_to(leaf)] for leaf in leaves]

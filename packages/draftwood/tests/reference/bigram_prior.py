@@ -1,0 +1,31 @@
+"""The session of a bigram prior: native/sources/bigram_prior.h."""
+
+from draftwood.interfaces.source import Candidates, Evidence, TargetUpdate
+from draftwood.sources import BigramPrior
+
+
+def row_of(prior: BigramPrior, token: int) -> dict[int, float]:
+    """Successors of one token with their probabilities; empty where the table has none."""
+    if token >= len(prior.tokens):
+        return {}
+    known = zip(prior.tokens[token].tolist(), prior.probs[token].tolist(), strict=True)
+    return {successor: chance for successor, chance in known if successor >= 0}
+
+
+class BigramPriorSession:
+    def __init__(self, prior: BigramPrior) -> None:
+        self.prior = prior
+        self.kind = Evidence(prior.name, 1)
+
+    def learn(self, news: TargetUpdate) -> None:
+        """The table stays as it is."""
+
+    def begin(self, root: int) -> int:
+        return root
+
+    def advance(self, state: int, token: int) -> int:
+        return token
+
+    def candidates(self, state: int) -> list[Candidates]:
+        row = row_of(self.prior, state)
+        return [(self.kind, row)] if row else []
