@@ -1,4 +1,4 @@
-"""What a forward pass takes, from a machine's bandwidth and compute and a model's size.
+"""Estimate the time of a forward pass from a machine's bandwidth and compute and a model's size.
 
 A pass reads all weights once, whatever it runs, and multiplies them with every row, which also
 attends to its context. It takes the longer of the two, rounded where both are alike, and what each
@@ -26,7 +26,7 @@ From passes behind 128 and 8,000 tokens, benchmarks/results/int8-curves.json.
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs the layers, by what it costs however few the rows are.
+    """Fixed costs of the software that runs the layers, however few the rows.
 
     Attributes:
         per_pass: seconds of a pass beside its layers: the output head's call, sampling, waiting.
@@ -147,7 +147,7 @@ def _rounded(memory: float, products: float, sharpness: float) -> float:
 
 
 def _logs(curve: "Curve", balance: float, sharpness: float) -> Iterator[float]:
-    """How far measured times are from passes of which one reads for a second."""
+    """Logarithms of measured times over modelled ones, for passes that read weights for a second."""
     for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True):
         yield math.log(seconds / _rounded(1.0, balance * nodes, sharpness))
 

@@ -1,4 +1,4 @@
-"""Which drafts pay on a machine, with how large a tree, and by how much.
+"""Predict which drafts pay on a machine, with how large a tree, and by how much.
 
 Trees come from the dynamic programme of Sequoia (Chen et al. 2024, arXiv:2402.12374), passes from
 ``Machine``.
@@ -24,7 +24,7 @@ MAX_DRAFT_TOKENS, MAX_DEPTH = 64, 8
 
 @dataclass(frozen=True)
 class DraftSource:
-    """Where draft tokens come from.
+    """Source of draft tokens.
 
     Attributes:
         acceptance: probability of each rank of child to be the accepted one, its parent reached.
@@ -52,7 +52,7 @@ class DraftSource:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the target is asked at a time.
+    """Load of the target: texts that share a pass, and their context.
 
     Attributes:
         texts: that share each pass.
@@ -168,7 +168,7 @@ class Planner:
     def price(
         self, source: DraftSource | None, tokens: float, widths: Sequence[int], form: Form = "tree"
     ) -> Plan:
-        """What a tree of these widths brings if it emits so many tokens a pass."""
+        """Price a tree of these widths that emits so many tokens per pass."""
         once = self._target(1, tree=False)
         seconds = once
         if source is not None and widths:

@@ -235,7 +235,7 @@ def recommendation(found: "list[Plan]") -> str:
 
 
 def as_record(planner: "Planner", found: "list[Plan]") -> dict[str, object]:
-    """What ``--json`` prints."""
+    """The object that ``--json`` prints."""
     machine, size, traffic = planner.machine, planner.size, planner.traffic
     return {
         "machine": {

@@ -1,4 +1,4 @@
-"""What the benchmark and an adapter say to each other: one JSON object per line.
+"""Protocol between the benchmark and an adapter: one JSON object per line.
 
 Needs nothing but Python.
 

@@ -38,13 +38,13 @@ class System:
 
     @property
     def keys(self) -> dict[str, str]:
-        """Of the cells that its modes are in records."""
+        """Keys of its modes in records, by mode."""
         return {mode: f"peer:{self.name} | {label}" for mode, label in self.modes.items()}
 
 
 @dataclass(frozen=True)
 class Target:
-    """What all of them run.
+    """Target model that all systems run.
 
     Attributes:
         model: its name.

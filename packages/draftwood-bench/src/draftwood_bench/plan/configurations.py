@@ -241,12 +241,12 @@ def other_drafters(recipe: methods.Recipe) -> list[Configuration]:
 
 
 def _grows_a_shape(recipe: methods.Recipe) -> bool:
-    """Whether other drafters can grow the method's tree; a tree of ranks is only filled."""
+    """True if other drafters can grow the method's tree; a tree of ranks is only filled."""
     return "shape" in recipe.drafter.uses and not isinstance(recipe.shape, Paths)
 
 
 def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
-    """Whether a drafter can make trees for a method.
+    """True if a drafter can make trees for a method.
 
     It makes them in the method's shape, or else of like draws and with no part that the method
     has not got. What needs a trained drafter drafts for methods of its own alone.
@@ -263,7 +263,7 @@ def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
 
 
 def takes(kind: Callable[..., Any], *names: str) -> bool:
-    """Whether a part can be made from these arguments alone."""
+    """True if a part can be made from these arguments alone."""
     arguments = inspect.signature(kind).parameters
     return set(names) <= set(arguments) and all(
         each.default is not each.empty or each.name in names for each in arguments.values()

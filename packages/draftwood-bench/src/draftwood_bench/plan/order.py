@@ -67,7 +67,7 @@ class MeasurementOrder:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run tells while it goes on; each is called from the main thread.
+    """Callbacks of a run in progress; each is called from the main thread.
 
     Attributes:
         begin: how many units there are, and how many of them are done already.

@@ -1,4 +1,4 @@
-"""What is asked: draftwood's own prompts, data sets where present, and any JSONL file."""
+"""Prompts: draftwood's own, data sets where present, and any JSONL file."""
 
 import json
 import random

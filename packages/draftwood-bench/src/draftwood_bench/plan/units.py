@@ -34,7 +34,7 @@ class Unit:
 
     @property
     def keys(self) -> list[Key]:
-        """Of the first turns; the others are recorded with them."""
+        """Record keys of the first turns; later turns are recorded with them."""
         return [
             (cell.key, self.temperature, prompt.id, 0, self.round)
             for cell in self.cells
@@ -42,11 +42,11 @@ class Unit:
         ]
 
     def key(self, cell: str, turn: int = 0) -> Key:
-        """Of a cell's record of a turn of the first prompt."""
+        """Record key of a configuration for a turn of the first prompt."""
         return (cell, self.temperature, self.prompts[0][1].id, turn, self.round)
 
     def lacks(self, cell: str, done: Container[Key]) -> bool:
-        """Whether a cell lacks turns of the first prompt that plain decoding has answered."""
+        """True if a configuration lacks first-prompt turns that plain decoding has answered."""
         turns = range(len(self.prompts[0][1].turns))
         answered = [turn for turn in turns if self.key(Configuration(PLAIN).key, turn) in done]
         return any(self.key(cell, turn) not in done for turn in answered or [0])

@@ -1,4 +1,4 @@
-"""What a benchmark writes: one folder with ``run.json`` and ``records.jsonl``.
+"""Files of a benchmark: one folder with ``run.json`` and ``records.jsonl``.
 
 ``records.jsonl`` only grows, by whole lines: a process killed at any moment leaves at most one line
 without its end, which the next run takes away. One process at a time writes a folder.
@@ -95,7 +95,7 @@ class Record:
 
     @property
     def key(self) -> Key:
-        """What is measured once."""
+        """Key under which a record is measured once."""
         return (self.cell, self.temperature, self.prompt, self.turn, self.round)
 
     @property
@@ -105,7 +105,7 @@ class Record:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What all records of a folder have in common; ``run.json``.
+    """Facts that all records of a folder share; stored as ``run.json``.
 
     Attributes:
         protocol: its name.
@@ -186,7 +186,7 @@ class RunInfo:
 
     @property
     def given_up(self) -> set[Key]:
-        """What peers are not asked again.
+        """Keys that peers failed too often to be asked again.
 
         At every start they would fail there, and never come to what follows.
         """

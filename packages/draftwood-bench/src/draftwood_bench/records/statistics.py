@@ -36,7 +36,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of one configuration at one temperature, in one category or all.
+    """Statistics of one configuration at one temperature, in one category or all.
 
     Attributes:
         cell: its key; so are ``method`` to ``lossless``.
@@ -343,7 +343,7 @@ def _draws(count: int) -> np.ndarray:
 
 @cache
 def _weights(count: int) -> np.ndarray:
-    """How often each prompt is in each draw: [draws prompts]."""
+    """Count each prompt in each bootstrap draw: [draws prompts]."""
     return np.array([np.bincount(draw, minlength=count) for draw in _draws(count)], dtype=float)
 
 

@@ -146,7 +146,7 @@ def _costs(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> l
 
 
 def _depths(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
-    """How often at least so many draft tokens were accepted."""
+    """Share of passes in which at least so many draft tokens were accepted."""
     lines: dict[str, list[tuple[float, Estimate]]] = {}
     for each in cells:
         group = of_cell(each, measured.records)
@@ -177,7 +177,7 @@ def _depths(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
 
 
 def _phases(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
-    """Where the time goes."""
+    """Time by phase."""
     bars: dict[str, dict[str, float]] = {}
     for each in cells:
         group = of_cell(each, measured.records)

@@ -55,7 +55,7 @@ def representative(
 def measured_speeds(
     runs: Sequence[MeasuredRun], stated: Mapping[str, MeasuredRun] | None = None
 ) -> dict[str, list[MeasuredSpeed]]:
-    """What the package says of its methods' speeds: those of the table that were timed."""
+    """Measured speeds by method: those of the table that were timed."""
     from draftwood.methods import known
 
     shown = {name: representative(name, runs, stated) for name in known()}

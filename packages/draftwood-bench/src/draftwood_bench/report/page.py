@@ -56,7 +56,7 @@ def page(runs: Sequence[MeasuredRun]) -> str:
 
 
 def headline(measured: MeasuredRun) -> str:
-    """What matters most.
+    """Most important result of a run.
 
     A difference of texts, else the greatest speed-up, else the most tokens per pass.
     """

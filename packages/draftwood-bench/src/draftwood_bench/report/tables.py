@@ -1,4 +1,4 @@
-"""What a run found, as tables: for the terminal, and in Markdown for pages."""
+"""Tables of a run's results: for the terminal, and in Markdown for pages."""
 
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
@@ -265,7 +265,7 @@ def over_plain(each: Summary, records: Sequence[Record]) -> float | None:
 
 
 def identity(each: Summary) -> str:
-    """How it is known that the text is the model's own."""
+    """Evidence that the text is the model's own."""
     if each.same is not None:
         return f"{each.same}/{each.compared}" + (f", {each.ties} ties" if each.ties else "")
     return "" if each.law is None else f"p = {each.law:.2g}"

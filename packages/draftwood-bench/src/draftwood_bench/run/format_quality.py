@@ -1,4 +1,4 @@
-"""What storing or multiplying weights in few bits costs.
+"""Measure the cost of storing or multiplying weights in few bits.
 
 Told by perplexity on a text, and by the divergence of each next-token distribution from that of
 the same file of weights in float32.

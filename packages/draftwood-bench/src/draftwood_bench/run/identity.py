@@ -31,7 +31,7 @@ CANDIDATES = 8  # places looked at for the one where the model is least sure
 def divergence(
     model: Model, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int], dtype: str
 ) -> Divergence | None:
-    """Where a greedy text leaves plain decoding's, None if it does not.
+    """Find where a greedy text leaves plain decoding's; None if it does not.
 
     A tie counts only in 8- and 11-bit precision.
     """

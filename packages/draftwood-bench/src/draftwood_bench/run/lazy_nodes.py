@@ -138,7 +138,7 @@ class RowsOnDemand:
         self.path = list(path)
 
     def _shared_with(self, path: Sequence[int]) -> int:
-        """How many nodes both paths begin with."""
+        """Number of nodes that both paths begin with."""
         return len(
             list(takewhile(lambda pair: pair[0] == pair[1], zip(self.path, path, strict=False)))
         )

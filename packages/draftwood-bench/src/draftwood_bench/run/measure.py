@@ -98,7 +98,7 @@ def _judged(
     answer: Answer,
     plain: Answer,
 ) -> dict:
-    """What is said of an answer once all have been timed."""
+    """Compute the parts of a record that need no timing, after all answers have been timed."""
     settings, greedy = bench.settings, unit.temperature == 0.0
     stats, first = answer.stats.as_json(), turn == 0 and unit.round == 0
     drafts = cell.method != PLAIN
