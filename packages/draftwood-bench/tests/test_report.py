@@ -1,4 +1,4 @@
-"""What a report says of records written down by hand."""
+"""Reports of records written down by hand."""
 
 from dataclasses import replace
 from pathlib import Path

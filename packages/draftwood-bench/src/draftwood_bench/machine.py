@@ -147,7 +147,7 @@ def _rounded(memory: float, products: float, sharpness: float) -> float:
 
 
 def _logs(curve: "Curve", balance: float, sharpness: float) -> Iterator[float]:
-    """Logarithms of measured times over modelled ones, for passes that read weights for a second."""
+    """Logarithms of measured over modelled times, for passes that read weights for a second."""
     for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True):
         yield math.log(seconds / _rounded(1.0, balance * nodes, sharpness))
 

@@ -605,7 +605,7 @@ def test_a_peer_that_always_fails_at_a_prompt_is_asked_for_those_behind_it(
     )
 
     def start() -> tuple[list[tuple[str, int]], str]:
-        """What the peer has answered after one more start, and what is said."""
+        """Start once more; return what the peer has answered so far, and the output."""
         result = run(*order)
         assert result.exit_code == 0, result.output
         return [

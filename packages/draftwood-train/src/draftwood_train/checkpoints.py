@@ -1,4 +1,4 @@
-"""Where a training stands, in one file that is written whole or not at all."""
+"""State of a training, in one file that is written whole or not at all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

@@ -1,4 +1,4 @@
-"""What frames are trained on: a whole text, the beginning of one, or what follows each."""
+"""Losses over frames: of a whole text, of the beginning of one, or of what follows each frame."""
 
 import torch
 from jaxtyping import Float, Int
@@ -72,7 +72,8 @@ def next_token_laws(
     labels: Int[Tensor, "anchors places"],
     depth: int,
 ) -> Float[Tensor, "anchors {depth} vocab"]:
-    """What the frames say next, given that they said the label's first 0, 1, ... tokens.
+    """Distributions of the next token, given that the frames said the label's first 0, 1, ...
+    tokens.
 
     Rows of zeros where they cannot have.
     """

@@ -1,4 +1,4 @@
-"""How many tokens a step of decoding would emit, told from held-out text alone.
+"""Estimate the tokens per decoding step from held-out text alone.
 
 A held-out text tells what a target writes after each place. Where a head, fed with the true tokens,
 ranks the next token r1 at the first level, r2 at the second and so on, a tree holds the true path
@@ -25,7 +25,7 @@ RANKS = 4
 """Guesses of a node that are looked at."""
 
 NODES = 8
-"""Of the tree whose block efficiency is told."""
+"""Nodes of the tree whose block efficiency is estimated."""
 
 
 def judged_steps(

@@ -22,7 +22,7 @@ Unit = Literal["steps", "tokens", "minutes"]
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How long to train, on what batches, at which rates.
+    """Length, batches and rates of a training.
 
     Attributes:
         amount, unit: when it ends: after so many steps, tokens or minutes.
@@ -56,7 +56,7 @@ class TrainingSettings:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
 
     def told(self, recipe: DrafterRecipe) -> dict[str, Any]:
-        """What a training that goes on must have in common with its beginning."""
+        """Settings that a resumed training must share with its beginning."""
         own = asdict(self)
         free = ("patience", "checkpoint_minutes", "judge_every", "judge_rows")
         return {**{k: v for k, v in own.items() if k not in free}, **_fields(recipe)}
@@ -68,7 +68,7 @@ def _fields(recipe: DrafterRecipe) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a training ended with.
+    """Result of a training.
 
     Attributes:
         head: the best drafter by held-out block efficiency.
@@ -282,7 +282,7 @@ class Trainer:
         return self._accelerator.num_processes > 1
 
     def _agreed(self, value: float) -> float:
-        """What the main process says."""
+        """Value of the main process, given to all."""
         if not self._is_shared:
             return value
         from accelerate.utils import broadcast

@@ -71,7 +71,7 @@ class Compared:
         target: Float[Tensor, "rows vocab"],
         log_normalizer: Float[Tensor, " rows"],
     ) -> "Compared":
-        """Of a drafter's logits and the target's, both in float32; these are not needed any more.
+        """Compare a drafter's logits with the target's, both in float32; overwrites the latter.
 
         Args:
             log_normalizer: of the target's, over its whole vocabulary.

@@ -1,4 +1,4 @@
-"""What heads side by side learn, whether they see each other's guesses or not."""
+"""Losses of heads side by side, whether they see each other's draft tokens or not."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -73,7 +73,7 @@ class MedusaHeads:
 
 
 def level_states(head: MedusaHead, rows: PackedRows, target: TargetWeights) -> Iterator[Tensor]:
-    """What the output head reads at all places [rows places dim], level by level."""
+    """Inputs of the output head at all places [rows places dim], level by level."""
     state = rows.states[..., 0, :].float()
     most = head.config.tokens(head.config.heads - 1)
     following = [shifted(rows.tokens, ahead) for ahead in range(1, most + 1)]

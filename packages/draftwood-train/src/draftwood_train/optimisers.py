@@ -28,7 +28,7 @@ class Rates:
     decay: float = 0.3
 
     def factor(self, step: int, progress: float) -> float:
-        """What the rates are multiplied with at a step, so many steps and so much being done."""
+        """Factor of the learning rates at a step, with so much of the training done."""
         rising = min(1.0, (step + 1) / max(self.warm_up, 1))
         falling = min(1.0, (1 - progress) / self.decay) if self.decay > 0 else 1.0
         return rising * max(falling, 0.0)

@@ -1,4 +1,4 @@
-"""What the loop asks of a recipe, and what it hands to one."""
+"""Protocol between the loop and a recipe."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from draftwood.heads.layers import HeadSizes
 
 @dataclass(frozen=True, eq=False)
 class TargetWeights:
-    """What a recipe may know of the target: sizes and frozen ends.
+    """Facts about the target that a recipe may use: sizes, frozen embedding and output head.
 
     Attributes:
         layers: decoder layers.
@@ -103,5 +103,5 @@ class DrafterRecipe(Protocol):
         ...
 
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
-        """How good it is on held-out rows, from what is stored of them alone."""
+        """Judge a head on held-out rows, from the stored states alone."""
         ...

@@ -50,7 +50,7 @@ class Training:
 
     @property
     def folder(self) -> Path:
-        """Where checkpoints and logs lie."""
+        """Folder of checkpoints and logs."""
         return self.output.with_name(f"{self.output.name}.training")
 
     @cached_property
@@ -119,7 +119,7 @@ class Training:
         )
 
     def _places(self, reads: tuple[int, ...]) -> tuple[int, ...]:
-        """Where the data hold the states of these layers."""
+        """Indices of these layers among those whose states the data hold."""
         known = self.dataset.layers
         missing = sorted(set(reads) - set(known))
         if missing:
@@ -163,7 +163,7 @@ class Training:
             folders.save(self.output, trained, self._card(outcome))
 
     def _card(self, outcome: Outcome) -> str:
-        """What the folder says of itself."""
+        """Model card of the folder."""
         sources = self.manifest.sources.items()
         return "\n".join(
             [

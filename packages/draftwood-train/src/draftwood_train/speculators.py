@@ -23,7 +23,7 @@ from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 
 VERSION = "0.9.0"
-"""Of the package whose layout is written."""
+"""Version of the speculators package whose layout is written."""
 
 SAME = 0.02
 """Largest relative difference of weights that are the same but for how they are stored."""
@@ -167,7 +167,7 @@ def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
 
 
 def _layer_settings(config: EagleConfig, vocab: int) -> dict[str, Any]:
-    """Of the decoder layers, as Llama has them."""
+    """Decoder layers' settings, named as Llama's."""
     sizes = config.sizes
     layer = {
         "model_type": "llama",
@@ -306,7 +306,7 @@ def _require_embedding(
 
 
 def _same(weights: Tensor, others: Tensor) -> bool:
-    """Whether these are the same weights but for rounding."""
+    """True if these are the same weights but for rounding."""
     if weights.shape != others.shape:
         return False
     others = others.float().cpu()

@@ -1,4 +1,4 @@
-"""What recipes may know of the target: its sizes, both ends, and its last layers."""
+"""Read what recipes may know of the target: sizes, both ends, and the last layers."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

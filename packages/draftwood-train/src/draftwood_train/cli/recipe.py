@@ -76,7 +76,7 @@ def recipe_options(recipe: "type[DrafterRecipe]") -> Iterator[click.Option]:
 
 
 def _common() -> list[click.Parameter]:
-    """What every recipe is asked."""
+    """Parameters that every recipe's command takes."""
     path = click.Path(path_type=Path)
     above, some = click.FloatRange(min=0, min_open=True), click.IntRange(min=1)
 

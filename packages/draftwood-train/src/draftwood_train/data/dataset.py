@@ -78,7 +78,7 @@ class Dataset:
         return Texts(found, self.layers, self.model)
 
     def token_counts(self) -> Int[Tensor, " vocab"]:
-        """How often each token occurs in the answers of the training split."""
+        """Count each token in the answers of the training split."""
         counts = torch.zeros(self.manifest.target.vocab_size, dtype=torch.int64)
         for shard in self.shards:
             tokens, answers = shard.array("tokens"), shard.array("answers")
@@ -150,5 +150,5 @@ class Texts(Sequence[StoredText]):
 
     @property
     def tokens(self) -> int:
-        """Of all texts together."""
+        """Number of tokens of all texts together."""
         return sum(self.lengths)

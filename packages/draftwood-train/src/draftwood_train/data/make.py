@@ -25,14 +25,14 @@ Report = Callable[[int, int], None]
 
 
 def expected_bytes(options: DataOptions, tokens: int, hidden_size: int) -> int:
-    """What so many tokens take on the disk, about."""
+    """Estimate the bytes on disk for so many tokens."""
     stored = bytes_per_token(len(options.layers), hidden_size) if options.states == "stored" else 0
     return tokens * (stored + BYTES_WITHOUT_STATES)
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a run did.
+    """Outcome of making a data set.
 
     Attributes:
         manifest: of the whole data set.

@@ -1,4 +1,4 @@
-"""What decides which texts a data set holds."""
+"""Options that decide which texts a data set holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

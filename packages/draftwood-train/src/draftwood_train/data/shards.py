@@ -139,12 +139,12 @@ class Shard:
         return np.cumsum(self.array("lengths"), dtype=np.int64)
 
     def places(self, text: int) -> slice:
-        """Where the tokens of a text lie in the shard."""
+        """Slice of the shard that holds the tokens of a text."""
         end = int(self.ends[text])
         return slice(end - int(self.array("lengths")[text]), end)
 
     def prompt_texts(self) -> list[str]:
-        """What the user says in each text."""
+        """Prompt of each text."""
         packed, found, start = self.array("prompts").tobytes(), [], 0
         for length in self.array("prompt_lengths").tolist():
             found.append(packed[start : start + length].decode())

@@ -96,7 +96,7 @@ def _divided(paragraph: str) -> Iterator[str]:
 
 
 def _is_index(paragraph: str) -> bool:
-    """Whether it lists entries and pages rather than saying something."""
+    """True if it lists entries and pages rather than saying something."""
     digits = sum(letter.isdigit() for letter in paragraph)
     return digits > 0.02 * len(paragraph) or 2 * paragraph.count(";\n") > paragraph.count("\n") > 1
 

@@ -1,4 +1,4 @@
-"""What the target computes at each place of a text: states of some layers, and a normaliser.
+"""Compute and store a target's states: some layers at each place of a text, and a normaliser.
 
 Stored states take 8 bits an entry, with a scale for each place and layer.
 """
@@ -45,7 +45,7 @@ def default_layers(layers: int) -> tuple[int, ...]:
 
 
 def bytes_per_token(layers: int, dim: int) -> int:
-    """Of stored states, with scales, normaliser and the token itself."""
+    """Bytes per token of stored states, with scales, normaliser and the token itself."""
     return layers * (dim + 4) + 4 + 4
 
 
@@ -109,7 +109,7 @@ def extend(
 def states_of(
     model: Model, tokens: Int[Tensor, " places"], layers: Sequence[int]
 ) -> tuple[Float[Tensor, "places layers dim"], Float[Tensor, " places"]]:
-    """What a pass over a whole text computes; where rows keep their bits, what decoding saw."""
+    """Run a pass over a whole text; states are those of decoding where rows keep their bits."""
     session = model.start()
     try:
         states, normalizers, _ = extend(session, tokens.tolist(), layers)

@@ -75,7 +75,7 @@ Job = Generator[Request, Written, Outcome]
 
 
 def goes_round(tokens: Sequence[int], start: int) -> bool:
-    """Whether the newest tokens from ``start`` on repeat a piece three times or more, over
+    """True if the newest tokens from ``start`` on repeat a piece three times or more, over
     ``LEAST_CIRCLED`` tokens.
 
     A small model's likeliest text often ends so; nothing is learnt from more of it.
@@ -108,7 +108,7 @@ class _Slot:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more is written."""
+        """True if nothing more is to be written."""
         assert self.request is not None
         new = len(self.tokens) - len(self.request.tokens)
         is_over = new > 0 and self.tokens[-1] in self.request.ends
@@ -183,7 +183,7 @@ class BatchWriter:
                     yield from self._ask(slot, self._written(slot), running, free)
 
     def _is_whole(self, slot: _Slot) -> bool:
-        """Whether nothing is left to write nor, where states are wanted, to run."""
+        """True if nothing is left to write or, where states are wanted, to run."""
         assert slot.request is not None
         wants_last = slot.request.keeps_states and self.layers is not None
         return slot.is_done and (not wants_last or len(slot.ran) == len(slot.tokens))

@@ -133,7 +133,7 @@ class CtcRecipe:
 
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
-        """How deep the stored text lies in the tree of the likeliest prefixes, which is counted.
+        """Count the tokens that trees of the most probable prefixes would emit.
 
         Every eighth place of greedy answers counts, or of all where none is greedy.
         """
@@ -188,8 +188,8 @@ def _depth_of(text: list[int], tree: DraftTree) -> int:
 def _labels(
     rows: PackedRows, target: TargetWeights, length: int
 ) -> tuple[Int[Tensor, "rows places length"], Bool[Tensor, "rows places length"]]:
-    """What comes behind the root of each place, as places in the draft vocabulary, and whether it
-    is part of the same text's answer.
+    """Tokens behind the root of each place, as places in the draft vocabulary, and whether they are
+    part of the same text's answer.
     """
     index = target.draft_index[rows.tokens]
     labels, follows = [], []
@@ -201,7 +201,7 @@ def _labels(
 
 
 def _ahead(values: Tensor, count: int, fill: int) -> Tensor:
-    """What stands so many places later."""
+    """Shift values left by ``count`` places, filling the end."""
     return functional.pad(values[:, count:].long(), (0, min(count, values.shape[1])), value=fill)
 
 
