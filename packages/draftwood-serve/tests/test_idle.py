@@ -1,4 +1,4 @@
-"""What a server does while nobody asks for texts."""
+"""Work of a server without requests."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Which replica a request goes to: one that knows its beginning, unless that one is busier."""
+"""Choose the replica for a request: one that knows its beginning, unless that one is busier."""
 
 import json
 from collections import OrderedDict
@@ -14,7 +14,7 @@ REMEMBERED = 2**16  # beginnings
 
 @dataclass(eq=False)
 class ReplicaLoad:
-    """How busy a replica is, as the router counts it.
+    """Load of a replica, as the router counts it.
 
     Attributes:
         name: number that no other replica has or had.
@@ -78,7 +78,7 @@ def beginnings_of(owner: str, body: bytes) -> list[bytes]:
 
 
 def _prompt_of(body: bytes) -> str:
-    """What a request says in the order in which a model reads it; empty where it cannot be read."""
+    """Prompt of a request in the order in which a model reads it; empty where it cannot be read."""
     try:
         told: Any = json.loads(body)
     except (ValueError, RecursionError):

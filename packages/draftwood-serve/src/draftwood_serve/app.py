@@ -184,7 +184,7 @@ def _of_validation(error: RequestValidationError) -> ApiError:
 
 
 def _is_field(part: str | int) -> bool:
-    """Whether a part of a complaint's place is a field or an index, not a kind of value."""
+    """True if a part of an error's location is a field or an index, not a kind of value."""
     if isinstance(part, int):
         return True
     return part not in ("body", "bool", "str") and re.fullmatch("[a-z][a-z0-9_]*", part) is not None

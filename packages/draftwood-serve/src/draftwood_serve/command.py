@@ -230,7 +230,7 @@ def _tell(facts: dict[str, object]) -> None:
 
 
 def _welcome(settings: "ServeSettings", told: dict[str, object]) -> None:
-    """Where it listens, what it serves and a first request."""
+    """Print the address, the served models and a first request."""
     from rich.table import Table
 
     address = told["address"]

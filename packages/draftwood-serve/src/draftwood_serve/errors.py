@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 
 class ApiError(Exception):
-    """What a client is told.
+    """Error that is sent to a client.
 
     Args:
         status: of HTTP.
@@ -75,7 +75,7 @@ def broken(error: Exception) -> ApiError:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """Message of an error, in one line."""
     return " ".join(str(error).split())[:500] or type(error).__name__
 
 

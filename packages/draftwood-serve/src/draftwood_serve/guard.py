@@ -1,4 +1,4 @@
-"""What every request must pass before any endpoint sees it."""
+"""Checks that every request must pass before any endpoint sees it."""
 
 import asyncio
 import hmac

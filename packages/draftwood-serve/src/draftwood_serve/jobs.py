@@ -21,7 +21,7 @@ UNLIMITED = 4096  # tokens of an answer where neither the request nor the model 
 
 
 class SharedCache(Protocol):
-    """What all requests share of the model's cache."""
+    """Part of the model's cache that all requests share."""
 
     @property
     def prefixes(self) -> PrefixStore | None: ...
@@ -33,7 +33,7 @@ class SharedCache(Protocol):
 
 @dataclass(frozen=True)
 class Speculation:
-    """How a request wants to be decoded.
+    """Decoding method of a request.
 
     Attributes:
         method: None takes the server's.
@@ -48,7 +48,7 @@ class Speculation:
 
 @dataclass(frozen=True)
 class TextRequest:
-    """What a request wants written, of whichever endpoint.
+    """Texts that a request asks for, whatever its endpoint.
 
     Attributes:
         prompts: texts, messages or token ids.
@@ -79,7 +79,7 @@ class TextRequest:
 
     @property
     def calls(self) -> bool:
-        """Whether texts may hold calls of tools."""
+        """True if texts may hold calls of tools."""
         return bool(self.tools) and self.tool_choice.mode != "none"
 
 
@@ -181,7 +181,7 @@ def make_job(
 
 
 def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> Any:
-    """What this makes; its complaints about values become 400."""
+    """Call ``make``; its complaints about values become status 400."""
     try:
         return make()
     except (ValueError, TypeError) as error:
@@ -189,7 +189,7 @@ def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> An
 
 
 def _grammar(lm: LanguageModel, wanted: TextRequest) -> Grammar | None:
-    """What the request's texts must fit; compiling it takes up to a second."""
+    """Compile the grammar that the request's texts must fit; this takes up to a second."""
     if wanted.calls:
         return lm.grammars.tools(wanted.tools, wanted.tool_choice)
     return None if wanted.json_schema is None else lm.grammars.json_schema(wanted.json_schema)

@@ -1,4 +1,4 @@
-"""What is counted: for Prometheus, and in the block that comes with each answer."""
+"""Count requests and tokens: for Prometheus, and in the block that comes with each answer."""
 
 import threading
 from collections import deque
@@ -97,7 +97,7 @@ class Measures:
 
 
 def block(job: TextJob) -> dict[str, Any]:
-    """What an answer tells of how it was made; milliseconds and vLLM's names."""
+    """Metrics of one answer; milliseconds and vLLM's names."""
     stats = sum((each.stats for each in job.choices), Stats())
     now = job.ended or perf_counter()
     writing = max(now - job.first_token, 0.0) if job.first_token else 0.0

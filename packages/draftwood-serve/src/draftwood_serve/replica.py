@@ -14,7 +14,7 @@ CHECK_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class ReplicaFacts:
-    """Where a replica answers, and what it is.
+    """Address and properties of a replica.
 
     Attributes:
         address: for the router.

@@ -199,7 +199,7 @@ class ReplicaSet:
                     self._hear(slot)
 
     def _look(self, now: bool) -> bool:
-        """Whether the cluster answers; without it Ray would end this process after a while.
+        """True if the cluster answers; without it Ray would end this process after a while.
 
         Args:
             now: look even where that was done shortly before.

@@ -46,7 +46,7 @@ class RunningReplica:
 
 
 class Replicas(Protocol):
-    """Where requests can go.
+    """Replicas that requests can be routed to.
 
     Attributes:
         key: that replicas ask for where clients need none.

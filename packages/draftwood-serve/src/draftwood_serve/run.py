@@ -47,13 +47,13 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def address_of(bound: socket.socket) -> str:
-    """What a client on this machine asks for."""
+    """URL by which a client on this machine reaches a socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class Drained(Protocol):
-    """What a server tells when it is to stop."""
+    """Server that can be stopped gracefully."""
 
     @property
     def open(self) -> Sized:

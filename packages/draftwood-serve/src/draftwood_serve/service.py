@@ -28,7 +28,7 @@ class ClientLeftError(Exception):
 
 
 class TextService:
-    """What the endpoints ask for texts.
+    """Entry point of all endpoints to text generation.
 
     Args:
         settings: of the server.
@@ -130,7 +130,7 @@ class OpenRequest:
 
     @property
     def started(self) -> bool:
-        """Whether it has a place in the batch."""
+        """True if it has a place in the batch."""
         return self._begun and self.job.started > 0.0
 
     def begin(self, job: TextJob) -> None:
@@ -150,7 +150,7 @@ class OpenRequest:
             self.service.thread.cancel(self.job)
 
     async def updates(self) -> list[TextUpdate]:
-        """What was written since the last call; empty once all is told.
+        """Wait for updates since the last call; empty once there are none left.
 
         Raises:
             ApiError: where the texts could not be written, or not in time.

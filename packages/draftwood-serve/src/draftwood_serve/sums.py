@@ -21,7 +21,7 @@ class MetricFamily:
 
 
 class SummedMetrics:
-    """What all replicas counted, those that ended included, so that no counter ever falls.
+    """Sum the metrics of all replicas, ended ones included, so that no counter ever falls.
 
     What a replica counted after its page was read last is lost with it.
     """

@@ -41,7 +41,7 @@ class TracedStep:
 
 @dataclass(frozen=True)
 class TextUpdate:
-    """What a step brought for one text.
+    """Output of one step for one text.
 
     Attributes:
         choice: number of the text within its request.
@@ -152,8 +152,8 @@ class _HeldLogprobs:
             self._ends.append(len(self._own.text))
 
     def release(self, characters: int, final: bool) -> Iterator[ToldToken]:
-        """Those whose text is among the first ``characters``; at the end of the text all that
-        belong to it, its end token too.
+        """Release tokens whose text is among the first ``characters``; at the end of the text all
+        that belong to it, its end token too.
         """
         cut = self._of.stopped and len(self._of.text) < len(self._own.text)
         while self._held:

@@ -117,7 +117,7 @@ class ModelThread:
             idle = False
 
     def _wait(self) -> Callable[[], None]:
-        """What is asked for next; while nothing is, a doubtful curve is measured again."""
+        """Wait for the next call; while none comes, measure a doubtful curve again."""
         calibration = self._loaded.result().plain.calibration
         if calibration.is_doubtful:
             with suppress(queue.Empty):
@@ -174,7 +174,7 @@ class ModelThread:
         self.measures.step(perf_counter() - since)
 
     def _took(self, event: Event, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
-        """What an event tells its request."""
+        """Updates for a request from an event of the batch."""
         if event.error is not None:
             raise event.error
         progress: Any = event.progress

@@ -8,7 +8,7 @@ HALF = "\ufffd"  # stands for bytes that make no character by themselves
 
 
 class TokenTexts:
-    """What single tokens say, for log-probabilities.
+    """Texts of single tokens, for log-probabilities.
 
     Args:
         tokenizer: of the model.

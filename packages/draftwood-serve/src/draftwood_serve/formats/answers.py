@@ -1,4 +1,4 @@
-"""What answers of all endpoints have in common."""
+"""Parts that answers of all endpoints share."""
 
 import secrets
 import time
@@ -68,7 +68,7 @@ class AnswerTo:
         return self.request.job
 
     async def updates(self) -> list[TextUpdate]:
-        """What was written since the last call; empty at the end."""
+        """Wait for updates since the last call; empty at the end."""
         found = await self.request.updates()
         for each in found:
             self.wholes[each.choice].add(each)

@@ -64,7 +64,7 @@ class ChatChunks:
         self._begun: set[int] = set()
 
     async def events(self, first: list[TextUpdate]) -> AsyncIterator[str]:
-        """What a step brought for all texts at a time.
+        """Stream one event per step for all texts.
 
         Args:
             first: updates that were heard already.
@@ -81,7 +81,7 @@ class ChatChunks:
             updates = await self.answer.updates()
 
     def _chunk(self, update: TextUpdate) -> dict[str, Any] | None:
-        """What an update tells; None where that is nothing."""
+        """Chunk for an update; None where the update has nothing to send."""
         delta, called = self._delta(update)
         if update.choice not in self._begun:
             delta = {"role": "assistant", "content": "", **delta}

@@ -56,7 +56,7 @@ async def chunks(
 
 
 def _drop_unwanted(answer: AnswerTo, body: CompletionBody) -> None:
-    """Where only the prompt is wanted, nothing was written behind it."""
+    """Drop what was written behind the prompt if only the prompt is wanted."""
     for each in answer.wholes if body.max_tokens == 0 else ():
         each.text, each.told, each.steps, each.tokens = "", [], [], 0
         each.finish_reason = each.finish_reason and "length"
@@ -69,7 +69,7 @@ def _chunk(
     update: TextUpdate,
     begun: set[int],
 ) -> dict[str, Any] | None:
-    """What an update tells; None where that is nothing."""
+    """Chunk for an update; None where the update has nothing to send."""
     if body.max_tokens == 0:
         update = replace(update, text="", told=(), finish_reason="length", traced=None)
     before, logprobs = "", None if body.logprobs is None else _empty()
