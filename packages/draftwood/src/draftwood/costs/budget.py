@@ -1,4 +1,4 @@
-"""How many draft tokens are worth their time on this machine."""
+"""Choose the number of draft tokens that is worth its time on this machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ Seconds = Callable[[int], float]
 
 
 SHARED_MARGIN = 1.5
-"""What a draft token counts where other texts share the pass, as a multiple of its cost."""
+"""Factor on a draft token's cost where other texts share the pass."""
 
 _CONTEXT = 128  # tokens before the tree when a curve is measured
 
@@ -60,8 +60,8 @@ class Budget:
 
     @classmethod
     def of(cls, seconds: Seconds | None) -> "Budget":
-        """What a measured curve says, or any function from nodes to seconds; None takes the cost
-        assumed of a machine that nobody measured.
+        """Make a budget from a measured curve or any function from nodes to seconds; None takes the
+        cost assumed of a machine that nobody measured.
         """
         if seconds is None:
             return cls()
@@ -191,7 +191,7 @@ class Budget:
         return rate * self.slopes[count]
 
     def best(self, estimates: Sequence[float], others: float = 0.0) -> int:
-        """How many of these draft tokens to run.
+        """Choose how many of these draft tokens to run.
 
         Args:
             estimates: probability that each is accepted, all its ancestors included; falling.

@@ -39,7 +39,7 @@ from draftwood.storage.weights import WEIGHTS
 from draftwood.version import __version__
 
 ASSUMED = Curve((1, 65), (default_cost(1), default_cost(65)))
-"""Of a machine that nobody measured, until passes correct it."""
+"""Curve of a machine that nobody measured, until passes correct it."""
 LEAST_SHARE = 0.8  # of the CPU that is wanted; left alone, a process gets all of it
 LEAST_PASSES = 16  # that are worth a file
 STORED_SECONDS = 3.0  # for a curve that later loads find again
@@ -57,7 +57,7 @@ class CalibrationWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Key:
-    """What a curve is measured for.
+    """Identity of a curve: model, machine and software that it was measured for.
 
     Attributes:
         model: folder of the weights.
@@ -95,7 +95,7 @@ class Key:
 
     @property
     def path(self) -> Path:
-        """Where the curve lies, if there is one."""
+        """Path of the curve's file, which may not exist."""
         naming = json.dumps([asdict(self)[part] for part in NAMING])
         digest = hashlib.sha256(naming.encode()).hexdigest()[:8]
         folder = Path(self.model)
@@ -297,7 +297,7 @@ class Calibration:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it is worth measuring again: assumed, learnt, disturbed, or off by a quarter."""
+        """True if it is worth measuring again: assumed, learnt, disturbed, or off by a quarter."""
         found = self._following
         if self._given is not None or found is None or self.folder is None or self._gave_up:
             return False

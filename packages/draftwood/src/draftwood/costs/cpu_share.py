@@ -1,4 +1,4 @@
-"""How much of the CPU that this process wanted it got, beside other programs."""
+"""Measure how much of the CPU time that it wanted this process got, beside other programs."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class CpuShare:
-    """Of the CPU time that this process wanted since now, the share that it got.
+    """Share of the wanted CPU time that this process has got since construction.
 
     Linux counts how long each thread was ready and had to wait, and how long a virtual machine was
     stopped for others. Elsewhere all wishes seem to come true.

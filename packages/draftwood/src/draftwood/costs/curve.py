@@ -203,7 +203,7 @@ class _Bench:
 
     @property
     def settled(self) -> bool:
-        """Whether more rounds would say the same: the middle half of each size's times agrees."""
+        """True if more rounds would say the same: the middle half of each size's times agrees."""
         for size in self.first:
             times = sorted(self.times.get(size, ()))
             quarter = len(times) // 4
@@ -215,7 +215,7 @@ class _Bench:
 
     @property
     def has_room(self) -> bool:
-        """Whether a tree fits the model's context behind a token."""
+        """True if a tree fits the model's context behind a token."""
         limit = self.model.context_length
         return limit is None or limit >= DEPTH + 2
 
@@ -264,7 +264,7 @@ class _Bench:
                 self.times.setdefault(size, []).append(self._run(size))
 
     def per_context_token(self) -> float:
-        """What a node costs more for each token of context.
+        """Measure the extra seconds of a node for each token of context.
 
         Passes of one size are timed after more tokens than before. 0 where there is no time or no
         room for that, and where nothing was to be seen.

@@ -97,7 +97,7 @@ class Following:
                 self._look()
 
     def trial(self) -> Curve | None:
-        """What passes may take at best, where the next step is to try that; else None.
+        """Return the best times that passes may reach if the next step is to try them; else None.
 
         Counts the step.
         """
@@ -114,7 +114,7 @@ class Following:
 
     @property
     def is_off(self) -> bool:
-        """Whether passes of some size take a quarter more or less than the first curve says."""
+        """True if passes of some size take a quarter more or less than the first curve says."""
         sure = [_median(tuple(each)) for each in self._ratios if len(each) >= SURE]
         return any(abs(ratio) > QUARTER for ratio in sure)
 

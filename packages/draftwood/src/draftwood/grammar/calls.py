@@ -67,7 +67,7 @@ class ToolReader:
     _value: "_JsonValue" = field(default_factory=lambda: _JsonValue())
 
     def feed(self, text: str) -> list[ContentDelta | CallDelta]:
-        """What more of the text tells."""
+        """Read more of the text."""
         self._held += text
         deltas: list[ContentDelta | CallDelta] = []
         read = {
@@ -81,7 +81,7 @@ class ToolReader:
         return deltas
 
     def finish(self) -> list[ContentDelta | CallDelta]:
-        """What was held back, once the text is over."""
+        """Release what was held back, once the text is over."""
         held, phase, self._held = self._held, self._phase, ""
         if phase == "head":
             return [ContentDelta(OPEN + held)]
@@ -141,7 +141,7 @@ class _JsonValue:
         self._depth, self._in_string, self._escaped = 0, False, False
 
     def read(self, text: str) -> int:
-        """How many of the next characters belong to the value."""
+        """Count the next characters that belong to the value."""
         for place, character in enumerate(text):
             if self._in_string:
                 if self._escaped:

@@ -160,5 +160,5 @@ def _require_text(what: str, text: object) -> None:
 
 
 def _reason(error: str) -> str:
-    """What llguidance says of a grammar, on one line."""
+    """Reason that llguidance gives against a grammar, on one line."""
     return " ".join(error.replace("<non-verbose/>", "").split())[:300] or "no reason given"

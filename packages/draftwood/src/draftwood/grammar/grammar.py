@@ -96,7 +96,7 @@ class _Cursor:
         return self.tip.matcher if self.is_well() else None
 
     def is_well(self) -> bool:
-        """Whether the parser goes on; else another one does: one in error never gets out of it."""
+        """True if the parser goes on; else replace it, for one in error never recovers."""
         if not self.tip.matcher.is_error():
             return True
         if self.trunk.matcher.is_error():
@@ -188,7 +188,7 @@ class GrammarState:
         return matcher
 
     def _went_well(self) -> bool:
-        """Whether the parser did not give up over the last question."""
+        """Record whether the parser survived the last question; False once it gave up."""
         self.lost = self.lost or not self._cursor.is_well()
         return not self.lost
 

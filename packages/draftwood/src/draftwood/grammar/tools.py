@@ -50,7 +50,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class ToolChoice:
-    """Whether tools are called.
+    """Rule for calls of tools in a text.
 
     Attributes:
         mode: ``auto`` leaves it to the model, ``none`` calls none, ``required`` calls one at least,
@@ -207,7 +207,7 @@ def _written(call: Mapping[str, Any]) -> str:
 
 
 def template_tells_tools(template: object) -> bool:
-    """Whether a chat template tells of tools in the form in which the grammar asks for calls."""
+    """True if a chat template shows tools in the form in which the grammar asks for calls."""
     return isinstance(template, str) and "tools" in template and OPEN in template
 
 

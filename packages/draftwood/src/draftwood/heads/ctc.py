@@ -12,7 +12,7 @@ from draftwood.heads.layers import Attention, AttentionRule, HeadCache, HeadSize
 
 @dataclass(frozen=True)
 class CtcConfig:
-    """What a CTC head is.
+    """Settings of a CTC head.
 
     Attributes:
         sizes: of its layer.
@@ -155,7 +155,9 @@ class CtcHead(nn.Module):
         return states
 
     def _seen(self, before: int, new: int, device: torch.device) -> Bool[Tensor, "rows context"]:
-        """What new rows of the context and the frames after them see; rows need but themselves."""
+        """Attention mask of new context rows and the frames after them; a context row sees only
+        itself.
+        """
         last, frames = before + new, self.config.frames
         seen = torch.zeros(new + frames, last + frames, dtype=torch.bool, device=device)
         seen[:new, before:last] = torch.eye(new, dtype=torch.bool, device=device)

@@ -12,7 +12,7 @@ from draftwood.heads.layers import AttentionRule, DecoderLayer, HeadSizes, Mlp, 
 
 @dataclass(frozen=True)
 class EagleConfig:
-    """What an EAGLE head is.
+    """Settings of an EAGLE head.
 
     Attributes:
         sizes: of its layers.

@@ -33,7 +33,7 @@ def exit_layers(count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Exits:
-    """What a model would say after some of its layers.
+    """Early exits: predict a model's output after some of its layers.
 
     Hidden states of a layer, each divided by its root mean square, go through a square map to what
     comes out of the final norm. The maps are fitted by ridge regression on text that the model
@@ -79,7 +79,7 @@ class Exits:
         return cls({layer: own for layer, own in found.items() if own is not None})
 
     def normed(self, layer: int, hidden: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-        """What the output head reads after hidden states of a layer that has a map."""
+        """Map hidden states of a layer to the output head's input."""
         return _scaled(hidden) @ self.maps[layer].to(hidden.device)
 
     def save(self, path: Path, weights: str) -> None:
@@ -113,7 +113,7 @@ def _scaled(states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
 
 @dataclass(eq=False)
 class _Sums:
-    """What a ridge regression needs of the pairs that it has seen."""
+    """Sums for a ridge regression over the pairs seen so far."""
 
     inputs: Tensor | None = None  # products of inputs with each other
     both: Tensor | None = None  # and with results

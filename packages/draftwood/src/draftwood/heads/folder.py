@@ -47,7 +47,7 @@ DRAFT_TOKENS = "draft_tokens"
 
 @dataclass(frozen=True, eq=False)
 class StoredHead:
-    """What a drafter's folder says of itself; its weights are not read yet.
+    """Description of a trained drafter in its folder; its weights are not read yet.
 
     Attributes:
         config: settings of the network, a dataclass of ``heads.kinds``.
@@ -146,7 +146,7 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
 
 
 def open_folder(folder: str | Path) -> StoredHead:
-    """What a folder says of its drafter; reads no weights.
+    """Read the description of a drafter from its folder, without weights.
 
     Args:
         folder: a path, or the name of a drafter that comes with draftwood.
@@ -176,7 +176,7 @@ def _is_drafter(folder: Path) -> bool:
 
 
 def _says(path: Path) -> dict[str, Any]:
-    """What a drafter's config.json holds."""
+    """Read a drafter's config.json."""
     try:
         says = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Which networks a drafter's folder may hold, and their settings as JSON."""
+"""Kinds of networks that a drafter's folder may hold, and their settings as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
@@ -90,7 +90,7 @@ def _filled(config: type, values: Any) -> Any:
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    """Whether a value from JSON is of a setting's type."""
+    """True if a value from JSON is of a setting's type."""
     inside = get_args(wanted)
     if wanted in (int, bool):
         return type(value) is wanted

@@ -1,4 +1,5 @@
-"""What frames say once equal neighbours are merged and blanks dropped, without listing alignments.
+"""Prefix probabilities of frames, equal neighbours merged and blanks dropped, without listing
+alignments.
 
 An alignment takes one symbol of each frame. Collapsing it merges equal neighbours and then drops
 blanks (connectionist temporal classification, Graves et al. 2006). A prefix y = y_1..y_n sums over
@@ -24,7 +25,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Prefix:
-    """What frames say so far.
+    """Prefix of the tokens that frames say.
 
     Attributes:
         token: the last of it; -1 where nothing was said.

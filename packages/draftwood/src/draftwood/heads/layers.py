@@ -1,4 +1,4 @@
-"""What the networks of trained drafters are built of: a decoder layer, its cache, its masks.
+"""Layers of trained drafters: a decoder layer, its cache, its masks.
 
 Shapes: rows of hidden states are [... rows dim]; queries, keys and values are
 [... heads rows head_dim].
@@ -65,7 +65,7 @@ def rotated(
 
 
 class AttentionRule(Protocol):
-    """Which keys the queries of a layer see: one of a cache, of a packed row, of frames."""
+    """Attention of a layer's queries over the keys that a rule lets them see."""
 
     def __call__(
         self,
@@ -158,7 +158,7 @@ class DecoderLayer(nn.Module):
     def through_network(
         self, state: Float[Tensor, "... rows dim"]
     ) -> Float[Tensor, "... rows outputs"]:
-        """What comes behind attention."""
+        """Apply the layer's MLP after attention, with its norm and residual."""
         more = self.mlp(self.post_attention_layernorm(state))
         return (state if self.copies == 1 else torch.cat([state] * self.copies, dim=-1)) + more
 

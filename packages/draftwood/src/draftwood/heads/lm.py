@@ -12,7 +12,7 @@ from draftwood.heads.layers import AttentionRule, DecoderLayer, HeadSizes, RmsNo
 
 @dataclass(frozen=True)
 class LmConfig:
-    """What a draft LM is.
+    """Settings of a draft LM.
 
     Attributes:
         sizes: of its layers.

@@ -13,7 +13,7 @@ from draftwood.heads.layers import HeadSizes, RmsNorm
 
 @dataclass(frozen=True)
 class MedusaConfig:
-    """What a set of such heads is.
+    """Settings of a set of Medusa or Hydra heads.
 
     Attributes:
         sizes: of the target; only the entries of a hidden state and the norms' epsilon matter.
@@ -39,7 +39,7 @@ class MedusaConfig:
             raise ValueError(f"these heads read one layer of their target, got {list(self.reads)}")
 
     def tokens(self, level: int) -> int:
-        """How many tokens the head of a level reads, from the root on."""
+        """Number of tokens, from the root on, that the head of a level reads."""
         return level + 1 if self.sees_drafted else int(self.reads_root)
 
 

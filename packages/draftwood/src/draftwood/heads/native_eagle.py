@@ -47,7 +47,7 @@ class NativeEagle(NativeHead):
 
 
 def why_not(config: EagleConfig, products: HeadProducts = "int8") -> str | None:
-    """What keeps the library from running such a head, in a clause; None where it can."""
+    """Reason why the library cannot run such a head, as a clause; None where it can."""
     if config.feature_sampling or config.partial_alignment:
         return "the native head has no feature sampling; take method eagle"
     return native.why_not(shape_of(config), products)

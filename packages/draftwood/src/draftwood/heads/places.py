@@ -1,4 +1,4 @@
-"""Where trained drafters lie, told without PyTorch."""
+"""Find the folders of trained drafters, without PyTorch."""
 
 from functools import cache
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a folder says of its model, compared with what its weights hold.
+"""Compare the configuration in a folder with its weights.
 
 Transformers builds what a configuration asks for, fills what is missing with random numbers, and
 leaves out what it does not know.
@@ -21,7 +21,7 @@ PACKED = 4
 """Numbers of a matrix that lie in a byte at most."""
 
 REST = "small.safetensors"
-"""What is left of a model whose matrices lie elsewhere."""
+"""File of the small tensors of a model whose matrices lie elsewhere."""
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model."
 MERGE = "merge it into its model (merge_and_unload of PEFT, then save_pretrained) and name that"
@@ -67,7 +67,9 @@ def require_all_used(model: Any, unused: Iterable[str], folder: Path) -> None:
 
 
 def _layers_above(model: Any, name: str) -> int | None:
-    """How many layers a list has, where this tensor is of a layer behind them."""
+    """Number of layers in the list that a tensor's name indexes beyond its end; None if it does
+    not.
+    """
     extra = getattr(model.config.get_text_config(), "num_nextn_predict_layers", None) or 0
     parts = name.split(".")
     for place, part in enumerate(parts):

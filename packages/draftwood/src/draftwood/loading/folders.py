@@ -110,7 +110,7 @@ def _check_shards(folder: Path) -> None:
 
 
 def _is_copy(index: Path, folder: Path) -> bool:
-    """Whether an index belongs to a second copy of the weights.
+    """True if an index belongs to a second copy of the weights.
 
     That copy is left out where safetensors are whole.
     """

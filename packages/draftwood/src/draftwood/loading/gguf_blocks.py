@@ -48,7 +48,7 @@ READING = 1
 
 @dataclass(frozen=True)
 class StoredMatrix:
-    """Where a matrix lies.
+    """Location of a matrix in its GGUF file.
 
     Attributes:
         module: of the Transformers model, or one of the matrices of experts, all of them below each
@@ -87,7 +87,7 @@ def blocks_folder(path: Path) -> Path:
 
 
 def is_blocks_folder(folder: Path) -> bool:
-    """Whether it describes a GGUF file."""
+    """True if the folder describes a GGUF file."""
     return (folder / PLACES).is_file()
 
 
@@ -228,7 +228,7 @@ def _read_places(folder: Path) -> tuple[list[Path], list[StoredMatrix]]:
 
 
 def _places(folder: Path) -> dict[str, Any]:
-    """What a folder tells of its file."""
+    """Read a folder's description of its file."""
     try:
         places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
     except ValueError as error:

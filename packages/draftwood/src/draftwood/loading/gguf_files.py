@@ -42,7 +42,7 @@ class NotInBlocksError(ValueError):
 
 
 def stored_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """How a folder must store the weights for a model of this dtype.
+    """Type in which a folder must store the weights for a model of this dtype.
 
     float32 holds whatever a GGUF file says.
     """
@@ -65,12 +65,12 @@ def gguf_folder(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
 
 
 def is_converted(path: Path, dtype: torch.dtype) -> bool:
-    """Whether ``gguf_folder`` finds the folder."""
+    """True if ``gguf_folder`` finds the folder."""
     return stored_folder(path.resolve(), suffix(dtype)).is_dir()
 
 
 def stored_folder(path: Path, ending: str) -> Path:
-    """Where that is kept which is made of this file; all its parts must be there and begin well."""
+    """Folder for what is made of this file; all its parts must be there and begin well."""
     parts = parts_of(path)
     states = [part.stat() for part in parts]
     identity = "\0".join(
@@ -85,7 +85,7 @@ def stored_folder(path: Path, ending: str) -> Path:
 
 
 def suffix(dtype: torch.dtype) -> str:
-    """What the names of folders end with that do not store bfloat16."""
+    """Ending of folders' names that tells stored types apart; empty for bfloat16."""
     return "" if dtype is torch.bfloat16 else f"-{str(dtype).removeprefix('torch.')}"
 
 
@@ -237,7 +237,7 @@ def _weights(
 
 
 class Layout:
-    """How the tensors of a file are called in a model of Transformers, and lie in it.
+    """Names and places of a file's tensors in a model of Transformers.
 
     Attributes:
         joined: tensors that several of the file's are parts of, by the model's names.
@@ -282,7 +282,7 @@ class Layout:
         return f"{of}.{experts.DOWN}_bias" if which == "down" else None
 
     def is_part(self, name: str) -> bool:
-        """Whether a tensor belongs to experts."""
+        """True if a tensor belongs to experts."""
         return self._part_of_experts(name) is not None
 
     def place(self, name: str, values: np.ndarray) -> tuple[str | None, np.ndarray]:
@@ -306,8 +306,8 @@ class Layout:
         return self._names[placed.name], placed.weights
 
     def _part_of_experts(self, name: str) -> tuple[str, Any, str, str] | None:
-        """Of a tensor of experts: the model's name of them, their module, which of their matrices
-        it is, and whether it is the weight or the bias.
+        """Locate a tensor of experts: the model's name of them, their module, which of their
+        matrices it is, and whether it is the weight or the bias.
         """
         found = OF_EXPERTS.fullmatch(name)
         known = self._mixtures.get(int(found["layer"])) if found else None

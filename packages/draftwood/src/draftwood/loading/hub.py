@@ -164,7 +164,7 @@ def integers_of(dtype: str | torch.dtype | None) -> Products | None:
 
 
 def as_stored(dtype: str | torch.dtype | None) -> bool:
-    """Whether weights of this type are taken from a quantised file as they are, on a CPU."""
+    """True if weights of this type are taken from a quantised file as they are, on a CPU."""
     return dtype in (None, "float32", torch.float32) or integers_of(dtype) == "int8"
 
 

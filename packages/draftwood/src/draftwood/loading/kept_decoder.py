@@ -1,4 +1,4 @@
-"""What was read from a model of Transformers, on disk.
+"""Keep on disk what was read from a model of Transformers.
 
 The classes of Transformers take longer to import than a small model to load, and the decoders of
 GGUF files need them only once. Whatever a decoder is read from, and the code that reads it, is part

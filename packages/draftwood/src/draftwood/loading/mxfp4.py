@@ -52,7 +52,7 @@ class ScalesApart(Blocks):
 
 
 def is_mxfp4(folder: Path) -> bool:
-    """Whether the experts of the model in a folder are stored in MXFP4."""
+    """True if the experts of the model in a folder are stored in MXFP4."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return config["quantization_config"]["quant_method"] == "mxfp4"

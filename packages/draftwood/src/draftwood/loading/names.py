@@ -92,7 +92,7 @@ def _may_be_device(device: str) -> bool:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name has the form of a repository's on the Hugging Face hub."""
+    """True if a name has the form of a repository's on the Hugging Face hub."""
     return (
         re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
         and not name.startswith((".", "/"))
@@ -101,7 +101,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def unknown(name: str) -> ValueError | FileNotFoundError:
-    """What to say of a name that means nothing."""
+    """Error for a name that means nothing."""
     accepted = (
         "a model folder, a .gguf file, a Hugging Face id (org/name), or one of"
         f" {', '.join(builtin_names())}"

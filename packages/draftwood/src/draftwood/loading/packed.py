@@ -42,7 +42,7 @@ USUAL_GIGABYTES = 20.0
 
 @dataclass(frozen=True)
 class KeptMatrix:
-    """Where a matrix lies in the file, and all else that it is made of.
+    """Location of a packed matrix in the file, with its format.
 
     Attributes:
         format: llama.cpp's name.
@@ -62,7 +62,7 @@ class KeptMatrix:
 
 @dataclass(frozen=True)
 class Packing:
-    """What packing the matrices of a model comes to.
+    """Result of examining a model for packing.
 
     Attributes:
         why_not: why the native path does not run the model; None if it does.
@@ -83,7 +83,7 @@ class Packing:
 
 
 def packing(folder: Path) -> Packing:
-    """What packing the model in a folder comes to; nothing of its weights is read.
+    """Examine whether and how the model in a folder can be packed; reads no weights.
 
     Raises:
         ValueError: for a configuration that Transformers does not understand.
@@ -258,7 +258,7 @@ def _made_from(folder: Path, products: Products) -> dict[str, object]:
 
 
 def _name_of(folder: Path) -> str:
-    """What a folder's model is called; the cache of Hugging Face names folders after commits."""
+    """Name of a folder's model; the cache of Hugging Face names folders after commits."""
     folder = folder.resolve()
     named = folder.parent.parent if folder.parent.name == "snapshots" else folder
     return named.name.removeprefix("models--")[:60]

@@ -14,7 +14,7 @@ from draftwood.models.parallel import Channel, LeadingModel, follow, join, stay_
 from draftwood.storage.ranks import rank
 
 SPLIT = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
-"""What a process holds a whole share of."""
+"""Settings of which each process holds a whole share."""
 
 
 def require_split(
@@ -88,7 +88,9 @@ def load_parallel(
 
 
 def _split(processes: int) -> dict[str, Any]:
-    """What Transformers is told to split a model; 5.10 and later versions say it differently."""
+    """Arguments that make Transformers split a model; 5.10 and later versions name them
+    differently.
+    """
     from transformers.distributed import DistributedConfig
 
     try:

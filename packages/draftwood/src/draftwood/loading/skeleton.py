@@ -46,7 +46,7 @@ def save(model: Any, tokenizer: Any, small: Mapping[str, torch.Tensor], folder: 
 
 
 def small_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """Those that ``save`` was given, mapped from their file."""
+    """Load the tensors that ``save`` was given, mapped from their file."""
     from safetensors.torch import load_file
 
     return load_file(folder / REST)
@@ -178,7 +178,7 @@ def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int
 
 
 def _flat(shape: Shape) -> Shape:
-    """That of several matrices below each other."""
+    """Shape of several matrices below each other."""
     return (shape[0] * shape[1], shape[2]) if len(shape) == 3 else shape
 
 
