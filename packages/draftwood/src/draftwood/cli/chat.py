@@ -106,7 +106,7 @@ def chat(
 
 
 def _lines(interactive: bool, calibration: "Calibration") -> Iterator[str]:
-    """What the user enters, with a prompt and line editing on a terminal.
+    """Read lines from the user, with a prompt and line editing on a terminal.
 
     While they think, a doubtful curve is measured again.
     """

@@ -25,7 +25,7 @@ WARM_UP_TOKENS = 8
 
 @dataclass
 class Result:
-    """What one method made of all prompts.
+    """Result of one method on all prompts.
 
     Attributes:
         stats: summed over the prompts.

@@ -1,4 +1,4 @@
-"""What the steps of methods take on a few short texts."""
+"""Measure the steps of methods on a few short texts."""
 
 import time
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ TOKENS = 48  # per prompt and method
 
 @dataclass
 class Cost:
-    """What a method's steps took on a few short texts.
+    """Steps of a method on a few short texts.
 
     Attributes:
         steps: after the prompts' forward passes.

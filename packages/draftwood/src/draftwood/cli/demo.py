@@ -89,7 +89,7 @@ def _run(
 
 
 def _hardware(lm: "LanguageModel") -> str:
-    """What the speeds were measured on."""
+    """Hardware that the speeds were measured on."""
     import torch
 
     from draftwood.storage.machine import device_name

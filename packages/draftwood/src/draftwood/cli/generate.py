@@ -188,7 +188,7 @@ def _print_instructions(lm: "LanguageModel") -> None:
 
 
 def details(stats: "Stats") -> list[str]:
-    """What the summary leaves out."""
+    """Lines of details that the summary leaves out."""
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in stats.seconds.items())
     return [
         (
@@ -201,7 +201,7 @@ def details(stats: "Stats") -> list[str]:
 
 
 def _hidden(drafting: "DraftingTime") -> str:
-    """How much of drafting the model's runs hid."""
+    """Describe how much of drafting was hidden behind forward passes."""
     return (
         f"drafting {drafting.seconds:.2f} s, {drafting.hidden_share:.0%} of it while the model ran;"
         f" drafted ahead in {drafting.ahead} runs, right in {drafting.kept}"

@@ -104,7 +104,7 @@ def _wants_traceback(arguments: list[str]) -> bool:
 
 
 def _never_fail_to_print() -> None:
-    """Where the terminal cannot show a character, it shows a question mark."""
+    """Print a question mark for each character that the terminal cannot show."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

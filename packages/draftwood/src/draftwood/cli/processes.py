@@ -16,13 +16,13 @@ import click
 from draftwood.storage.ranks import rank
 
 NOISE = re.compile(r"[EWIC]\d{4} \d\d:|\*{5}|\[rank\d+\]|\[W")
-"""How lines of torchrun's own begin, and of PyTorch's."""
+"""Beginnings of log lines of torchrun and PyTorch."""
 FAILURE = re.compile(r"E\d{4} \d\d:|Traceback \(most recent")
 """After these torchrun alone speaks, apart from errors in one line."""
 
 
 def leads() -> bool:
-    """Whether this process decides and prints: the only one, or torchrun's first."""
+    """True if this process decides and prints: the only one, or torchrun's first."""
     return not rank()
 
 

@@ -48,7 +48,7 @@ def print_sameness(
     written: "Generation",
     redone: "Generation",
 ) -> None:
-    """Whether two greedy texts are the same, else where they part."""
+    """Print that two greedy texts are the same, or where they part."""
     from draftwood.testing.promises import describe, first_divergence
 
     found = first_divergence(plain.model, prompt, written.token_ids, redone.token_ids)

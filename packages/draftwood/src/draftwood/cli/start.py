@@ -1,5 +1,5 @@
-"""Where the process of a command begins and ends: Ctrl-C is heard from the first moment on, and the
-process is gone once the command is.
+"""Begin and end a command's process: Ctrl-C is heard from the first moment on, and the process is
+gone once the command is.
 
 Imports next to nothing itself.
 """

@@ -162,7 +162,7 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 def _methods(names: list[str] | None, draft_model: str | None, drafter: str | None) -> list[str]:
-    """What to measure, checked before any weights are loaded."""
+    """Choose the methods to measure, before any weights are loaded."""
     from draftwood import methods
 
     if names is None:
@@ -181,7 +181,7 @@ def _methods(names: list[str] | None, draft_model: str | None, drafter: str | No
 
 @dataclass
 class Report:
-    """What was found, and where it lies.
+    """Results of ``draftwood tune``.
 
     Attributes:
         instructions: what the CPU multiplies matrices with; None where PyTorch does that.

@@ -1,4 +1,4 @@
-"""Where the time of forward passes goes, thread by thread."""
+"""Measure the phases of forward passes, thread by thread."""
 
 import torch
 from jaxtyping import Float
@@ -27,7 +27,7 @@ class PhaseClock:
         return self.runs[-1].data_ptr()
 
     def median(self) -> Float[Tensor, "threads parts"]:
-        """Of the run whose time is the median, so that the parts still add up.
+        """Phases of the forward pass of median time, so that they still add up.
 
         Raises:
             ValueError: before the first run.

@@ -45,7 +45,7 @@ def compiler() -> str | None:
 
 
 def own_flags() -> list[str]:
-    """What the user wants the compiler to be told: ``$CXXFLAGS``."""
+    """Compiler flags that the user gives in ``$CXXFLAGS``."""
     return shlex.split(os.environ.get("CXXFLAGS", ""))
 
 

@@ -271,13 +271,13 @@ class _LargePages:
 
 
 def _most_bytes(weight: Tensor, products: HeadProducts) -> int:
-    """Of a matrix as it is packed, the gaps behind its parts included."""
+    """Most bytes of a matrix when packed, the gaps behind its parts included."""
     sizes = Matrix.sizes(FROM_FLOATS[products], *weight.shape)
     return sum(sizes) + ALIGNMENT * len(sizes)
 
 
 def why_not(shape: HeadShape, products: HeadProducts = "int8") -> str | None:
-    """What keeps the library from running such a head, in a clause; None where it can."""
+    """Reason why the library cannot run such a head, as a clause; None where it can."""
     if not library.available():
         return "the native head needs a C++ compiler (for instance: apt install g++)"
     if products in ("int8", "int4") and not library.instructions(True):

@@ -177,7 +177,7 @@ class HeadSession:
         self._library.draftwood_head_keep(self.handle, self.length)
 
     def states(self) -> Float[Tensor, "rows dim"]:
-        """What the rows of the last call give to their children."""
+        """Copy the states that the rows of the last call give to their children."""
         return self._copy(self.found.states, self.head.shape.hidden)
 
     def logits(self) -> Float[Tensor, "rows draft_vocab"]:
@@ -208,7 +208,7 @@ class HeadSession:
         path: Sequence[int] | None,
         place: int,
     ) -> tuple[object, ...]:
-        """What the library's functions that take rows are called with."""
+        """Arguments of the library's functions that take rows."""
         layers = features.unbind(1) if isinstance(features, Tensor) else features
         shape, first, count = self.head.shape, layers[0], len(tokens)
         if len(layers) != shape.reads or any(

@@ -198,7 +198,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         ),
     ),
 }
-"""What the library offers: type of the result, types of the arguments."""
+"""Signatures of the library's functions: type of the result, types of the arguments."""
 
 
 def integers(values: Sequence[int]) -> ctypes.Array[c_int64]:
@@ -293,7 +293,7 @@ def _check_structures(compiled: ctypes.CDLL) -> None:
 
 @functools.cache
 def available() -> bool:
-    """Whether there is a library for this machine; the first question may compile it."""
+    """True if there is a library for this machine; the first call may compile it."""
     try:
         library()
     except CompilerError:
@@ -302,7 +302,7 @@ def available() -> bool:
 
 
 def instructions(of_bytes: bool) -> str | None:
-    """What products of 8-bit integers, or of floats, run on; None for plain loops."""
+    """Instruction set for products of 8-bit integers, or of floats; None for plain loops."""
     found = library().draftwood_instructions(of_bytes)
     return None if found is None else found.decode()
 

@@ -112,7 +112,7 @@ class Blocks:
 
 
 Weights = Tensor | Blocks
-"""What a linear layer multiplies with: [outputs inputs] numbers, or a file's blocks."""
+"""Weights of a linear layer: [outputs inputs] numbers, or a file's blocks."""
 
 
 class Matrix:
@@ -249,7 +249,7 @@ def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
 
 
 def aligned(size: int) -> np.ndarray:
-    """So many bytes that begin at a line of the caches."""
+    """Allocate ``size`` bytes that begin at a cache line."""
     part = torch.empty(size + ALIGNMENT, dtype=torch.uint8).numpy()
     begin = -part.ctypes.data % ALIGNMENT
     return part[begin : begin + size]

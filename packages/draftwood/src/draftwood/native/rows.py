@@ -16,7 +16,7 @@ from draftwood.native.threads import threads
 
 
 def in_cpp(rows: Tensor) -> bool:
-    """Whether the functions below run in C++ for these rows."""
+    """True if the functions below run in C++ for these rows."""
     return (
         rows.dtype == torch.float32
         and rows.device.type == "cpu"

@@ -1,5 +1,5 @@
-"""How many threads run at once, by what PyTorch is told, the CPUs of this process and its
-container's quota.
+"""Choose the number of threads, by PyTorch's setting, the CPUs of this process and its container's
+quota.
 """
 
 import functools
@@ -51,7 +51,7 @@ def _after_fork() -> None:
 
 
 def use_own(count: int) -> None:
-    """So many threads for all further calls of the calling thread, whatever others do."""
+    """Set the number of threads for all further calls of the calling thread, whatever others do."""
     _own.count = count
 
 
@@ -105,7 +105,7 @@ def quota(root: Path) -> float:
 
 
 def _belong(controllers: str, mount: str) -> bool:
-    """Whether groups with these controllers are the ones on a mount, and limit CPU time."""
+    """True if groups with these controllers are the ones on a mount, and limit CPU time."""
     if mount.startswith("cgroup2 "):
         return controllers == ""
     return mount.startswith("cgroup ") and all(
@@ -124,12 +124,12 @@ def _within(path: str, top: str) -> Path:
 
 
 def _limits(mounted: Path, path: Path) -> list[float]:
-    """What a group and each group around it is given."""
+    """CPU limits of a group and of each group around it."""
     return [_limit(mounted / group) for group in (path, *path.parents)]
 
 
 def _limit(group: Path) -> float:
-    """What one group is given: ``cpu.max`` of version 2, or the two files of version 1."""
+    """CPU limit of one group: ``cpu.max`` of version 2, or the two files of version 1."""
     try:
         if (group / "cpu.max").is_file():
             given, period = (group / "cpu.max").read_text(encoding="utf-8").split()

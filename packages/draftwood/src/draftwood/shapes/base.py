@@ -1,4 +1,4 @@
-"""Which draft tokens deserve a place in the tree: the rules of the game.
+"""Contract of shapes, and helpers that grow trees.
 
 A shape grows a tree by asking ``expand(tree, first)`` for the distribution after each node from
 ``first`` on. It draws from exactly those probabilities and stores exactly those. Which children

@@ -219,7 +219,7 @@ def write_manifest(folder: Path, source: str, facts: Facts) -> None:
 
 
 def is_intact(folder: Path, name: str) -> bool:
-    """Whether a file has the SHA-256 that the manifest of its folder says."""
+    """True if a file has the SHA-256 that the manifest of its folder says."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         return sha256(folder / name) == files[name]["sha256"]

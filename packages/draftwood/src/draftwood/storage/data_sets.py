@@ -1,4 +1,4 @@
-"""Where public data sets lie on this machine, and how their files are opened."""
+"""Find and open public data sets on this machine."""
 
 import gzip
 import json
@@ -47,7 +47,7 @@ def data_file(file: str | Path, otherwise: str) -> Path:
 
 
 def names_data_folder() -> bool:
-    """Whether ``$DRAFTWOOD_DATA`` names a folder, be it there or not."""
+    """True if ``$DRAFTWOOD_DATA`` names a folder, be it there or not."""
     return bool(os.environ.get("DRAFTWOOD_DATA"))
 
 

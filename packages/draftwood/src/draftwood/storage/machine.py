@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""Names of the hardware that a figure was measured on."""
 
 import platform
 from pathlib import Path

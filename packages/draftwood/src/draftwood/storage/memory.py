@@ -1,4 +1,4 @@
-"""How much memory there is to take."""
+"""Measure the memory that this process can still take."""
 
 import ctypes
 import re
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 MARGIN = 1.05
-"""Of what is needed beside weights, for keys, values and intermediate results."""
+"""Factor on the bytes of weights, for keys, values and intermediate results."""
 ROOT = Path("/")
 _MOST_ARENAS = -8  # M_ARENA_MAX of glibc
 
@@ -21,7 +21,7 @@ def available_memory(root: Path = ROOT) -> int | None:
 
 
 def is_lack_of_memory(error: Exception) -> bool:
-    """Whether there was no memory; on a CPU PyTorch raises no error of its own for this."""
+    """True if memory ran out; on a CPU PyTorch raises no error of its own for this."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and "memory" in str(error)
     )
@@ -58,7 +58,7 @@ def _of_machine(root: Path) -> int | None:
 
 
 def _of_groups(root: Path) -> list[int | None]:
-    """What the limits of control groups leave, of the process's own and all that hold it."""
+    """Bytes that the limits of control groups leave: the process's own group's and its parents'."""
     left = list[int | None]()
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
@@ -80,7 +80,7 @@ def _of_groups(root: Path) -> list[int | None]:
 
 
 def _of_group(folder: Path, limit: str, usage: str, prefix: str) -> int | None:
-    """What one group's limit leaves; files that are only kept in memory make room."""
+    """Bytes that one group's limit leaves; files that are only kept in memory make room."""
     most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
     if not (most.isdecimal() and used.isdecimal()):
         return None

@@ -1,4 +1,4 @@
-"""What the user sees of long work.
+"""Show the progress of long work to the user.
 
 One spinner or bar on a terminal, and nothing of other libraries' own bars.
 """

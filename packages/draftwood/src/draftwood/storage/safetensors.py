@@ -1,4 +1,4 @@
-"""What a safetensors file says of itself, without its numbers."""
+"""Read the header of a safetensors file, without its numbers."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def is_cut_short(path: Path) -> bool:
-    """Whether there is less of a file than it promises; False where it promises nothing."""
+    """True if there is less of a file than it promises; False where it promises nothing."""
     size = path.stat().st_size
     with path.open("rb") as file:
         if int.from_bytes(file.read(8), "little") > size - 8:

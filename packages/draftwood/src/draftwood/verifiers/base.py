@@ -1,4 +1,4 @@
-"""What the rules that keep or reject draft tokens have in common."""
+"""Functions that the rules for keeping or rejecting draft tokens share."""
 
 from collections.abc import Callable, Sequence
 
@@ -28,7 +28,7 @@ def require_known(tree: DraftTree, target_probs: NodeProbs) -> None:
 
 
 def residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
-    """What is left of p once q is taken away, normalised: norm([p - q]+).
+    """Residual distribution of p once q is taken away: norm([p - q]+).
 
     Where nothing is left p equals q, so no token can have been rejected and p itself is returned.
     """

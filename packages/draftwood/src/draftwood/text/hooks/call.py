@@ -57,7 +57,7 @@ class Call:
 
     @property
     def keeps_cache(self) -> bool:
-        """Whether someone sees the cache after the call."""
+        """True if someone sees the cache after the call."""
         cache = self.inputs.get("past_key_values")
         return bool(self.config.return_dict_in_generate) or getattr(
             cache, "_is_user_defined", False

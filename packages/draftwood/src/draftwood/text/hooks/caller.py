@@ -1,4 +1,4 @@
-"""What ``generate`` of Transformers was called with but does not hand on to custom loops.
+"""Recover arguments of Transformers' ``generate`` that it does not hand on to custom loops.
 
 Transformers 5 keeps ``streamer`` and ``assistant_model`` to itself and drops ``tokenizer``. They
 are read from the frames of the call that is under way, and only where these really are

@@ -38,7 +38,7 @@ LATEST = 8  # rounds whose logits are kept for resting drafters
 def decode_drafted(
     call: Call, target: TransformersModel, method: Method
 ) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats]:
-    """What ``generate`` returns, and the numbers of the call."""
+    """Run the call; return the output of ``generate`` and the stats."""
     told = list(run_all([Rows(call, target, method)]))
     return told[-1][1]
 
@@ -77,7 +77,7 @@ class Rows(KeepsCache):
 
     @property
     def reads(self) -> Reads:
-        """What the drafters read of the next pass, all the same."""
+        """States that the drafters read of the next pass, the same for all rows."""
         return self.rows[0].draft.reads
 
     def next_inputs(self, turn: Turn) -> list[Input]:
@@ -266,7 +266,7 @@ class Rows(KeepsCache):
         proposals: list[tuple[ForwardInput, dict[str, float]]],
         outputs: Sequence[Output],
     ) -> tuple[dict[int, int], dict[int, Tensor]]:
-        """What comes after roots without draft tokens, all drawn together.
+        """Draw the tokens after roots without draft tokens, all together.
 
         There every exact verifier just draws.
         """
@@ -343,7 +343,7 @@ class Rows(KeepsCache):
     # The end
 
     def output(self) -> Tensor | GenerateDecoderOnlyOutput:
-        """What ``generate`` returns."""
+        """Output of ``generate``."""
         call, timeline = self.call, self.timeline
         cache = call.inputs["past_key_values"]
         if call.keeps_cache:
@@ -359,7 +359,7 @@ class Rows(KeepsCache):
         )
 
     def stats(self) -> Stats:
-        """Of what was written, not of what was decoded beyond the end."""
+        """Stats of the returned tokens, without those decoded beyond the end."""
         stats = Stats()
         for steps, left in zip(self.steps, self.timeline.lengths, strict=True):
             for step in steps:

@@ -76,11 +76,11 @@ def custom_generate(
 
 
 _OWN = ("_used", "_starting")
-"""What a hook does not share with its copies."""
+"""Attributes that a hook does not share with its copies."""
 
 
 class Hook:
-    """What ``custom_generate`` returns; see there."""
+    """Decoding loop that ``custom_generate`` returns; see there."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Hook:
         self._starting = threading.Lock()  # two first calls at once would have a cache each
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy in another process is made of; caches stay here."""
+        """State of a copy in another process; caches stay here."""
         return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -191,7 +191,7 @@ class Hook:
 
 @dataclass(frozen=True)
 class _Used:
-    """What is kept of a model from call to call.
+    """Cache and method of a model, kept from call to call.
 
     It does not refer to the model, which may so be dropped.
     """

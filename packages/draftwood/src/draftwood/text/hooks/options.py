@@ -245,7 +245,7 @@ def _holds_data(value: object) -> bool:
 
 
 def _replaced(model: PreTrainedModel) -> bool:
-    """Whether PEFT puts virtual tokens before the prompt.
+    """True if PEFT puts virtual tokens before the prompt.
 
     Its other adapters change nothing but weights.
     """
@@ -257,7 +257,7 @@ def _replaced(model: PreTrainedModel) -> bool:
 
 
 def _odd_places(call: Call, width: int) -> str | None:
-    """Whether tokens are elsewhere than one after the other from position 0 on."""
+    """Reason why tokens are not one after the other from position 0 on; None if they are."""
     mask, positions = call.inputs.get("attention_mask"), call.inputs.get("position_ids")
     if mask is not None:
         begun = mask.bool().cumsum(-1) > 0

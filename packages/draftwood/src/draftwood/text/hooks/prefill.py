@@ -14,7 +14,7 @@ from draftwood.text.hooks.call import Call
 
 
 def plain_cache(cache: object) -> bool:
-    """Whether a cache keeps keys and values of the newest tokens as they are."""
+    """True if a cache keeps keys and values of the newest tokens as they are."""
     layers = getattr(cache, "layers", None)
     return isinstance(cache, Cache) and all(
         type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers or ()

@@ -1,4 +1,4 @@
-"""Whether a model steps here as it does in its own ``generate``: looked at, not listed."""
+"""Check that a model steps here as it does in its own ``generate``: by trial, not by a list."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -22,7 +22,7 @@ _found: WeakKeyDictionary[PreTrainedModel, dict[Hashable, bool]] = WeakKeyDictio
 
 
 def takes_batches(target: TransformersModel) -> bool:
-    """Whether small trees after several prompts give the model's own logits.
+    """True if small trees after several prompts give the model's own logits.
 
     They are compared with the model's own steps, padding among the prompts.
 

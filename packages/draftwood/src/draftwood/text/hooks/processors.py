@@ -58,7 +58,7 @@ def strangers(processors: LogitsProcessorList, trusted: Sequence[type]) -> list[
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What the processors of a call make of logits, as if every row were where one of them is.
+    """Logits processors of a call, applied as if every row were where one of them is.
 
     Args:
         given: the prompts as given, padding and all.
@@ -70,7 +70,7 @@ class Scores:
 
     @property
     def alike(self) -> bool:
-        """Whether a row's place in the batch makes no difference."""
+        """True if a row's place in the batch makes no difference."""
         return all(type(processor) in BY_ROW for processor in self.processors)
 
     def __call__(
@@ -129,7 +129,7 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class RowSampler:
-    """How one row of the call samples.
+    """Sampling of one row of the call.
 
     Args:
         scores: of the call.

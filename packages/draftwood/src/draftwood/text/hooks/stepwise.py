@@ -18,7 +18,7 @@ from draftwood.text.hooks.call import Call
 
 
 def decode_stepwise(call: Call) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats]:
-    """What ``generate`` returns, and the numbers of the call.
+    """Run the call step by step; return the output of ``generate`` and the stats.
 
     Sampled texts are those that drafts would have led to.
     """

@@ -56,7 +56,7 @@ class Timeline:
         self._pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
 
     def runs(self, number: int) -> bool:
-        """Whether the row still gets tokens.
+        """True if the row still gets tokens.
 
         Finished ones do where no end-of-text token says how to pad.
         """
