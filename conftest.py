@@ -40,7 +40,7 @@ torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays, and garbage is looked for less often: a tenth of all time."""
+    """Keep what is imported by now; collect garbage less often, which takes a tenth of all time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

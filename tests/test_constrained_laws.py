@@ -105,7 +105,7 @@ Distance = Callable[..., float]
 
 @pytest.fixture
 def off(monkeypatch: pytest.MonkeyPatch) -> Distance:
-    """How far the law of a method's text under a constraint is from the model's own."""
+    """Measure the distance between a method's text under a constraint and the model's own."""
 
     def measured(
         model: Model,

@@ -1,4 +1,4 @@
-"""What the documents show works, and generated pages are current."""
+"""Examples in the documents work, and generated pages are current."""
 
 import importlib.util
 import json

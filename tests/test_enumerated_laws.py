@@ -58,7 +58,7 @@ Written = Callable[..., float]
 
 @pytest.fixture
 def off(monkeypatch: pytest.MonkeyPatch) -> Written:
-    """How far the law of a method's text is from the model's own: see ``text_distance``."""
+    """Measure the distance of a method's text from the model's own: see ``text_distance``."""
 
     def measured(
         model: Model, drafter: Drafter, rule: Verifier, sampling: Sampling, steps: int = 1

@@ -64,7 +64,7 @@ def tables() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def p_value(drafter: Drafter, verifier: Verifier, logits: torch.Tensor) -> float:
-    """Whether a long text follows the law of its table.
+    """Test that a long text follows the distribution of its table.
 
     The text is cut into threes. Given the token before, each three is a draw of its own from the
     enumerated law, wherever the borders of steps fall. One test per token before; the smallest

@@ -82,8 +82,8 @@ def written(
     kinds: Sequence[Sampling],
     seed: int = 0,
 ) -> tuple[Written, Stats]:
-    """So many tokens or a few more in texts of this length, sampled in all these ways in turn; and
-    sums over their steps.
+    """Write at least so many tokens in texts of this length, sampled in all these ways in turn;
+    return them with sums over their steps.
     """
     count = len(kinds) * math.ceil(tokens / length / len(kinds))
     asked = [
@@ -102,8 +102,8 @@ def written(
 
 
 def p_value(model: Model, texts: Written) -> float:
-    """Whether each token follows the law that plain decoding's options give it behind all tokens
-    before.
+    """Test that each token follows the distribution that plain decoding's options give it behind
+    all tokens before.
     """
     tokens, laws = [], []
     for sampling, text in texts:

@@ -88,12 +88,12 @@ def connect(ray: Any, who: str, address: str | None, cpus: int) -> None:
 
 
 def nodes_of(ray: Any) -> list[Mapping[str, float]]:
-    """What each machine of the cluster has: CPUs, GPUs."""
+    """Resources of each machine of the cluster: CPUs, GPUs."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def fitting(nodes: list[Mapping[str, float]], needs: Mapping[str, int]) -> int:
-    """How many processes with these needs fit all machines."""
+    """Number of processes with these needs that fit all machines."""
     asked = {kind: need for kind, need in needs.items() if need}
     fit = (min(int(node.get(kind, 0)) // need for kind, need in asked.items()) for node in nodes)
     return sum(fit)

@@ -1,4 +1,4 @@
-"""What a step did, and sums over steps: the only definition of every number draftwood reports."""
+"""Stats of a step, and their sums: the only definition of every number draftwood reports."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -28,7 +28,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class DraftingTime:
-    """How much of drafting took place while the target ran, of a text that overlaps both.
+    """Time of drafting, and the part of it that passes of the target hid, of an overlapped text.
 
     Attributes:
         seconds: of drafting, in whatever thread; of trees that came to nothing too.
@@ -101,7 +101,7 @@ class Step:
 
     @property
     def is_prefill(self) -> bool:
-        """Whether this is the prompt's pass, which emits the first token and drafts nothing."""
+        """True for the prompt's pass, which emits the first token and drafts nothing."""
         return self.tree is None
 
     def first(self, count: int) -> "Step":

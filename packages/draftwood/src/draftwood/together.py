@@ -16,7 +16,7 @@ Serve = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def run_together(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """What each call gave, or the error that ended it; the others go on.
+    """Run calls that may wait for shared work; return each result, or the error that ended it.
 
     A call runs until it has an end or calls ``wait``. Once all that go on wait, what is wanted
     under one key is served for all of them together, and they run on. Calls may run further calls
@@ -34,7 +34,7 @@ def run_together(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
 
 
 def raise_first(outcomes: Sequence[T | Exception]) -> list[T]:
-    """What all calls gave; raises the error of the first one that failed."""
+    """Return the results of all calls, or raise the error of the first one that failed."""
     for each in outcomes:
         if isinstance(each, Exception):
             raise each
@@ -42,7 +42,7 @@ def raise_first(outcomes: Sequence[T | Exception]) -> list[T]:
 
 
 def wait(key: Hashable, parts: Sequence[Any], serve: Serve, first: bool = False) -> Sequence[Any]:
-    """What ``serve`` gives for these parts, and for parts of other calls with the same key.
+    """Serve these parts together with parts of other calls with the same key; return the results.
 
     Outside of ``run_together`` they are served at once. Where serving the parts of several calls
     raises ValueError or MemoryError, nothing may have happened yet: each call's are served again by

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one", "named"]
-"""How the children of a node came about, in their order.
+"""Rule by which the children of a node were chosen or drawn, in their order.
 
 * ``chosen``: by any rule at all, for instance the likeliest first; nothing is promised.
 * ``coupled``: the same, with a look at the noise of the target's own draws
@@ -231,7 +231,9 @@ class DraftTree:
         return self.probs[self.parent_list[node]]
 
     def drawn_chances(self) -> Float[Tensor, " drafted"] | None:
-        """Of each node but the root, in the row it was drawn from; None where nothing was drawn."""
+        """Probability of each node but the root in the row it was drawn from; None if nothing was
+        drawn.
+        """
         if self.probs is None:
             return None
         rows = self.parents if self.drawn_from is None else self.drawn_from

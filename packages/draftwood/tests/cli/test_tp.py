@@ -23,7 +23,7 @@ from draftwood.models.parallel import join
 
 
 def texts(lm: draftwood.LanguageModel) -> dict[str, Any]:
-    """What a model writes, by several methods, alone and together."""
+    """Texts of a model by several methods, alone and together."""
     prompts = ["one two three one two", "a b a b a", "what is it"]
     found: dict[str, Any] = {}
     for method in ("plain", "lookup", "recycling", "auto"):

@@ -76,7 +76,7 @@ def growing(
     kind: type[GrownPrefixes] = GrownPrefixes,
     sampling: Sampling | None = None,
 ) -> Callable[[Rng], DraftTree]:
-    """How a session grows the tree, with frames that are given."""
+    """Function that grows a session's tree with given frames."""
 
     def grow(rng: Rng) -> DraftTree:
         grown = kind(reads, vocabulary, rng)

@@ -91,7 +91,7 @@ def say(draft: DraftSession, session: Any, tree: DraftTree, path: Any) -> None:
 
 
 def law(drafter: Medusa, text: list[int], root: int, path: list[int]) -> Tensor:
-    """What the head says after a text, the root and drafted tokens, computed anew."""
+    """Distribution of the head after a text, the root and drafted tokens, from scratch."""
     head, target = drafter.head, drafter.target
     layer = head.config.reads[0]
     state = target.start().extend(text, hidden=(layer,)).hidden[layer][-1].float()

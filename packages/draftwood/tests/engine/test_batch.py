@@ -51,7 +51,7 @@ METHODS: list[tuple[Drafter, Verifier]] = [
 
 
 class BrokenError(Exception):
-    """What tests raise."""
+    """Error that tests raise."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class FailingSampler(Sampling):
 
 @dataclass
 class Request:
-    """What one request of a schedule asks for, and what it wrote."""
+    """One request of a schedule, and what it wrote."""
 
     prompt: list[int]
     drafter: Drafter
@@ -506,7 +506,7 @@ def test_what_a_model_cannot_do_is_refused_by_name() -> None:
 
 
 def step_of(task: Task) -> list[Event]:
-    """What the first step of a task brings."""
+    """Events of the first step of a task."""
     batch = Batch()
     batch.add(task)
     try:

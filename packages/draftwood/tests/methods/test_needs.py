@@ -69,7 +69,7 @@ def raised(act: Callable[[], object]) -> str:
 
 
 def refusals(name: str, draft: bool, drafter: bool, folder: Path) -> dict[str, str]:
-    """What each way to ask for a method says to it with or without a draft model and a drafter."""
+    """Refusals by each way to ask for a method, with or without a draft model and a drafter."""
     given = (*(("--draft-model", NOWHERE) * draft), *(("--drafter", NOWHERE) * drafter))
     model = ("--model", NOWHERE, *given)
     names: dict[str, Any] = {
@@ -235,7 +235,7 @@ class Watched(Resources):
 
 
 def undeclared(drafter: type[Drafter]) -> set[str]:
-    """What a drafter asks for beyond what it declares."""
+    """Resources that a drafter asks for beyond those it declares."""
     resources = Watched()
     try:
         drafter.build(resources)

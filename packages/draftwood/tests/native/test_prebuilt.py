@@ -1,4 +1,4 @@
-"""Where there is no compiler, the best prebuilt library that the CPU can run is taken."""
+"""Without a compiler, the best prebuilt library that the CPU can run is taken."""
 
 import os
 import platform

@@ -1,6 +1,4 @@
-"""How many threads run, that they leave a busy machine to others, and what becomes of them in a
-forked process.
-"""
+"""Number of threads, their yielding on a busy machine, and their state in a forked process."""
 
 import json
 import math

@@ -70,7 +70,7 @@ SETTINGS: Mapping[type, Mapping[str, dict[str, Any]]] = {
         "as long as C++ can": {"order": drafting.max_order() if library.available() else 1},
     },
 }
-"""Of sources that have any; each request of a test reads what earlier ones left."""
+"""Settings of each source to compare in C++ and Python."""
 
 
 def settings_of(source: type) -> Mapping[str, dict[str, Any]]:
@@ -78,7 +78,7 @@ def settings_of(source: type) -> Mapping[str, dict[str, Any]]:
 
 
 def texts_of(model: TableModel) -> list[list[int]]:
-    """What the model goes on with, with some chance, from each of its tokens; one is unknown."""
+    """Continue the table from each of its tokens, with some chance; one token is unknown."""
     chance, found = random.Random(0), []
     likely = model.logits[:, : VOCAB - 1].topk(3).indices.tolist()
     for first in range(VOCAB - 1):
@@ -109,7 +109,7 @@ Way = Callable[..., Merged]
 def requests(
     way: Way, sources: Callable[[TableModel], tuple[Source, ...]], seed: int, temperature: float
 ) -> list[Any]:
-    """What three requests guess in turn with the same sources."""
+    """Trees of three requests in turn with the same sources."""
     model, found = model_of(seed), []
     estimator = Estimator.for_sampling() if temperature else Estimator()
     kept = sources(model)
@@ -165,7 +165,7 @@ def test_a_source_of_python_among_those_of_the_library(case: str, temperature: f
 
 
 def faults(sources: Mapping[str, type], headers: Path) -> list[str]:
-    """What is missing of the sources' C++ forms."""
+    """List what is missing of the sources' C++ forms."""
     model, found = model_of(0), []
     for name, source in sources.items():
         native = native_of(made(source, next(iter(settings_of(source).values())), model))

@@ -113,7 +113,7 @@ CASES = [(name, kind) for name in NAMES for kind in kinds(name)]
 
 @cache
 def plain_text(target: Model, temperature: float, most: int, prompt: tuple[int, ...]) -> list[int]:
-    """What plain decoding writes, the same beside every method."""
+    """Text of plain decoding, the same beside every method."""
     plain = methods.build("plain", target)
     return text_of(target, plain, Sampling(temperature), most, prompt)
 

@@ -92,7 +92,7 @@ class Cascade(Drafter):
 
     @property
     def draw(self) -> Draw:
-        """Relation between siblings of its trees."""
+        """Rule by which the siblings of its trees are drawn."""
         return "distinct" if self.leniency == 1.0 else "chosen"
 
     def start(self, request: DraftRequest) -> DraftSession:

@@ -139,7 +139,7 @@ class Pruned(Drafter):
 
 
 def _label(draw: Draw) -> Draw:
-    """Relation between siblings once the target has chosen among them."""
+    """Rule of siblings once the target has chosen among them."""
     return "coupled" if draw == "coupled" else "chosen"
 
 

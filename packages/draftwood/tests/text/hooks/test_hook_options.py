@@ -35,7 +35,7 @@ SAMPLED = {"do_sample": True, "top_k": 0}
 
 
 def same(wanted: Any, given: Any) -> bool:
-    """Whether two outputs of generate hold the same: tokens exactly, numbers up to rounding."""
+    """True if two outputs of generate hold the same: tokens exactly, numbers up to rounding."""
     if isinstance(wanted, Tensor):
         if wanted.is_floating_point():
             return wanted.shape == given.shape and torch.allclose(
@@ -60,7 +60,7 @@ def same(wanted: Any, given: Any) -> bool:
 
 
 def is_made(value: object) -> bool:
-    """Whether a callable is a value itself and not what makes one."""
+    """True if a callable is a value itself and not a factory of one."""
     return isinstance(value, (torch.nn.Module, PreTrainedTokenizerBase))
 
 

@@ -398,7 +398,7 @@ def sampled_with(method: Method, **options: object) -> Tensor:
 
 @torch.no_grad()
 def sampling_law(temperature: float, repetition_penalty: float) -> dict[tuple[int, ...], float]:
-    """Of the next tokens, from the model's own logits at every prefix."""
+    """Distribution of the next tokens, from the model's own logits at every prefix."""
     law = {}
     for text in product(range(TINY["vocab"]), repeat=LENGTH):
         tokens = [1, 2, 1, *text]
