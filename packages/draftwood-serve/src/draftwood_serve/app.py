@@ -69,7 +69,7 @@ def make_app(service: TextService) -> FastAPI:
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        return Response(service.measures.page(), media_type="text/plain; version=0.0.4")
+        return Response(service.metrics.page(), media_type="text/plain; version=0.0.4")
 
     return app
 

@@ -10,13 +10,13 @@ import httpx
 from starlette.responses import Response
 
 from draftwood_serve.affinity import Affinity, ReplicaLoad, beginnings_of
+from draftwood_serve.aggregate import AggregatedMetrics
 from draftwood_serve.draining import drain
 from draftwood_serve.errors import ApiError, bad_request, json_response, stopping
 from draftwood_serve.formats.answers import DONE, event
 from draftwood_serve.guard import Message, Receive, Send
 from draftwood_serve.replica import ReplicaFacts
 from draftwood_serve.settings import DRAIN_SECONDS, ServeSettings
-from draftwood_serve.sums import SummedMetrics
 
 CONNECT_SECONDS = 5.0
 METRICS_SECONDS = 5.0
@@ -74,7 +74,7 @@ class Router:
     def __init__(self, replicas: Replicas, settings: ServeSettings) -> None:
         self.replicas, self.settings = replicas, settings
         self.affinity = Affinity(max(1, settings.max_batch // 4))
-        self.metrics = SummedMetrics()
+        self.metrics = AggregatedMetrics()
         self.open: set[Forwarding] = set()
         self.stopping = False
         patience = settings.request_timeout + PATIENCE_SECONDS

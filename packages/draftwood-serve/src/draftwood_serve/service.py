@@ -14,7 +14,7 @@ from draftwood_serve.errors import ApiError, bad_request, no_retry, one_line, st
 from draftwood_serve.jobs import Speculation, TextJob, TextRequest, make_job
 from draftwood_serve.loaded import LoadedTarget
 from draftwood_serve.mailbox import Told
-from draftwood_serve.measures import Measures
+from draftwood_serve.metrics import Metrics
 from draftwood_serve.settings import DRAIN_SECONDS, ServeSettings
 from draftwood_serve.texts import TextUpdate
 from draftwood_serve.thread import ModelThread
@@ -35,8 +35,8 @@ class TextService:
     """
 
     def __init__(self, settings: ServeSettings) -> None:
-        self.settings, self.measures = settings, Measures()
-        self.thread = ModelThread(settings, self.measures)
+        self.settings, self.metrics = settings, Metrics()
+        self.thread = ModelThread(settings, self.metrics)
         self.stopping = False
         self.open: set[OpenRequest] = set()
         self._preparing = ThreadPoolExecutor(2, "draftwood-prepare")
@@ -79,8 +79,8 @@ class TextService:
         free = settings.max_batch - sum(len(each.job.choices) for each in running)
         if len(self.open) - len(running) < settings.max_queue + max(0, free):
             return
-        self.measures.refused()
-        seconds = min(max(self.measures.seconds_to_place() or 1.0, 0.05), 120.0)
+        self.metrics.refused()
+        seconds = min(max(self.metrics.seconds_to_place() or 1.0, 0.05), 120.0)
         raise ApiError(
             429,
             f"{settings.max_queue} requests wait already; try again in {seconds:.1f} s",

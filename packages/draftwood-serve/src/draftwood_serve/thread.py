@@ -15,7 +15,7 @@ from draftwood_serve.errors import ApiError, broken
 from draftwood_serve.jobs import TaskOfJob, TextJob
 from draftwood_serve.loaded import LoadedTarget
 from draftwood_serve.mailbox import Told
-from draftwood_serve.measures import Measures
+from draftwood_serve.metrics import Metrics
 from draftwood_serve.settings import ServeSettings
 from draftwood_serve.texts import TextUpdate
 
@@ -33,11 +33,11 @@ class ModelThread:
 
     Args:
         settings: what to load and how much to run at once.
-        measures: counters that it keeps.
+        metrics: counters that it keeps.
     """
 
-    def __init__(self, settings: ServeSettings, measures: Measures) -> None:
-        self.settings, self.measures = settings, measures
+    def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._waiting: deque[tuple[TextJob, TaskOfJob]] = deque()
         self._running: dict[int, tuple[TextJob, TaskOfJob]] = {}
@@ -102,7 +102,7 @@ class ModelThread:
                 self._admit()
                 if self._batch:
                     self._step()
-                self.measures.load(self.running_texts, len(self._waiting))
+                self.metrics.load(self.running_texts, len(self._waiting))
                 self._post()
         target.plain.calibration.keep("draftwood serve")
 
@@ -171,7 +171,7 @@ class ModelThread:
             if told and not job.over:
                 self._told.append((job, told))
                 self._finish_if_done(job)
-        self.measures.step(perf_counter() - since)
+        self.metrics.step(perf_counter() - since)
 
     def _took(self, event: Event, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
         """Updates for a request from an event of the batch."""
@@ -183,7 +183,7 @@ class ModelThread:
         updates = []
         for place, step in told:
             updates.append(task.choices[place].take(step))
-            self.measures.count(step)
+            self.metrics.count(step)
         if told and not job.first_token:
             job.first_token = perf_counter()
         if event.finish_reason is not None:
@@ -193,7 +193,7 @@ class ModelThread:
     def _finish_if_done(self, job: TextJob) -> None:
         if all(each.finished for each in job.choices):
             job.ended, job.over = perf_counter(), True
-            self.measures.ended(job, "finished")
+            self.metrics.ended(job, "finished")
 
     def _end(self, job: TextJob, why: ApiError | None) -> None:
         """End a request: its tasks give back what they hold, at once."""
@@ -205,7 +205,7 @@ class ModelThread:
         if not job.over:
             job.ended, job.over = perf_counter(), True
             self._told.append((job, why))
-            self.measures.ended(job, "cancelled" if why is None else "failed")
+            self.metrics.ended(job, "cancelled" if why is None else "failed")
 
     def _post(self) -> None:
         """Hand what there is to tell to the event loops."""

@@ -10,7 +10,7 @@ from draftwood.engine import FinishReason
 from draftwood_serve.errors import ApiError, as_json
 from draftwood_serve.formats.steps import StepTeller
 from draftwood_serve.jobs import TextJob
-from draftwood_serve.measures import block
+from draftwood_serve.metrics import block
 from draftwood_serve.schemas.common import StreamOptions
 from draftwood_serve.service import ClientLeftError, OpenRequest
 from draftwood_serve.texts import TextUpdate, ToldToken, TracedStep
@@ -116,7 +116,7 @@ class AnswerTo:
     def last_chunks(
         self, chunks: list[dict[str, Any]], head: dict[str, Any], wanted: StreamOptions
     ) -> str:
-        """The last chunks of a stream: with the measures, and the usage where it is wanted.
+        """The last chunks of a stream: with the metrics, and the usage where it is wanted.
 
         Clients that did not ask for the usage may stumble over a chunk without choices.
         """

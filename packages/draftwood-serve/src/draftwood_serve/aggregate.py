@@ -1,4 +1,4 @@
-"""Pages of metrics of several replicas, summed."""
+"""Aggregate the metrics of several replicas."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class MetricFamily:
     samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
 
 
-class SummedMetrics:
+class AggregatedMetrics:
     """Sum the metrics of all replicas, ended ones included, so that no counter ever falls.
 
     What a replica counted after its page was read last is lost with it.

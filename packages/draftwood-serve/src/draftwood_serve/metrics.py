@@ -15,7 +15,7 @@ POSITIONS = 16  # whose acceptance is counted apart; the last holds all further 
 RECENT = 32  # requests whose ends tell how fast places come free
 
 
-class Measures:
+class Metrics:
     """Counters of one server. Written by the thread that runs the model, read by any."""
 
     def __init__(self) -> None:
