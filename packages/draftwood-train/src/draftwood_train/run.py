@@ -68,7 +68,7 @@ class Training:
         return Dataset.open(self.data, self.loaded.model)
 
     @cached_property
-    def mark(self) -> TargetMark:
+    def fingerprint(self) -> TargetMark:
         return TargetMark.of(self.loaded.model, self.model or self.manifest.target.name)
 
     def run(self, say: Callable[[str], None] = lambda line: None) -> Outcome:
@@ -134,7 +134,7 @@ class Training:
         if self.start is None:
             return None
         start = folders.load(self.start)
-        start.target.require(self.mark)
+        start.target.require(self.fingerprint)
         return start
 
     def _draft_tokens(self, start: TrainedHead | None) -> Int[Tensor, " draft_vocab"]:
@@ -159,7 +159,7 @@ class Training:
         from accelerate import PartialState
 
         if PartialState().is_main_process:
-            trained = TrainedHead(outcome.head.cpu(), tokens, self.mark)
+            trained = TrainedHead(outcome.head.cpu(), tokens, self.fingerprint)
             folders.save(self.output, trained, self._card(outcome))
 
     def _card(self, outcome: Outcome) -> str:
@@ -167,7 +167,7 @@ class Training:
         sources = self.manifest.sources.items()
         return "\n".join(
             [
-                f"# A drafter for {self.mark.name}: {self.recipe.name}",
+                f"# A drafter for {self.fingerprint.name}: {self.recipe.name}",
                 "",
                 f"Recipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
                 f"Trained with: `{self.command}`" if self.command else "",

@@ -128,8 +128,8 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
             f" {found.get(other[0][0], 'missing')}, not {wanted.get(other[0][0], 'expected')}"
         )
     head.load_state_dict(weights, assign=True)
-    mark = TargetMark.of(target, name)
-    return TrainedHead(head.eval().requires_grad_(False), tokens, mark)
+    fingerprint = TargetMark.of(target, name)
+    return TrainedHead(head.eval().requires_grad_(False), tokens, fingerprint)
 
 
 def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:

@@ -134,11 +134,11 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
     sizes = (model.vocab_size, model.hidden_size, model.layers)
     for folder in map(folder_of, shipped()):
         says = _says(folder / CONFIG)
-        mark = _mark(says["target"])
-        if says["kind"] != kind or (mark.vocab_size, mark.hidden_size, mark.layers) != sizes:
+        target = _fingerprint(says["target"])
+        if says["kind"] != kind or (target.vocab_size, target.hidden_size, target.layers) != sizes:
             continue
         try:
-            mark.require(TargetMark.of(model, "this model"))
+            target.require(TargetMark.of(model, "this model"))
         except ValueError:  # other weights
             continue
         return load(folder)
@@ -158,7 +158,7 @@ def open_folder(folder: str | Path) -> StoredHead:
     says, header = _says(folder / CONFIG), read_header(folder / WEIGHTS)
     try:
         config = config_of(says["kind"], says["head"])
-        target = _mark(says["target"])
+        target = _fingerprint(says["target"])
         network = _network(config, len(header))
     except KeyError as error:
         raise ValueError(f"{folder / CONFIG} does not say {error}; copy it again") from None
@@ -191,12 +191,12 @@ def _says(path: Path) -> dict[str, Any]:
     return says
 
 
-def _mark(values: Mapping[str, Any]) -> TargetMark:
-    mark = TargetMark(**{**values, "probe": tuple(map(float, values["probe"]))})
+def _fingerprint(values: Mapping[str, Any]) -> TargetMark:
+    fingerprint = TargetMark(**{**values, "probe": tuple(map(float, values["probe"]))})
     for name in ("vocab_size", "hidden_size", "layers"):
-        if not isinstance(getattr(mark, name), int):
+        if not isinstance(getattr(fingerprint, name), int):
             raise ValueError(f"{name} of the target is no whole number")
-    return mark
+    return fingerprint
 
 
 def _network(config: Any, tensors: int) -> nn.Module:
