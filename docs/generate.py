@@ -165,7 +165,7 @@ def identity() -> str:
     texts = sum(each["prompts"] for each in found)
     different = texts - sum(each["same"] for each in found)
     return (
-        markdown(("drafts and verifier", "texts the same", "tokens per run", "drafted"), rows)
+        markdown(("drafts and verifier", "texts the same", "tokens per pass", "drafted"), rows)
         + f"\n\n{len(found)} pairs, {texts} texts, {different} of them different from plain"
         " decoding."
     )

@@ -11,7 +11,7 @@ from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import identity, speed_up, temperatures
 
 HEAD = (
-    *("method", "what it does", "T", "tokens per run [95 %]", "x plain, whole requests [95 %]"),
+    *("method", "what it does", "T", "tokens per pass [95 %]", "x plain, whole requests [95 %]"),
     *("x plain, decoding alone [95 %]", "same text", "measured on"),
 )
 

@@ -18,7 +18,7 @@ from draftwood_bench.report.tables import (
 
 SPEC_BENCH = "Spec-Bench stands here as its even half: the questions with even numbers."
 HEAD = (
-    *("method", "prompts", "tokens per run [95 %]", "tokens/s"),
+    *("method", "prompts", "tokens per pass [95 %]", "tokens/s"),
     "speed-up over plain, decoding alone [95 %]",
     *("tokens/s, end to end", "speed-up, end to end [95 %]"),
 )

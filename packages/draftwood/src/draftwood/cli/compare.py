@@ -200,7 +200,7 @@ def _print_table(results: dict[str, Result]) -> None:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("method", no_wrap=True)
-    for title in ("tokens/s", "speed-up", "tokens\n/run", "drafted\n/run"):
+    for title in ("tokens/s", "speed-up", "tokens\n/pass", "drafted\n/pass"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("accepted by depth", no_wrap=True)
     table.add_column("same\ntext", justify="center")

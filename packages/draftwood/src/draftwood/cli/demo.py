@@ -61,7 +61,7 @@ def demo(
         console.print(
             f"\n[bold]One of the {redone.stats.target_runs} draft trees[/]: {step.drafted} draft"
             f" tokens, [bold green]{step.accepted} accepted[/], {len(step.tokens)} tokens in one"
-            " model run"
+            " forward pass"
         )
         console.print(draw_step(step, plain.tokenizer))
 

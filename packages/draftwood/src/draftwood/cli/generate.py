@@ -192,7 +192,7 @@ def details(stats: "Stats") -> list[str]:
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in stats.seconds.items())
     return [
         (
-            f"model runs {stats.target_runs}, draft tokens {stats.drafted}, accepted"
+            f"forward passes {stats.target_runs}, draft tokens {stats.drafted}, accepted"
             f" {stats.accepted}; by depth {depths(stats)}"
         ),
         f"seconds: {seconds}",
@@ -204,5 +204,5 @@ def _hidden(drafting: "DraftingTime") -> str:
     """Describe how much of drafting was hidden behind forward passes."""
     return (
         f"drafting {drafting.seconds:.2f} s, {drafting.hidden_share:.0%} of it while the model ran;"
-        f" drafted ahead in {drafting.ahead} runs, right in {drafting.kept}"
+        f" drafted ahead in {drafting.ahead} passes, right in {drafting.kept}"
     )

@@ -37,7 +37,7 @@ def print_speeds(console: "Console", written: "Generation", redone: "Generation"
         bar = "█" * max(1, round(28 * speed / fastest))
         console.print(
             f"{title}  [green]{bar:28}[/] [bold]{speed:6.1f}[/] tokens/s "
-            f" {made.stats.block_efficiency:.2f} tokens/run"
+            f" {made.stats.block_efficiency:.2f} tokens/pass"
         )
 
 

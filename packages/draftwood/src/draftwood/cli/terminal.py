@@ -62,7 +62,7 @@ def summary(stats: "Stats", method: str) -> str:
     """One line: how much, how fast, how."""
     return (
         f"{stats.tokens} tokens, {stats.tokens_per_second:.1f} tokens/s, "
-        f"{stats.block_efficiency:.2f} tokens per model run, {method}"
+        f"{stats.block_efficiency:.2f} tokens per forward pass, {method}"
     )
 
 

@@ -27,14 +27,14 @@ def best_step(steps: Sequence["Step"]) -> "Step | None":
 def say_tree(
     stream: "Stream", tokenizer: "PreTrainedTokenizerBase", number: int | None = None
 ) -> None:
-    """Draw on stderr the tree of a model run; without a number the one that gave most.
+    """Draw on stderr the tree of a forward pass; without a number the one that gave most.
 
     Raises:
-        ValueError: where the text took no run of this number.
+        ValueError: where the text took no pass of this number.
     """
-    runs = len(stream.steps) - 1  # the prompt's is none of them
-    if number is not None and not 1 <= number <= runs:
-        raise ValueError(f"the answer took {runs} model runs, there is none of number {number}")
+    passes = len(stream.steps) - 1  # the prompt's is none of them
+    if number is not None and not 1 <= number <= passes:
+        raise ValueError(f"the answer took {passes} forward passes; there is no number {number}")
     step = best_step(stream.steps) if number is None else stream.steps[number]
     if step is None:
         notes().print(
@@ -43,7 +43,7 @@ def say_tree(
         return
     shown = next(place for place, each in enumerate(stream.steps) if each is step)
     notes().print(
-        f"run {shown} of {runs}: {step.drafted} draft tokens, {step.accepted} accepted",
+        f"pass {shown} of {passes}: {step.drafted} draft tokens, {step.accepted} accepted",
         style="dim",
     )
     notes().print(draw_step(step, tokenizer))

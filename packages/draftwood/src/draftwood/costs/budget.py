@@ -78,7 +78,7 @@ class Budget:
                 f" and {self.per_context_token}"
             )
         if min(self.costs) <= 0:
-            raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
+            raise ValueError(f"a forward pass must take more than 0 seconds, got {min(self.costs)}")
 
     def saw(self, took: "PassTime | None") -> None:
         """Let a curve that follows passes learn of one."""

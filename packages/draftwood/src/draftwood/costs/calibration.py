@@ -221,7 +221,7 @@ def curve_for(model: Model, key: Key | None, measures: bool = True) -> KnownCurv
         try:
             store(key, measured.curve, "draftwood.load", busy=measured.busy)
         except OSError as error:
-            _warn(f"{error}; until then every load measures what a run costs")
+            _warn(f"{error}; until then every load measures what a pass costs")
     return KnownCurve(measured.curve, not measured.busy)
 
 
@@ -413,7 +413,7 @@ def watched(model: Model, make: Callable[[], Curve]) -> MeasuredCurve:
 
 
 def _measure(model: Model, seconds: float) -> MeasuredCurve:
-    with progress(f"measuring what a run over a tree costs here, at most {seconds:.0f} s"):
+    with progress(f"measuring forward passes over trees, at most {seconds:.0f} s"):
         return watched(model, lambda: measure(model, seconds=seconds))
 
 

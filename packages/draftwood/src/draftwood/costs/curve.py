@@ -89,7 +89,7 @@ class Curve:
             ValueError: for less than one node; the root is one.
         """
         if nodes < 1:
-            raise ValueError(f"a run has at least one node, the root, got {nodes}")
+            raise ValueError(f"a forward pass has at least one node, the root, got {nodes}")
         right = bisect_right(self.nodes, nodes)
         if right == len(self.nodes):
             return self.seconds[-1] + self._slope * (nodes - self.nodes[-1])

@@ -11,7 +11,7 @@ attention; norms, encoding, rotary embedding and the cache's new places; no task
 
 
 class PhaseClock:
-    """Seconds of each thread's parts, run by run.
+    """Seconds of each thread's parts, by forward pass.
 
     Attributes:
         runs: per forward pass seconds [threads parts]; the parts of a thread add up to the time of
@@ -30,9 +30,9 @@ class PhaseClock:
         """Phases of the forward pass of median time, so that they still add up.
 
         Raises:
-            ValueError: before the first run.
+            ValueError: before the first pass.
         """
         if not self.runs:
-            raise ValueError("the clock has seen no run; make one first")
-        by_time = sorted(self.runs, key=lambda run: float(run[0].sum()))
+            raise ValueError("the clock has seen no forward pass; make one first")
+        by_time = sorted(self.runs, key=lambda each: float(each[0].sum()))
         return by_time[len(by_time) // 2]

@@ -165,8 +165,8 @@ def refuse(model: PreTrainedModel, config: GenerationConfig, asked: Mapping[str,
         )
     if asked.get("synced_gpus"):
         raise ValueError(
-            "synced_gpus makes processes wait for each other after every run, and with drafts their"
-            " numbers of runs differ; call generate without custom_generate"
+            "synced_gpus makes processes wait for each other after every pass, and with drafts"
+            " their numbers of passes differ; call generate without custom_generate"
         )
     mode = config.get_generation_mode()
     if mode not in _MODES or (config.num_beam_groups or 1) > 1 or config.dola_layers is not None:
@@ -209,7 +209,7 @@ def why_without_drafts(
             " does not, name its class in custom_generate(stateless=...)"
         )
     if config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states):
-        return "attentions and hidden states belong to runs of single tokens"
+        return "attentions and hidden states belong to passes of single tokens"
     return _odd_inputs(call) or _odd_batch(call) or _past_the_context(call, target)
 
 
