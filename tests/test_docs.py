@@ -46,7 +46,7 @@ ALL_IN_TURN = """if True:
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_readme_blocks_and_examples_run() -> None:
     """One after the other in one process, which imports PyTorch once."""

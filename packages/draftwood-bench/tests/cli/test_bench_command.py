@@ -262,7 +262,7 @@ def test_a_stopped_run_goes_on(target: str, prompts: str, tmp_path: Path) -> Non
     assert (cut / "records.jsonl").read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_killed_run_goes_on(target: str, prompts: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     arguments = [
@@ -314,7 +314,7 @@ def spread_over(
     return {record.worker for record in other.values()}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_workers_write_what_a_serial_run_writes(target: str, prompts: str, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     arguments = (
@@ -394,7 +394,7 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_workers_of_a_cluster(target: str, prompts: str, tmp_path: Path, cluster: str) -> None:
     model = shutil.copytree(target, tmp_path / "model")
     arguments = (

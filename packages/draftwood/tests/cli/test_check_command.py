@@ -128,7 +128,7 @@ def test_a_tie_in_bfloat16(apart, tie):
     assert third.tie is False
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.usefixtures("fewer")
 @pytest.mark.parametrize("name", ["plain", *without_a_head])
 def test_every_lossless_method_keeps_the_law(name):

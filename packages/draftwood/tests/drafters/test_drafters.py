@@ -73,7 +73,7 @@ class NGramsInPython(NGrams):
     """A subclass, of which the library knows nothing."""
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "make",
     [

@@ -153,7 +153,7 @@ def test_trees_are_no_deeper_than_room_and_heads(target: Model, kind: str) -> No
         assert tree.depth == depth
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", ["medusa", "hydra"])
 def test_requests_do_not_disturb_each_other(target: Model, kind: str) -> None:
     check_drafter(made(kind, target, BestFirst(3, 3, 4)), target)

@@ -49,7 +49,7 @@ def text_of(
     return [token for step in steps for token in step.tokens], Stats.of(steps)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("draft_vocab", [FEWER, MORE])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def fewer_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promises, "TEXTS", promises.TEXTS // 2)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.usefixtures("fewer_texts", "unchecked")
 @pytest.mark.parametrize("size", [3, 6])
 @pytest.mark.parametrize(("shape", "verifier"), PAIRS, ids=lambda part: part.name)

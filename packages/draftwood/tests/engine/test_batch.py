@@ -237,7 +237,7 @@ def carry_out(model: PoolOfSequences, requests: Sequence[Request], batch: Batch)
         step += 1
 
 
-SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 40))]
+SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(6, 40))]
 
 
 @pytest.mark.parametrize("path", MODELS)

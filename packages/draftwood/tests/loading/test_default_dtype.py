@@ -59,7 +59,7 @@ CASES = [  # what drafts is the same code on every path
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(("path", "method"), CASES)
 def test_texts_are_the_same_whatever_the_default_type_is(path: str, method: str) -> None:
     hf_model(0, 6), hf_model(1, 1)
@@ -86,7 +86,7 @@ class Watch(TorchDispatchMode):
         return result
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("method", [*METHODS, "stand", "traversal", "sequoia", "aded"])
 @pytest.mark.parametrize("path", PATHS)
 def test_no_tensor_takes_the_default_type(path: str, method: str) -> None:

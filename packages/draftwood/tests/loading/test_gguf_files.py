@@ -357,7 +357,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_every_architecture_is_the_model_that_was_written(tmp_path: Path, kind: str) -> None:
     model_type, more, settings = ARCHITECTURES[kind]

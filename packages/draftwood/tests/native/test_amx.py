@@ -171,7 +171,7 @@ def test_the_branch_of_the_units_instructions_compiles(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @X86_64
 def test_the_units_instructions_are_used_as_intel_defines_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

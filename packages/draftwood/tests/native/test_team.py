@@ -239,7 +239,7 @@ BUSY = BENCH / "benchmarks" / "busy.py"
 
 
 @LINUX
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.model
 @pytest.mark.timeout(280)
 def test_busy_loops_of_low_priority_leave_most_of_the_speed() -> None:

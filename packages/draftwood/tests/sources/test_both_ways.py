@@ -142,7 +142,7 @@ def test_a_source_gives_the_same_trees_both_ways(case: str, temperature: float) 
     assert guesses > 100 or settings == {"max_tokens": 1, "shortest": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("case", CASES)
 def test_a_source_of_python_among_those_of_the_library(case: str, temperature: float) -> None:

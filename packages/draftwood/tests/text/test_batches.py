@@ -52,7 +52,7 @@ def by_method(request: pytest.FixtureRequest, lm: LanguageModel) -> LanguageMode
     return lm.with_method(methods_on(lm.model)[request.param])  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_each_text_of_a_list_is_that_of_its_prompt_alone(
     by_method: LanguageModel, temperature: float
@@ -66,7 +66,7 @@ def test_each_text_of_a_list_is_that_of_its_prompt_alone(
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("prompt", "temperature"),
     [("abcabcab", 0.0), ("a long one, in more than one chunk " * 12, 0.9)],

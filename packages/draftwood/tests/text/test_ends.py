@@ -142,7 +142,7 @@ def uncut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DraftTree, "truncated", refuse)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.usefixtures("uncut")
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_a_text_reaches_the_end_of_the_context(
@@ -164,7 +164,7 @@ def test_a_text_reaches_the_end_of_the_context(
             assert drawn == plain_text(target, 1.0, 99, prompt)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.usefixtures("uncut")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_text_reaches_its_last_token(name: str, targets: dict[str, Model]) -> None:

@@ -401,7 +401,7 @@ ALL = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("method", ["recycling", "lookup"])
 @pytest.mark.parametrize(("option", "case"), ALL)
 def test_an_option_does_what_the_table_says(option: Option, case: Options, method: str) -> None:

@@ -44,7 +44,7 @@ def always_resting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rested
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("method", ["lookup", "recycling", "layer-skip", "suffix"])
 @pytest.mark.parametrize("end", [None, 9])
 def test_greedy_batches_that_rest_write_what_generate_writes(
