@@ -14,7 +14,7 @@ def ray_for(who: str, otherwise: str) -> Any:
     """Ray itself.
 
     Args:
-        who: needs it, in the plural.
+        who: name of what needs it, in the plural.
         otherwise: what to do without it.
 
     Raises:
@@ -36,7 +36,7 @@ def _own_packages() -> list[str]:
 
 
 def require_cluster(address: str) -> None:
-    """Something must answer at the address: Ray itself would try for minutes, and many times.
+    """Raise OSError unless something answers at the address: Ray itself would try for minutes.
 
     Raises:
         OSError: where nothing does.
@@ -102,7 +102,7 @@ def fitting(nodes: list[Mapping[str, float]], needs: Mapping[str, int]) -> int:
 def require_room(
     nodes: list[Mapping[str, float]], count: int, who: str, needs: Mapping[str, int], place: str
 ) -> None:
-    """Processes that find no place would be waited for without end.
+    """Refuse processes that fit no machine: Ray would wait for them without end.
 
     Args:
         count: of them.
@@ -111,7 +111,7 @@ def require_room(
         place: what the nodes are.
 
     Raises:
-        ValueError: where they do not fit, told what there is and what to ask for.
+        ValueError: where they do not fit, naming what there is and what to ask for.
     """
     if fitting(nodes, needs) >= count:
         return

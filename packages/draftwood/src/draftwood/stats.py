@@ -15,7 +15,7 @@ class TokenLogprob:
     Attributes:
         token: that was emitted.
         logprob: its own, in nats.
-        top: of the likeliest tokens, likeliest first.
+        top: of the most probable tokens, in falling order.
     """
 
     token: int
@@ -67,7 +67,7 @@ class DraftingTime:
 
 @dataclass(frozen=True)
 class Step:
-    """One forward pass of the target and what came of it.
+    """One forward pass of the target and its result.
 
     A tree whose root was run by itself first takes two.
 

@@ -27,7 +27,7 @@ Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one"
 
 
 UNBOUNDED = sys.maxsize
-"""Room for draft tokens in a row where nothing bounds it."""
+"""Limit on draft tokens where nothing bounds them."""
 
 FEW = 32
 """Nodes for which plain lists are faster than tensors."""
@@ -54,8 +54,8 @@ class DraftTree:
             reports alone.
         chances: of each node given its parent (1 for the root) in a tree that gave up its
             ``probs``; for reports alone.
-        is_broken: whether the drafter's numbers were none at some node, so that nothing is to be
-            expected of its next trees.
+        is_broken: whether the drafter gave NaN or infinity at some node, so that its next trees are
+            not worth drafting.
 
     Raises:
         ValueError: if the root is not first or a node comes before its parent.

@@ -10,7 +10,7 @@ class CpuShare:
     """Share of the wanted CPU time that this process has got since construction.
 
     Linux counts how long each thread was ready and had to wait, and how long a virtual machine was
-    stopped for others. Elsewhere all wishes seem to come true.
+    stopped for others. On other systems the share is always 1.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ def _waited() -> float:
 
 
 def _stolen() -> float:
-    """Seconds of all CPUs that the machine below took for others."""
+    """Seconds of all CPUs that the hypervisor gave to other machines."""
     return _words(Path("/proc/stat"), 8, 1 / _ticks())
 
 
