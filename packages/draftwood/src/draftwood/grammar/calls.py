@@ -53,8 +53,8 @@ def _new_id() -> str:
 class ToolReader:
     """Splits a text into content and calls, piece by piece.
 
-    What might be the beginning of a tag is held back until it is known, and blanks around calls are
-    left out. A tag behind which there is no call is content.
+    A possible beginning of a tag is held back until it is decided, and blanks around calls are left
+    out. A tag behind which there is no call is content.
 
     Args:
         new_id: names a call.
@@ -164,7 +164,7 @@ class _JsonValue:
 
 
 def _certain(text: str) -> str:
-    """The text without what might be the beginning of a tag."""
+    """Text without a possible beginning of a tag at its end."""
     for length in range(min(len(OPEN) - 1, len(text)), 0, -1):
         if text.endswith(OPEN[:length]):
             return text[:-length]
@@ -172,7 +172,7 @@ def _certain(text: str) -> str:
 
 
 def read_calls(text: str, new_id: Callable[[], str] = _new_id) -> tuple[str, list[ToolCall]]:
-    """The content of a whole text, and its calls in order."""
+    """Split a whole text into its content and its calls, in order."""
     reader = ToolReader(new_id)
     content: list[str] = []
     calls: list[ToolCall] = []

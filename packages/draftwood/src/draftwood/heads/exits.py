@@ -1,4 +1,4 @@
-"""Maps from the states in a model's midst to those that its output head reads."""
+"""Linear maps from a model's inner hidden states to its output head's input."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from draftwood.interfaces.model import (
 from draftwood.tree import DraftTree
 
 TEXTS, MOST_TOKENS = 16, 4096  # that a map is fitted on: side by side, and in all
-LEAST_STEPS = 16  # however long they take
+LEAST_STEPS = 16  # even if time is up
 HELD_OUT = 8  # every so many-th step is left out of the fit, and chooses the penalty
 PENALTIES = (0.003, 0.03, 0.3)  # of the mean square of the states
 
 
 def exit_layers(count: int) -> tuple[int, ...]:
-    """Layers of a model at which exits are looked at."""
+    """Layers of a model at which exits are fitted."""
     return tuple(sorted({max(1, count * part // 12) for part in (2, 3, 4, 6, 8, 10)}))
 
 
@@ -54,7 +54,7 @@ class Exits:
         seconds: float = float("inf"),
         most: int = MOST_TOKENS,
     ) -> "Exits":
-        """Fit maps on what a model writes.
+        """Fit maps on text that the model writes.
 
         Args:
             before: the tokens with which its texts begin, at least one.
@@ -129,9 +129,9 @@ class _Sums:
         self.both = both if self.both is None else self.both + both
 
     def fit(self) -> Tensor | None:
-        """The map that is best on pairs held out; None where there is none.
+        """Map that is best on held-out pairs; None if there is none.
 
-        What little text cannot tell is taken from a map of each number by itself.
+        The ridge pulls towards a map of each number by itself.
         """
         if self.inputs is None or self.both is None or not self.held:
             return None

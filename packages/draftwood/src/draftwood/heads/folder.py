@@ -1,6 +1,6 @@
-"""A trained drafter in a folder: what it is, its weights, and a card that says where it is from.
+"""Trained drafters in folders: configuration, weights, and a model card.
 
-What is the target's own, its embedding and the rows of its output head, is not stored.
+The target's embedding and output head are not stored.
 """
 
 import json
@@ -42,7 +42,7 @@ FORMAT, VERSION = "draftwood-drafter", 1
 CARD = "card.md"
 
 DRAFT_TOKENS = "draft_tokens"
-"""Name among the weights of the tokens that are drafted."""
+"""Name of the tensor that lists the draft vocabulary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +59,10 @@ class StoredHead:
     target: TargetMark
 
     def read(self) -> TrainedHead:
-        """The drafter with its weights, in float32.
+        """Read the drafter with its weights, in float32.
 
         Raises:
-            ValueError: for weights that are no numbers, and a draft vocabulary that is none.
+            ValueError: for weights with NaN or infinity, and a broken draft vocabulary.
         """
         weights = _loaded(self.folder / WEIGHTS)
         tokens = weights.pop(DRAFT_TOKENS).long()
@@ -75,15 +75,15 @@ class StoredHead:
 
 
 def save(folder: Path, trained: TrainedHead, card: str, dtype: torch.dtype | None = None) -> Path:
-    """Write a drafter, whole or not at all; it takes the place of one that is there.
+    """Write a drafter, whole or not at all; replaces one in the same folder.
 
     Args:
         card: data, licences, recipe, command, seed and figures, in Markdown.
         dtype: of the weights; None takes bfloat16.
 
     Raises:
-        ValueError: for weights that are no numbers, a draft vocabulary that is none, and a folder
-            that holds something else.
+        ValueError: for weights with NaN or infinity, a broken draft vocabulary, and a folder that
+            holds something else.
         OSError: where the disk refuses.
     """
     from safetensors.torch import save_file
@@ -116,20 +116,20 @@ def save(folder: Path, trained: TrainedHead, card: str, dtype: torch.dtype | Non
 
 
 def load(folder: str | Path) -> TrainedHead:
-    """The drafter in a folder.
+    """Load the drafter in a folder.
 
     Raises:
-        ValueError: in one line, for a folder that is none or not whole, an unknown kind or version,
-            shapes that do not fit, and weights that are no numbers.
+        ValueError: in one line, for a missing or incomplete folder, an unknown kind or version,
+            shapes that do not fit, and weights with NaN or infinity.
     """
     return open_folder(folder).read()
 
 
 def shipped_for(model: Model, kind: str) -> TrainedHead | None:
-    """The drafter of this kind that comes with draftwood for a model, however its weights are
-    stored; None where there is none.
+    """Find the shipped drafter of this kind for a model, however the model's weights are stored.
 
-    A model of other sizes costs nothing, one of the same sizes a pass over a few tokens.
+    None if there is none. A model of other sizes costs nothing, one of the same sizes a pass over a
+    few tokens.
     """
     sizes = (model.vocab_size, model.hidden_size, model.layers)
     for folder in map(folder_of, shipped()):
@@ -200,14 +200,14 @@ def _fingerprint(values: Mapping[str, Any]) -> TargetMark:
 
 
 def _network(config: Any, tensors: int) -> nn.Module:
-    """The network without memory for its weights, which are so many tensors."""
+    """Make the network without memory for its weights, which are ``tensors`` tensors."""
     require_parts(config, tensors)
     with torch.device("meta"):
         return KINDS[config.kind][1](config)
 
 
 def _loaded(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file; ValueError where they cannot be read, or are no weights."""
+    """Read the tensors of a file; ValueError if they cannot be read, or are no weights."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -54,7 +54,7 @@ def why_not(config: EagleConfig, products: HeadProducts = "int8") -> str | None:
 
 
 def shape_of(config: EagleConfig) -> HeadShape:
-    """The head's sizes and switches as the library wants them."""
+    """Sizes and switches of the head in the library's form."""
     sizes = config.sizes
     return HeadShape(
         hidden=sizes.hidden,

@@ -14,7 +14,7 @@ _MOST_ARENAS = -8  # M_ARENA_MAX of glibc
 def available_memory(root: Path = ROOT) -> int | None:
     """Bytes that this process can still take: of the machine, and of the limits set on it.
 
-    What only speeds up reading files counts as free. None where the system does not say.
+    File caches count as free. None if the system does not say.
     """
     found = [_of_machine(root), *_of_groups(root)]
     return min((each for each in found if each is not None), default=None)
@@ -28,7 +28,7 @@ def is_lack_of_memory(error: Exception) -> bool:
 
 
 def require_memory(size: int, what: str) -> None:
-    """Raise MemoryError where so many bytes, and a little more, certainly do not fit."""
+    """Raise MemoryError if ``size`` bytes, and a little more, certainly do not fit."""
     left, needed = available_memory(), int(size * MARGIN)
     if left is not None and needed > left:
         raise MemoryError(
@@ -40,9 +40,8 @@ def require_memory(size: int, what: str) -> None:
 def share_free_memory(arenas: int = 2) -> bool:
     """Let threads take memory from few arenas, before they are started.
 
-    glibc keeps up to eight arenas per core, and what is freed in one is of no use to the threads of
-    another, so that a process of many threads holds ever more. False where the C library knows no
-    arenas.
+    glibc keeps up to eight arenas per core, and memory freed in one cannot be used by threads of
+    another, so a process of many threads grows. False if the C library has no arenas.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     return mallopt is not None and mallopt(_MOST_ARENAS, arenas) == 1
@@ -90,7 +89,7 @@ def _of_group(folder: Path, limit: str, usage: str, prefix: str) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """The content of a file; nothing where it cannot be read."""
+    """Content of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
