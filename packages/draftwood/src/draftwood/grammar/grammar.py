@@ -129,7 +129,7 @@ class GrammarState:
         self.lost = False  # whether the parser gave up here
 
     def oldest(self) -> "GrammarState":
-        """Oldest ancestor that is still referenced; all states that may still be asked follow it."""
+        """Oldest ancestor still referenced; all states that may still be asked follow it."""
         state = self
         while state._above is not None and (above := state._above()) is not None:
             state = above

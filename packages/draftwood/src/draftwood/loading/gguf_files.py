@@ -1,4 +1,4 @@
-"""GGUF files: converted once into an ordinary model folder, which then loads in a blink."""
+"""GGUF files: converted once into an ordinary model folder, which then loads quickly."""
 
 import hashlib
 import re
@@ -155,7 +155,7 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Whatever a parser says of damaged bytes becomes a ValueError that names the file."""
+    """Turn any error of a parser about damaged bytes into a ValueError that names the file."""
     try:
         yield
     except NotInBlocksError:
@@ -189,7 +189,7 @@ def opened(parts: list[Path]) -> list[gguf.GGUFReader]:
 
 
 def quantisation_of(readers: list[gguf.GGUFReader]) -> str | None:
-    """The type that most weights are stored in, for instance Q4_K; None where those are floats."""
+    """Type that most weights are stored in, for instance Q4_K; None for floats."""
     sizes = Counter[str]()
     for reader in readers:
         for tensor in reader.tensors:
@@ -199,7 +199,7 @@ def quantisation_of(readers: list[gguf.GGUFReader]) -> str | None:
 
 
 def digest(parts: list[Path]) -> str:
-    """The SHA-256 of a file; of several, that of theirs."""
+    """SHA-256 of a file; of several, the SHA-256 of their digests."""
     digests = [sha256(part) for part in parts]
     return (
         digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -316,7 +316,7 @@ class Layout:
     def _place_experts(
         self, name: str, module: Any, which: str, kind: str, values: np.ndarray
     ) -> tuple[str | None, np.ndarray]:
-        """Gates wait for what they gate, or the other way round."""
+        """Join gate and up projections; the first to come waits for the other."""
         parts = {which: torch.from_numpy(np.array(values))}
         ending = "_bias" if kind == "bias" else ""
         if which == "down":
@@ -331,7 +331,7 @@ class Layout:
 
 @contextmanager
 def _one_map_of_names() -> Iterator[None]:
-    """Transformers asks for the same map of names once for every submodule, which takes seconds."""
+    """Cache Transformers' map of names, which takes seconds and is built for every submodule."""
     usual = gguf.get_tensor_name_map
     gguf.get_tensor_name_map = cache(usual)
     try:
@@ -341,7 +341,7 @@ def _one_map_of_names() -> Iterator[None]:
 
 
 class QuickReader(gguf.GGUFReader):
-    """Passes over lists of strings: a vocabulary takes seconds, and tokenizers read it again.
+    """Reader that skips lists of strings: a vocabulary takes seconds, and tokenizers read it again.
 
     Lists of numbers, which vocabularies have as well, are read at once.
     """

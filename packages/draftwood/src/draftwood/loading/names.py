@@ -1,7 +1,4 @@
-"""Names of models, of types of weights and of devices: what may mean something, and what cannot.
-
-Nothing is imported or fetched for it.
-"""
+"""Check names of models, of types of weights and of devices, without imports or downloads."""
 
 import difflib
 import re
@@ -28,7 +25,7 @@ def builtin_names() -> tuple[str, ...]:
 
 
 def require_model(name: str) -> None:
-    """Refuse a name that no model can have, and one that is nowhere.
+    """Refuse a name that no model can have, and a path that does not exist.
 
     Raises:
         ValueError: for a name that means nothing.

@@ -6,7 +6,7 @@ from torch import Tensor
 
 PARTS = ("products", "attention", "norms", "waiting")
 """As clock.h numbers them: matrix products (of the network's with their activation and encoding);
-attention; norms, encoding, rotary embedding and the cache's new places; no task to be had.
+attention; norms, encoding, rotary embedding and the cache's new places; waiting for a task.
 """
 
 

@@ -28,7 +28,7 @@ class CPULevel:
 
     Attributes:
         name: of its file.
-        flags: what the compiler is told.
+        flags: flags for the compiler.
         needs: what the CPU must be able to do, as /proc/cpuinfo names it.
     """
 
@@ -101,7 +101,7 @@ LEVELS: dict[str, tuple[CPULevel, ...]] = {
 def best() -> CPULevel | None:
     """The best level that this CPU can run and the package holds; None where there is none.
 
-    Damaged ones are passed over with a warning.
+    Damaged ones are skipped with a warning.
     """
     if sys.platform != "linux":
         return None

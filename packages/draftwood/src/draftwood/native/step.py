@@ -90,10 +90,10 @@ class StepCaller:
         self._told: Costs | None = None  # that the structure points to
 
     def prepare(self, draft: NativeDraft, root: int, place: int, room: int) -> None:
-        """Write down what the next step is.
+        """Set up the next step.
 
         Args:
-            draft: what drafts.
+            draft: draft of the step.
             root: the newest token.
             place: number of the next draw.
             room: most draft tokens in a row.
@@ -114,7 +114,7 @@ class StepCaller:
         return self._costs.tokens[: self.structure.nodes]
 
     def result(self, vocabulary: int) -> "NativeStep | UndrawableError":
-        """Result of the step, without hidden states, or the error that befell it alone."""
+        """Result of the step, without hidden states, or its own error."""
         step, costs = self.structure, self._costs
         size, kept = step.nodes, step.kept
         if step.broken:

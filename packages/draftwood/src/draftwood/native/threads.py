@@ -19,8 +19,8 @@ _before_fork: list[int] = []  # PyTorch's number in the process that this one wa
 
 
 def threads() -> int:
-    """Threads for the next call of the library: PyTorch's number, but no more than there is CPU
-    time for, and than what goes on at the same time leaves.
+    """Threads for the next call of the library: PyTorch's number, limited by the CPU quota and by
+    other calls in progress.
     """
     own: int | None = getattr(_own, "count", None)
     return usable(_in_force) if own is None else own
@@ -36,9 +36,9 @@ def usable(limits: Sequence[int] = ()) -> int:
 
 @functools.cache
 def survive_forks() -> None:
-    """Let processes forked from this one go on: PyTorch on one thread, the library on as many.
+    """Keep processes forked from this one working: PyTorch on one thread, the library on as many.
 
-    PyTorch would wait for ever for its parent's threads; the library has new ones made.
+    PyTorch would wait forever for its parent's threads; the library starts new ones.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_fork)
@@ -63,7 +63,7 @@ def limit_others(most: int) -> None:
 
 
 def lift_limit(most: int) -> None:
-    """End what ``limit_others`` began."""
+    """Undo ``limit_others``."""
     _in_force.remove(most)
 
 
@@ -76,7 +76,7 @@ def cpus() -> int:
 
 @functools.cache
 def of_quota() -> int:
-    """Threads that the quota of this process's container keeps busy; looked up once."""
+    """Threads that the CPU quota of this process's container keeps busy; read once."""
     limit = quota(Path("/"))
     return MOST if math.isinf(limit) else math.ceil(limit)
 
@@ -86,7 +86,7 @@ def quota(root: Path) -> float:
     for no limit.
 
     Args:
-        root: where the system's files lie.
+        root: root of the system's files.
     """
     try:
         own = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
