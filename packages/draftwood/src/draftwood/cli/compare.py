@@ -122,7 +122,7 @@ def compare(
 def run(
     models: dict[str, "LanguageModel"], prompts: Sequence[str], decoding: dict[str, Any]
 ) -> dict[str, Result]:
-    """Every prompt by every model in turn, so that a machine that slows down slows all of them.
+    """Run every prompt by every model in turn, so that a slower machine slows all of them.
 
     Args:
         models: by method, the same target; one of them is ``plain``.

@@ -69,7 +69,7 @@ def demo(
 def _run(
     plain: "LanguageModel", drafted: "LanguageModel", prompt: str, max_new_tokens: int
 ) -> tuple["Generation", "Generation", list["Step"]]:
-    """The plain text, the same with drafts, and its steps: the fastest of some runs of each."""
+    """Write the text plainly and with drafts; return the fastest run of each, and the steps."""
     best: dict[LanguageModel, tuple[Generation, list[Step]]] = {}
     with progress() as bar:
         task = bar.add_task("warming up", total=2 * RUNS + 2)

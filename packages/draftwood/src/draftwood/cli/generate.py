@@ -134,7 +134,7 @@ def generate(
 
 
 def read_prompt(prompt: str) -> str:
-    """The prompt, from standard input where it is ``-``.
+    """Return the prompt, read from standard input if it is ``-``.
 
     Raises:
         ValueError: for one that is empty or no text.

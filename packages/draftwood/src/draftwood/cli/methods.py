@@ -1,4 +1,4 @@
-"""`draftwood methods`: what there is to choose from."""
+"""`draftwood methods`: list the methods."""
 
 import json
 from collections.abc import Sequence
@@ -118,7 +118,7 @@ def _gains(listings: "Sequence[Listing]") -> "Table":
 
 
 def _speeds(name: str) -> tuple[str, str, str]:
-    """Times as fast as plain decoding, greedily and at temperature 1, and in which type."""
+    """Speed over plain decoding, greedy and at temperature 1, and the type of weights."""
     from draftwood.methods.measured import measured_speeds
 
     if name == "plain":

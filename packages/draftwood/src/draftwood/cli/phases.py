@@ -1,4 +1,4 @@
-"""`draftwood tune --phases`: where the time of forward passes goes."""
+"""`draftwood tune --phases`: the time of forward passes by phase."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -59,7 +59,7 @@ def progress(remaining: bool = False) -> "Progress":
 
 
 def summary(stats: "Stats", method: str) -> str:
-    """One line: how much, how fast, how."""
+    """Summarise a text in one line: tokens, speed, method."""
     return (
         f"{stats.tokens} tokens, {stats.tokens_per_second:.1f} tokens/s, "
         f"{stats.block_efficiency:.2f} tokens per forward pass, {method}"
@@ -67,7 +67,7 @@ def summary(stats: "Stats", method: str) -> str:
 
 
 def say_summary(stats: "Stats", method: str) -> None:
-    """The summary, dim, where stderr is a terminal."""
+    """Print the summary, dimmed, if stderr is a terminal."""
     if sys.stderr.isatty():
         notes().print(summary(stats, method), style="dim", soft_wrap=True)
 

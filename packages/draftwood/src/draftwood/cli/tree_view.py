@@ -19,7 +19,7 @@ VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥", "\r": "␍"}
 
 
 def best_step(steps: Sequence["Step"]) -> "Step | None":
-    """The step that accepted most, of equals the first; None where nothing was drafted."""
+    """Return the first step that accepted most; None if nothing was drafted."""
     drafted = [step for step in steps if step.tree is not None and step.drafted]
     return max(drafted, key=lambda step: step.accepted, default=None)
 
@@ -50,7 +50,7 @@ def say_tree(
 
 
 def visible(token: int, tokenizer: "PreTrainedTokenizerBase") -> str:
-    """A token's text with visible spaces and line breaks, and nothing a terminal would obey."""
+    """Text of a token with visible spaces and line breaks, without control characters."""
     piece = str(tokenizer.convert_ids_to_tokens(token))
     if piece.startswith("▁"):  # SentencePiece; decoding a token alone would drop its space
         text = piece.replace("▁", " ")
@@ -62,7 +62,7 @@ def visible(token: int, tokenizer: "PreTrainedTokenizerBase") -> str:
 
 
 def draw_step(step: "Step", tokenizer: "PreTrainedTokenizerBase", limit: int = 24) -> "Tree":
-    """The tree of a step; the token that the model added itself is after the accepted path.
+    """Draw the tree of a step, with the model's own token after the accepted path.
 
     Args:
         step: one that drafted.

@@ -1,4 +1,4 @@
-"""`draftwood tune`: what trees cost on this machine, and what methods make of that."""
+"""`draftwood tune`: measure what trees cost on this machine, and how fast methods are."""
 
 import json
 import shlex
@@ -138,7 +138,7 @@ def tune(
 
 
 def _command(**given: object) -> str:
-    """The command as it would be typed again."""
+    """Command line that repeats the measurement."""
     words = [
         (f"--{name.replace('_', '-')}", str(value))
         for name, value in given.items()
@@ -149,7 +149,7 @@ def _command(**given: object) -> str:
 
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """Work with this many CPU threads, then with as many as before."""
+    """Use this many CPU threads within the context."""
     import torch
 
     before = torch.get_num_threads()

@@ -18,7 +18,7 @@ from draftwood.storage.weights import WEIGHTS
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "d_model")
 PACKED = 4
-"""Largest number of a matrix' entries in one byte."""
+"""Most entries of a matrix that one byte packs."""
 
 REST = "small.safetensors"
 """File of the small tensors of a model whose matrices lie elsewhere."""

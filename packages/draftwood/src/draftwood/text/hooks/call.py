@@ -13,7 +13,7 @@ from transformers import (
 )
 from transformers.generation import BaseStreamer
 
-# How many tokens are written is the criteria's business; this only bounds the loop.
+# The stopping criteria decide on the length; this only bounds the loop.
 _UNBOUNDED = 1 << 30
 
 

@@ -1,4 +1,4 @@
-"""Every option of ``generate`` and what becomes of it here."""
+"""Options of ``generate``, and their effect here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Option:
             Transformers gives, one token per pass. ``refused``: a ValueError. ``not for this``:
             Transformers itself does not read it in greedy decoding and sampling, or not in custom
             loops.
-        remark: under which conditions, or what to do instead.
+        remark: conditions, or an alternative.
     """
 
     outcome: Outcome
@@ -200,7 +200,7 @@ _ASKING = (
 def why_without_drafts(
     call: Call, target: TransformersModel, stateless: Sequence[type]
 ) -> str | None:
-    """Why this call must go token by token; None where drafts keep everything as it is."""
+    """Reason why this call must go token by token; None if drafts change nothing."""
     config = call.config
     unknown = strangers(call.processors, stateless)
     if unknown:

@@ -24,7 +24,7 @@ def plain_cache(cache: object) -> bool:
 def run_prompts(
     call: Call, hidden: Sequence[int], all_logits: bool, hear: Callable[[Any], None]
 ) -> Any:
-    """Run the prompts as ``generate`` would; the output of the last pass.
+    """Run the prompts as ``generate`` would; return the output of the last pass.
 
     Args:
         hidden: layers whose hidden states ``hear`` reads.
@@ -50,7 +50,7 @@ def run_prompts(
 
 
 def adopt(session: PooledSession, cache: Cache, row: int, seen: int) -> None:
-    """Make a new session go on from a row of the cache.
+    """Make a new session continue a row of the cache.
 
     The newest ``seen`` tokens of that row are no padding.
     """

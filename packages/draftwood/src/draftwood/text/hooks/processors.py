@@ -12,7 +12,7 @@ from transformers.generation import logits_process as of
 
 from draftwood.sampling import Context, Sampler, Sampling
 
-# What these make of a row depends on nothing but its tokens and scores.
+# These depend on a row's tokens and scores alone.
 BY_ROW = frozenset(
     (
         of.MinLengthLogitsProcessor,
@@ -135,7 +135,7 @@ class RowSampler:
         scores: of the call.
         number: of the row.
         prompt: tokens the context has before the answer.
-        greedy: take the likeliest token of the processed scores instead of sampling.
+        greedy: take the most probable token of the processed scores instead of sampling.
     """
 
     scores: Scores
