@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 BLOCK = 128  # characters; caches keep blocks of 32 tokens
-MOST_BLOCKS = 256  # of a prompt that are told apart
+MOST_BLOCKS = 256  # of a prompt that are compared
 REMEMBERED = 2**16  # beginnings
 
 
@@ -18,8 +18,8 @@ class ReplicaLoad:
 
     Attributes:
         name: number that no other replica has or had.
-        open: requests that it answers or lets wait.
-        served: requests that it ever got.
+        open: running and waiting requests.
+        served: requests in all.
     """
 
     name: int
@@ -28,10 +28,10 @@ class ReplicaLoad:
 
 
 class Affinity:
-    """Requests that begin alike go to the same replica, whose cache holds their beginning.
+    """Send requests that begin alike to the same replica, whose cache holds their beginning.
 
-    The longest beginning that is known decides. Where the replica that knows it has more open
-    requests than the least busy one by more than a margin, the least busy one takes over.
+    The longest known beginning decides. If the replica that knows it has more open requests than
+    the least busy one, by more than a margin, the least busy one takes over.
 
     Args:
         margin: in requests.
@@ -42,7 +42,7 @@ class Affinity:
         self.known: OrderedDict[bytes, int] = OrderedDict()  # the name of the newest replica
 
     def choose(self, beginnings: Sequence[bytes], loads: Sequence[ReplicaLoad]) -> ReplicaLoad:
-        """One of the replicas, which from now on knows these beginnings.
+        """Choose a replica, and remember that it knows these beginnings.
 
         Args:
             beginnings: of the request, shortest first.

@@ -1,4 +1,4 @@
-"""The endpoints."""
+"""HTTP endpoints."""
 
 import re
 import time
@@ -32,7 +32,7 @@ LEFT = 499  # as other servers log a client that left; nobody reads it
 
 
 def make_app(service: TextService) -> FastAPI:
-    """The endpoints over a service that has loaded its model; ``Guard`` stands before them."""
+    """Make the endpoints of a service that has loaded its model; ``Guard`` wraps them."""
     app = FastAPI(title="draftwood", version=__version__, docs_url=None, redoc_url=None)
     _add_errors(app)
     _add_texts(app, service)
@@ -119,7 +119,7 @@ async def _whole(answer: AnswerTo, make: Callable[[], Any]) -> Response:
 
 
 async def _first(answer: AnswerTo) -> Any:
-    """The first updates, so that what fails before them is an answer of its own."""
+    """Wait for the first updates, so that an earlier error gets a status of its own."""
     try:
         return await answer.updates()
     except BaseException:
@@ -166,7 +166,7 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
-    """The complaint that says most, in one line that names the field."""
+    """Most specific error of a validation, in one line that names the field."""
     errors = error.errors()
     telling = ("unsupported_parameter", "extra_forbidden")
     first = next((each for each in errors if each["type"] in telling), errors[0])

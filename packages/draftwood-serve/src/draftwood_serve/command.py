@@ -182,7 +182,7 @@ def serve(
 
 
 def _check(settings: "ServeSettings") -> None:
-    """Refuse what cannot be served before anything is imported for it."""
+    """Refuse settings that cannot be served, before slow imports."""
     from draftwood import methods
 
     method, draft_model = methods.listing(settings.method), settings.draft_model

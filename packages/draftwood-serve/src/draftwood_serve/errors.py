@@ -1,4 +1,4 @@
-"""Errors in the shape in which OpenAI sends them."""
+"""Errors in OpenAI's format."""
 
 import json
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def unsupported(param: str, why: str = "") -> ApiError:
 
 
 def no_retry(status: int, message: str, code: str, kind: str) -> ApiError:
-    """An error that a client would else try again by itself."""
+    """Error that clients must not retry by themselves."""
     return ApiError(status, message, code=code, kind=kind, headers={"x-should-retry": "false"})
 
 
@@ -80,7 +80,7 @@ def one_line(error: Exception) -> str:
 
 
 def as_json(value: Any) -> str:
-    """JSON in ASCII, so that half a character of a request can be told back to its sender."""
+    """Write JSON in ASCII, so that half a character of a request can be sent back."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 

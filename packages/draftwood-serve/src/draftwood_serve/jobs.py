@@ -1,4 +1,4 @@
-"""A request's way from its fields to tasks of the batch."""
+"""Turn requests into tasks of the batch."""
 
 import asyncio
 import secrets
@@ -17,7 +17,7 @@ from draftwood_serve.errors import bad_request, one_line
 from draftwood_serve.mailbox import Mailbox
 from draftwood_serve.texts import Choice, PromptText
 
-UNLIMITED = 4096  # tokens of an answer where neither the request nor the model says
+UNLIMITED = 4096  # tokens of an answer if neither request nor model limits it
 
 
 class SharedCache(Protocol):
@@ -38,7 +38,7 @@ class Speculation:
     Attributes:
         method: None takes the server's.
         budget: most draft tokens in a step; None leaves it to the method.
-        trace: whether each step's counts are told; ``tree`` tells its tree too.
+        trace: whether each step's counts are reported; ``tree`` adds its tree.
     """
 
     method: str | None = None
@@ -57,8 +57,8 @@ class TextRequest:
         seed: of the first text; the others count on from it. None draws one.
         max_tokens: of each text; None takes as many as the model's context holds.
         raw: whether prompts are texts as they are, without a chat template.
-        echo: whether the prompts' own texts are told before the answers.
-        prompt_logprobs: likeliest tokens told at each place of the prompt; None tells none.
+        echo: whether the prompts' own texts are returned before the answers.
+        prompt_logprobs: most probable tokens reported at each place of the prompt; None for none.
         json_schema: that each text must fit; None for any.
         tools: that a chat's answer may call.
         tool_choice: whether it does.
@@ -93,8 +93,8 @@ class TaskOfJob:
 
 @dataclass(eq=False)
 class TextJob:
-    """A request under way. Its fields are written by the thread that runs the model, and its
-    mailbox by the event loop.
+    """Running request. The thread that runs the model writes its fields, the event loop its
+    mailbox.
 
     Attributes:
         tasks: that write it.
@@ -116,7 +116,7 @@ class TextJob:
     started: float = 0.0
     first_token: float = 0.0
     ended: float = 0.0
-    over: bool = False  # nothing more will be told
+    over: bool = False  # no further updates
 
     @property
     def cached_tokens(self) -> int:
@@ -181,7 +181,7 @@ def make_job(
 
 
 def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> Any:
-    """Call ``make``; its complaints about values become status 400."""
+    """Call ``make``; turn its ValueError and TypeError into status 400."""
     try:
         return make()
     except (ValueError, TypeError) as error:
@@ -251,7 +251,7 @@ def _choice(
 
 
 def _tasks(lm: LanguageModel, texts: list[Choice], most: int) -> list[TaskOfJob]:
-    """The texts of one prompt: they share its pass where nothing is read of it."""
+    """Make the tasks of one prompt's texts; they share its pass unless its logits are read."""
     if len(texts) > 1 and texts[0].echo is None and "fork" in lm.model.abilities:
         groups = [texts[first : first + most] for first in range(0, len(texts), most)]
         return [TaskOfJob(Answers([each.decoding for each in own]), own) for own in groups]

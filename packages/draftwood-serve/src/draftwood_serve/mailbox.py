@@ -23,7 +23,7 @@ class Mailbox:
             self._news.set_result(None)
 
     async def get(self, seconds: float) -> list[Told]:
-        """All that was told since the last call, waiting for it.
+        """Wait for messages since the last call.
 
         Raises:
             asyncio.TimeoutError: where nothing came in time.

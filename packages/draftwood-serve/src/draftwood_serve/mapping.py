@@ -1,4 +1,4 @@
-"""From the fields of a request to what is to be written."""
+"""Translate the fields of a request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -128,7 +128,7 @@ def constraints(body: ChatBody) -> dict[str, Any]:
 
 
 def response_constraints(body: ResponsesBody) -> dict[str, Any]:
-    """The same for ``/v1/responses``; tools that are no functions are passed over."""
+    """Constraints on a response; tools other than functions are skipped."""
     schema, wanted = None, body.text.format if body.text is not None else None
     if wanted is not None and wanted.type == "json_object":
         schema = ANY_OBJECT

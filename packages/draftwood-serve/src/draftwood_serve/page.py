@@ -1,4 +1,4 @@
-"""The page at `/`: a chat whose draft trees can be seen, and a race."""
+"""Page at `/`: a chat that shows its draft trees, and a race."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -24,7 +24,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class ClientLeftError(Exception):
-    """Nobody listens to the answer any more."""
+    """The client has left."""
 
 
 class TextService:
@@ -42,17 +42,17 @@ class TextService:
         self._preparing = ThreadPoolExecutor(2, "draftwood-prepare")
 
     def load(self) -> LoadedTarget:
-        """Load the model in its thread and wait for it; raises what kept it from that."""
+        """Load the model in its thread and wait for it; raises the thread's error."""
         self.target = self.thread.start().result()
         self.token_texts = TokenTexts(self.target.plain.tokenizer)
         return self.target
 
     async def start(self, wanted: TextRequest, owner: str, receive: Receive) -> "OpenRequest":
-        """Take a request in and let it wait for its turn.
+        """Accept a request and queue it.
 
         Args:
             owner: of the API key it came with.
-            receive: tells when its client leaves.
+            receive: receives the client's messages, by which it is seen to leave.
 
         Raises:
             ApiError: where the request is at fault, too many wait, or the server stops.
@@ -113,7 +113,7 @@ class TextService:
 
 
 class OpenRequest:
-    """A request that has been taken in, until its answer is whole or nobody wants it.
+    """Accepted request, until its answer is complete or its client leaves.
 
     Attributes:
         job: once it is prepared.
@@ -134,7 +134,7 @@ class OpenRequest:
         return self._begun and self.job.started > 0.0
 
     def begin(self, job: TextJob) -> None:
-        """Queue what was prepared, if somebody still wants it."""
+        """Queue the prepared job if the client is still there."""
         if self._gone:
             raise ClientLeftError
         if self._cut:
@@ -190,7 +190,7 @@ class OpenRequest:
             self.service.thread.cancel(self.job, stopping())
 
     def close(self) -> None:
-        """Forget it, and end what it still runs."""
+        """Close the request, and end its running texts."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""The text and the bytes of single tokens."""
+"""Text and bytes of single tokens."""
 
 from functools import lru_cache
 
@@ -33,7 +33,7 @@ class TokenTexts:
         return (text, list(text.encode())) if found is None else (text, found)
 
     def key(self, token: int) -> str:
-        """A text that no other token has: parts of characters are told by their bytes."""
+        """Unique text of a token: parts of characters are written as bytes."""
         text, found = self.of(token)
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in found) if HALF in text else text
 

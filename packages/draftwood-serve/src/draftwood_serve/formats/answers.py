@@ -16,13 +16,13 @@ from draftwood_serve.service import ClientLeftError, OpenRequest
 from draftwood_serve.texts import TextUpdate, ToldToken, TracedStep
 from draftwood_serve.token_texts import TokenTexts
 
-LEAST_LOGPROB = -9999.0  # in the place of minus infinity, which JSON cannot hold
+LEAST_LOGPROB = -9999.0  # for minus infinity, which JSON cannot hold
 DONE = "data: [DONE]\n\n"
 
 
 @dataclass
 class WholeText:
-    """A text of a request, put together of its updates."""
+    """Text of a request, assembled from its updates."""
 
     text: str = ""
     told: list[ToldToken] = field(default_factory=list)
@@ -44,7 +44,7 @@ class AnswerTo:
     """An answer on its way to a client.
 
     Attributes:
-        request: whose texts it tells.
+        request: whose texts it sends.
         token_texts: of the model.
         model: name that the answer carries.
         name: of the answer, made of a word of its kind.
@@ -96,7 +96,7 @@ class AnswerTo:
         return found
 
     def step(self, update: TextUpdate) -> dict[str, Any]:
-        """Fields that tell an update's step in its chunk; none where trees were not asked for."""
+        """Fields with an update's step for its chunk; empty unless trees are requested."""
         if update.traced is None:
             return {}
         if update.choice not in self._tellers:
@@ -134,7 +134,7 @@ def event(value: Any, name: str | None = None) -> str:
 
 
 async def ended_by_errors(events: AsyncIterator[str], last: str = "") -> AsyncIterator[str]:
-    """The events; what goes wrong in their midst is told as one more, then ``last``."""
+    """Yield the events; send an error in their midst as one more event, then ``last``."""
     try:
         async for each in events:
             yield each
@@ -149,7 +149,7 @@ def number(logprob: float) -> float:
 
 
 def chat_logprobs(told: Sequence[ToldToken], texts: TokenTexts) -> list[dict[str, Any]]:
-    """Log-probabilities as chats and responses tell them."""
+    """Log-probabilities in the format of chats and responses."""
 
     def entry(token: int, logprob: float) -> dict[str, Any]:
         text, found = texts.of(token)

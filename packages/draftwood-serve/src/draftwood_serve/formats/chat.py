@@ -14,7 +14,7 @@ CHUNK = "chat.completion.chunk"
 
 
 async def whole(answer: AnswerTo, body: ChatBody, calls: bool) -> dict[str, Any]:
-    """The answer once all texts are written.
+    """Answer once all texts are written.
 
     Args:
         calls: whether it may hold calls of tools.
@@ -52,8 +52,8 @@ class ChatChunks:
     """A chat as it is written.
 
     Args:
-        answer: what is told.
-        body: what it answers.
+        answer: the answer to send.
+        body: the request.
         calls: whether it may hold calls of tools.
     """
 
@@ -67,7 +67,7 @@ class ChatChunks:
         """Stream one event per step for all texts.
 
         Args:
-            first: updates that were heard already.
+            first: updates received already.
         """
         updates = first
         while updates:

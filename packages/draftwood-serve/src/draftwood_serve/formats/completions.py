@@ -37,10 +37,10 @@ async def whole(answer: AnswerTo, body: CompletionBody) -> dict[str, Any]:
 async def chunks(
     answer: AnswerTo, body: CompletionBody, first: list[TextUpdate]
 ) -> AsyncIterator[str]:
-    """The answer as it is written: what a step brought for all texts at a time.
+    """Stream the answer, one event per step for all texts.
 
     Args:
-        first: updates that were heard already.
+        first: updates received already.
     """
     wanted, begun, updates = body.stream_options or StreamOptions(), set[int](), first
     while updates:
@@ -109,7 +109,7 @@ def _head(answer: AnswerTo) -> dict[str, Any]:
 def _prompt(
     answer: AnswerTo, body: CompletionBody, place: int
 ) -> tuple[str, dict[str, list[Any]] | None]:
-    """The prompt where it is to be told, and its log-probabilities where any are."""
+    """Prompt to echo, and its log-probabilities if requested."""
     logprobs = None if body.logprobs is None else _empty()
     choice = answer.job.choices[place]
     prompt = choice.prompt_text
