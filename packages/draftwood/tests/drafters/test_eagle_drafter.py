@@ -79,7 +79,6 @@ def test_a_head_that_knows_a_token_is_believed(target: Model) -> None:
     assert sum(step.accepted for step in drafted) >= 1
 
 
-@pytest.mark.proof
 def test_requests_do_not_disturb_each_other(target: Model) -> None:
     check_drafter(Eagle(tiny_eagle(target), target), target)
 

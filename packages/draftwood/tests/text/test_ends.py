@@ -29,6 +29,7 @@ from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_drafter
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.verifiers import Match
+from thinning import thinned
 
 CONTEXT = 32
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
@@ -142,9 +143,8 @@ def uncut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DraftTree, "truncated", refuse)
 
 
-@pytest.mark.proof
 @pytest.mark.usefixtures("uncut")
-@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.parametrize(("name", "kind"), thinned(CASES, 10))
 def test_a_text_reaches_the_end_of_the_context(
     name: str, kind: str, targets: dict[str, Model]
 ) -> None:
@@ -164,9 +164,8 @@ def test_a_text_reaches_the_end_of_the_context(
             assert drawn == plain_text(target, 1.0, 99, prompt)
 
 
-@pytest.mark.proof
 @pytest.mark.usefixtures("uncut")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thinned(NAMES, 10))
 def test_a_text_reaches_its_last_token(name: str, targets: dict[str, Model]) -> None:
     target = targets["native" if name in SHADOWS else "rotary"]
     method = method_of(name, target)
