@@ -1,4 +1,4 @@
-"""Muon for the matrices of layers, AdamW for all else, and how their rates rise and fall."""
+"""Muon for the matrices of layers, AdamW for all else, and their schedule of rates."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +38,7 @@ class Optimisers:
     """Both optimisers of a drafter as one.
 
     Args:
-        head: whose parameters learn; those that ask for no gradient stay.
+        head: whose parameters learn; those without gradients are frozen.
     """
 
     def __init__(self, head: nn.Module, rates: Rates) -> None:
@@ -62,7 +62,7 @@ class Optimisers:
             self._parts.append((adamw, rates.adamw))
 
     def step(self, step: int, progress: float) -> float:
-        """Change the parameters by their gradients, and forget these; the factor of the rates."""
+        """Update the parameters and clear the gradients; return the factor of the rates."""
         factor = self.rates.factor(step, progress)
         for optimiser, rate in self._parts:
             for group in optimiser.param_groups:
@@ -72,7 +72,7 @@ class Optimisers:
         return factor
 
     def clip(self, norm: float) -> float:
-        """Scale the gradients down to this norm, if they are longer; the norm that they had."""
+        """Clip the gradients to this norm; return the norm that they had."""
         return float(torch.nn.utils.clip_grad_norm_(self.parameters, norm))
 
     def state_dict(self) -> list[dict[str, Any]]:

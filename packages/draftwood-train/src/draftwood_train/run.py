@@ -1,4 +1,4 @@
-"""From a data set to a drafter's folder."""
+"""Train a drafter from a data set, and write its folder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -23,13 +23,13 @@ from draftwood_train.target import target_weights
 
 @dataclass(frozen=True)
 class Training:
-    """One training: what, from which data, into which folder.
+    """One training: recipe, data and output folder.
 
     Attributes:
         data: folder of a data set.
         output: folder of the drafter; checkpoints and logs lie beside it.
-        draft_vocabulary: tokens that it drafts; a drafter to go on from brings its own.
-        start: folder of a drafter to go on from; None begins with a new one.
+        draft_vocabulary: tokens that it drafts; a drafter to start from brings its own.
+        start: folder of a drafter to start from; None builds a new one.
         model: the target's name here; None takes the one in the data.
         resume: whether to go on after the newest checkpoint.
         command: as it was given, for the card.
@@ -75,7 +75,7 @@ class Training:
         """Train, and put the best drafter into its folder.
 
         Raises:
-            BrokenLossError: where the loss is no number; the best drafter until then is stored.
+            BrokenLossError: if the loss is NaN or infinite; the best drafter until then is stored.
         """
         if not self.resume and (self.folder / NAME).is_file():
             raise ValueError(
@@ -143,7 +143,7 @@ class Training:
         return self.dataset.draft_vocabulary(self.draft_vocabulary)
 
     def _learning(self, start: TrainedHead, target: TargetWeights) -> nn.Module:
-        """A drafter that was read, ready to learn what this recipe's drafters learn."""
+        """Prepare a drafter that was read for training with this recipe."""
         new, config = self.recipe.build(target), start.head.config
         for each in fields(config):  # type: ignore[arg-type]
             own, wanted = getattr(config, each.name), getattr(new.config, each.name, None)

@@ -1,8 +1,8 @@
 """EAGLE-3 heads in the layout of the ``speculators`` package, which vLLM reads, and of SafeAILab.
 
-Both hold what a decoder layer of Llama has beside the parts of an EAGLE head, an output head of the
-draft vocabulary, and two lists that translate it. Their first layer is called ``layers.0`` here and
-``midlayer`` there.
+Both hold a Llama decoder layer, the parts of an EAGLE head, an output head of the draft vocabulary,
+and two lists that translate its ids. The first layer is ``layers.0`` in the former and ``midlayer``
+in the latter.
 """
 
 import json
@@ -38,7 +38,7 @@ def export(
     verifier: str,
     architecture: str = "LlamaForCausalLM",
 ) -> Path:
-    """Write a head whole, with the target's embedding and rows, for programs that look for it.
+    """Write a complete head, with the target's embedding and output rows.
 
     Args:
         folder: new, or one that was exported before.
@@ -74,7 +74,7 @@ def export(
 
 
 def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
-    """The head's weights and what is the target's own."""
+    """Weights of the head, and the target's embedding and output rows."""
     ends, tokens = target.ends.weights(), trained.draft_tokens.cpu()
     weights = dict(trained.head.state_dict())
     weights.setdefault(HEAD, ends.head[tokens])
@@ -88,9 +88,9 @@ def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
 
 
 def read(folder: Path, target: Model, name: str) -> TrainedHead:
-    """An EAGLE-3 head of either layout, for a target.
+    """Read an EAGLE-3 head of either layout, for a target.
 
-    An output head that is the target's own is left to the target, another one is kept.
+    An output head equal to the target's is dropped, another one is kept.
 
     Args:
         target: the model that it was trained for, which these layouts do not tell from others.
@@ -285,7 +285,7 @@ def _weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _tokens(folder: Path, weights: dict[str, Tensor], vocab: int) -> Int[Tensor, " draft_vocab"]:
-    """The draft vocabulary; takes both lists that translate it out of the weights."""
+    """Draft vocabulary; removes both lists that translate it from the weights."""
     offsets, _ = weights.pop(OFFSETS, None), weights.pop(KNOWN, None)
     if offsets is None:
         return torch.arange(vocab)

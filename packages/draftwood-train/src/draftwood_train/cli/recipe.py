@@ -21,12 +21,12 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def recipe_names() -> list[str]:
-    """Recipes, told by their files: help answers without loading them."""
+    """Names of recipes, from their files, so that help does not load them."""
     return sorted(path.stem for path in RECIPES.glob("[!_]*.py"))
 
 
 class RecipeCommand(click.Command):
-    """Trains with one recipe, which is loaded when its command is used."""
+    """Command that trains with one recipe, loaded when used."""
 
     def __init__(self, name: str) -> None:
         help = (

@@ -29,7 +29,7 @@ def words(text: str) -> list[str]:
 
 @lru_cache(maxsize=256)
 def digest(text: str) -> int:
-    """A hash of 63 bits of a text's words; without words of the text itself."""
+    """Hash of 63 bits of a text's words, or of the text itself if it has none."""
     return _number(" ".join(words(text)) or text.strip()) >> 1
 
 
@@ -71,7 +71,7 @@ class Known:
 
 
 class Bars:
-    """Lets a prompt in once, and no training prompt that overlaps with what is kept apart.
+    """Admit each prompt once, and no training prompt that overlaps with held-out or measured ones.
 
     Args:
         measured: prompts of the measurements, which nothing may overlap with.

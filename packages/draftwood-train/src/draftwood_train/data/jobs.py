@@ -17,7 +17,7 @@ from draftwood_train.data.write import Request, Written
 
 OWN = "own"
 ATTEMPTS = 4
-LONGEST_TURN = 160  # tokens; what has not ended by then is rarely a question
+LONGEST_TURN = 160  # tokens; a longer turn is rarely a question
 SHORTEST = 8  # characters
 LOOP = 4  # words of a repeated run
 LEAST_DISTINCT = 0.6  # share of such runs that differ, in a text that goes round in no circles
@@ -44,7 +44,7 @@ class UserTurn:
 
     @classmethod
     def of(cls, lm: LanguageModel) -> "UserTurn":
-        """Found by a mark in the place of what the user says.
+        """Find the tokens by a mark in place of the user's text.
 
         Raises:
             ValueError: where the model has no chat template, or the turn begins without a token.
@@ -74,7 +74,7 @@ class UserTurn:
 
 
 def goes_in_circles(text: str) -> bool:
-    """True if runs of words repeat so often that the text says little."""
+    """True if runs of words repeat so often that the text is of little use."""
     said = words(text)
     found = [tuple(said[place : place + LOOP]) for place in range(len(said) - LOOP + 1)]
     return len(found) > LOOP and len(set(found)) < LEAST_DISTINCT * len(found)

@@ -103,7 +103,7 @@ class Manifest:
         return sum(shard.tokens for shard in self.shards)
 
     def write(self, folder: Path) -> None:
-        """Put it in the folder, atomically."""
+        """Write the manifest to the folder, atomically."""
         record = {
             "kind": KIND,
             "format": FORMAT,

@@ -52,9 +52,9 @@ def bytes_per_token(layers: int, dim: int) -> int:
 def likeliest(
     logits: Float[Tensor, "rows vocab"],
 ) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """The likeliest token of each row, and the log of the row's sum of exponentials.
+    """Most probable token of each row, and the log of the row's sum of exponentials.
 
-    One look at each row gives both, by the likeliest token's probability.
+    One pass over each row gives both, by the most probable token's probability.
     """
     best, probability = topk_probs(logits, 1, 1.0)
     normalizers = (logits.gather(1, best).double() - probability.double().log()).float()
@@ -64,7 +64,7 @@ def likeliest(
 def in_bytes(
     states: Float[Tensor, "places layers dim"], log_normalizer: Float[Tensor, " places"]
 ) -> PlaceStates:
-    """The same with each place and layer on 255 even steps around 0."""
+    """Quantise each place and layer to 255 even steps around 0."""
     states = states.float()
     scales = states.abs().amax(-1) / 127
     steps = states / scales.clamp(min=torch.finfo(torch.float32).tiny)[..., None]
