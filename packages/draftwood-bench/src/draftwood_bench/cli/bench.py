@@ -1,4 +1,4 @@
-"""`draftwood bench`: methods measured by a protocol, and tables of what was found."""
+"""`draftwood bench`: measure methods by a protocol, and show the tables."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields

@@ -223,7 +223,7 @@ def source_of(text: str, size: "ModelSize", draft: "ModelSize | None") -> "Draft
 
 
 def recommendation(found: "list[Plan]") -> str:
-    """One line: what to do."""
+    """Recommend a configuration in one line."""
     best = found[0]
     if best.source is None:
         return "Decode plainly: no draft pays here."

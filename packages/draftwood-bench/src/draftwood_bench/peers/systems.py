@@ -1,4 +1,4 @@
-"""The peers: every system's adapter, how it is started, and its modes."""
+"""Peers: the adapter of every system, its command line and its modes."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Units of work: what is measured at one moment, and so compared."""
+"""Units of work, each measured at one moment so that its parts can be compared."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Unit:
         kind: ``turns``: every cell on one prompt, in turns; ``thrifty``: one cell on all prompts in
             shared forward passes, not timed; ``load``: one cell on all prompts, several at once.
         cells: what is measured.
-        prompts: on what, each with its number in the set.
+        prompts: prompts, each with its number in the set.
         temperature: 0 is greedy.
         round: from 0.
     """
@@ -57,7 +57,7 @@ class Unit:
 
 
 class PeerSystem(Protocol):
-    """Another system that answers the same prompts.
+    """Peer that answers the same prompts.
 
     ``answer`` gives the fields in which a key's record differs.
     """

@@ -146,14 +146,14 @@ def versions() -> dict[str, str]:
 
 
 def digest(prompts: PromptSet) -> str:
-    """Tells one set of prompts from another."""
+    """Digest of a set of prompts."""
     from hashlib import sha256
 
     return sha256(repr(prompts.prompts).encode()).hexdigest()[:16]
 
 
 def matrix_sizes(folder: Path) -> int | None:
-    """Numbers in the weights that one token needs.
+    """Count the weights that one token needs.
 
     Of an embedding that is no output layer too, only a row is read. None for a folder without
     safetensors.
