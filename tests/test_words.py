@@ -20,6 +20,7 @@ FOLDERS = [folder / name.replace("-", "_") for name, folder in SOURCES.items()]
 # Old word and new. A word with an underscore, or in capitals, is a whole name; any other may also
 # be a part of one: ``draw_softened`` holds ``softened``.
 RETIRED = {
+    "TargetMark": "TargetFingerprint",
     "Decoding": "Sequence",
     "Batch": "Scheduler",
     "Standing": "SequenceStatus",

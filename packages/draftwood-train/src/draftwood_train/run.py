@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from draftwood.heads import folder as folders
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.loading.models import LoadedModel, load_model
 from draftwood_train.checkpoints import NAME
 from draftwood_train.data.dataset import Dataset
@@ -68,8 +68,8 @@ class Training:
         return Dataset.open(self.data, self.loaded.model)
 
     @cached_property
-    def fingerprint(self) -> TargetMark:
-        return TargetMark.of(self.loaded.model, self.model or self.manifest.target.name)
+    def fingerprint(self) -> TargetFingerprint:
+        return TargetFingerprint.of(self.loaded.model, self.model or self.manifest.target.name)
 
     def run(self, say: Callable[[str], None] = lambda line: None) -> Outcome:
         """Train, and put the best drafter into its folder.

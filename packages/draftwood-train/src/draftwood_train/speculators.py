@@ -18,7 +18,7 @@ from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.kinds import require_parts
 from draftwood.heads.layers import HeadSizes
 from draftwood.interfaces.model import Model, require_ability
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 
@@ -55,7 +55,7 @@ def export(
         raise ValueError("speculators knows EAGLE heads alone; this drafter is of another kind")
     if trained.head.config.feature_sampling or trained.head.config.partial_alignment:
         raise ValueError("speculators knows no FSPAD heads; export one of the variant eagle-3")
-    trained.target.require(TargetMark.of(target, "this model"))
+    trained.target.require(TargetFingerprint.of(target, "this model"))
     if folder.exists() and any(folder.iterdir()) and not _is_speculator(folder):
         raise ValueError(f"{folder} holds something else than a speculator; choose another folder")
     says = _settings(trained, {"name_or_path": verifier, "architectures": [architecture]})
@@ -128,7 +128,7 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
             f" {found.get(other[0][0], 'missing')}, not {wanted.get(other[0][0], 'expected')}"
         )
     head.load_state_dict(weights, assign=True)
-    fingerprint = TargetMark.of(target, name)
+    fingerprint = TargetFingerprint.of(target, name)
     return TrainedHead(head.eval().requires_grad_(False), tokens, fingerprint)
 
 

@@ -23,14 +23,14 @@ from draftwood.heads.folder import (
 )
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.places import shipped_folders
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing.models import tiny_llama
 
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
-FINGERPRINT = TargetMark("tiny", vocab_size=64, hidden_size=32, layers=4, probe=(0.5, 0.25))
+FINGERPRINT = TargetFingerprint("tiny", vocab_size=64, hidden_size=32, layers=4, probe=(0.5, 0.25))
 
 
 def trained() -> TrainedHead:
@@ -154,40 +154,42 @@ def test_weights_that_are_no_numbers_are_refused(folder: Path) -> None:
 
 def test_fingerprints_tell_models_apart_but_not_how_their_weights_are_stored() -> None:
     hf_model = tiny_llama(0, layers=4)
-    fingerprint = TargetMark.of(TransformersModel(hf_model), "tiny")
-    assert fingerprint == TargetMark("tiny", 64, 32, 4, fingerprint.probe)
+    fingerprint = TargetFingerprint.of(TransformersModel(hf_model), "tiny")
+    assert fingerprint == TargetFingerprint("tiny", 64, 32, 4, fingerprint.probe)
     for same in (
         LeanModel(hf_model),
         NativeModel(hf_model),
         NativeModel(hf_model, "int8"),
         TransformersModel(tiny_llama(0, layers=4).bfloat16()),
     ):
-        fingerprint.require(TargetMark.of(same, "the same"))
+        fingerprint.require(TargetFingerprint.of(same, "the same"))
     with pytest.raises(ValueError, match="trained for tiny, and other has other weights"):
-        fingerprint.require(TargetMark.of(TransformersModel(tiny_llama(1, layers=4)), "other"))
+        fingerprint.require(
+            TargetFingerprint.of(TransformersModel(tiny_llama(1, layers=4)), "other")
+        )
     tuned = tiny_llama(0, layers=4)
     with torch.no_grad():
         for weight in tuned.parameters():
             weight += 0.3 * weight.std() * torch.randn_like(weight) if weight.ndim == 2 else 0.0
     with pytest.raises(ValueError, match="other weights"):
-        fingerprint.require(TargetMark.of(TransformersModel(tuned), "tuned"))
+        fingerprint.require(TargetFingerprint.of(TransformersModel(tuned), "tuned"))
 
 
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (TargetMark("other", 65, 32, 4), "other has vocabulary 65, not 64"),
-        (TargetMark("other", 64, 48, 4), "other has hidden size 48, not 32"),
-        (TargetMark("other", 64, 32, 3), "other has decoder layers 3, not 4"),
-        (TargetMark("other", 64, 32, 4), "other has length of a probe 0, not 2"),
-        (TargetMark("other", 64, 32, 4, (0.5, 0.5)), r"its states differ by 0\.18"),
-        (TargetMark("other", 64, 32, 4, (0.5, float("nan"))), "its states differ by nan"),
+        (TargetFingerprint("other", 65, 32, 4), "other has vocabulary 65, not 64"),
+        (TargetFingerprint("other", 64, 48, 4), "other has hidden size 48, not 32"),
+        (TargetFingerprint("other", 64, 32, 3), "other has decoder layers 3, not 4"),
+        (TargetFingerprint("other", 64, 32, 4), "other has length of a probe 0, not 2"),
+        (TargetFingerprint("other", 64, 32, 4, (0.5, 0.5)), r"its states differ by 0\.18"),
+        (TargetFingerprint("other", 64, 32, 4, (0.5, float("nan"))), "its states differ by nan"),
     ],
 )
-def test_a_fingerprint_says_what_differs(other: TargetMark, reason: str) -> None:
+def test_a_fingerprint_says_what_differs(other: TargetFingerprint, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         FINGERPRINT.require(other)
-    FINGERPRINT.require(TargetMark("renamed", 64, 32, 4, (0.53, 0.22)))
+    FINGERPRINT.require(TargetFingerprint("renamed", 64, 32, 4, (0.53, 0.22)))
 
 
 def test_drafters_that_come_with_draftwood_are_had_by_name() -> None:

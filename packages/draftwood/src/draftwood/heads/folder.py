@@ -22,13 +22,13 @@ from draftwood.heads.places import (
     shipped,
 )
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 
 __all__ = [
     "StoredHead",
-    "TargetMark",
+    "TargetFingerprint",
     "TrainedHead",
     "folder_of",
     "load",
@@ -56,7 +56,7 @@ class StoredHead:
 
     folder: Path
     config: Any
-    target: TargetMark
+    target: TargetFingerprint
 
     def read(self) -> TrainedHead:
         """Read the drafter with its weights, in float32.
@@ -138,7 +138,7 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
         if says["kind"] != kind or (target.vocab_size, target.hidden_size, target.layers) != sizes:
             continue
         try:
-            target.require(TargetMark.of(model, "this model"))
+            target.require(TargetFingerprint.of(model, "this model"))
         except ValueError:  # other weights
             continue
         return load(folder)
@@ -191,8 +191,8 @@ def _says(path: Path) -> dict[str, Any]:
     return says
 
 
-def _fingerprint(values: Mapping[str, Any]) -> TargetMark:
-    fingerprint = TargetMark(**{**values, "probe": tuple(map(float, values["probe"]))})
+def _fingerprint(values: Mapping[str, Any]) -> TargetFingerprint:
+    fingerprint = TargetFingerprint(**{**values, "probe": tuple(map(float, values["probe"]))})
     for name in ("vocab_size", "hidden_size", "layers"):
         if not isinstance(getattr(fingerprint, name), int):
             raise ValueError(f"{name} of the target is no whole number")
@@ -249,7 +249,7 @@ def _require_numbers(weights: Mapping[str, Tensor], where: str) -> None:
             raise ValueError(f"{where} has weights that are no numbers, in {name}")
 
 
-def _require_vocabulary(tokens: Tensor, target: TargetMark, where: str) -> None:
+def _require_vocabulary(tokens: Tensor, target: TargetFingerprint, where: str) -> None:
     ascending = bool((tokens[1:] > tokens[:-1]).all())
     if not (len(tokens) and ascending and tokens[0] >= 0 and tokens[-1] < target.vocab_size):
         raise ValueError(
